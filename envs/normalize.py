@@ -1,0 +1,93 @@
+"""Running normalisation of observations and rewards: one set of statistics for the whole run.
+
+Both wrap the stream of rollouts, not each environment's step: statistics are frozen while a rollout is
+collected, and take in all of it at once afterwards. Turned off, both return what they are given.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from envs.shared import SharedArray
+
+EPSILON = 1e-8
+CLIP = 10.0
+
+
+class RunningMeanStd:
+    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
+
+    The prior is Baselines': 1e-4 samples of mean 0 and variance 1.
+    """
+
+    def __init__(self, shape: Sequence[int] = ()) -> None:
+        self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), 1e-4
+
+    def update(self, samples: np.ndarray) -> None:
+        """samples: (count, *shape)."""
+        count = len(samples)
+        total = self.count + count
+        delta = samples.mean(axis=0, dtype=np.float64) - self.mean
+        squares = self.variance * self.count + samples.var(axis=0, dtype=np.float64) * count
+        self.variance = (squares + delta**2 * self.count * count / total) / total
+        self.mean = self.mean + delta * count / total
+        self.count = total
+
+
+class NormalizeObservation:
+    """(observation - mean) / deviation, clipped to +/- 10, as float32.
+
+    What is applied lies in shared memory: a copy sent to another process follows this one's updates.
+    """
+
+    def __init__(self, shape: Sequence[int], enabled: bool = True) -> None:
+        self.statistics = RunningMeanStd(shape)
+        self.__setstate__((SharedArray((2, *shape), np.float32), enabled))
+        self.scale[...] = 1
+
+    def __getstate__(self) -> tuple[SharedArray, bool]:
+        return self.applied, self.enabled
+
+    def __setstate__(self, state: tuple[SharedArray, bool]) -> None:
+        self.applied, self.enabled = state
+        self.shift, self.scale = self.applied.array
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """observations and result: (..., *observation)."""
+        if not self.enabled:
+            return observations
+        normalized = np.subtract(observations, self.shift, dtype=np.float32)
+        normalized *= self.scale
+        np.minimum(normalized, CLIP, out=normalized)
+        return np.maximum(normalized, -CLIP, out=normalized)
+
+    def update(self, observations: np.ndarray) -> None:
+        """observations: (T, N, *observation). From now on they count, in every process."""
+        if self.enabled:
+            self.statistics.update(observations.reshape(-1, *self.shift.shape))
+            self.shift[...] = self.statistics.mean
+            self.scale[...] = 1 / np.sqrt(self.statistics.variance + EPSILON)
+
+
+class NormalizeReward:
+    """Rewards divided by the running deviation of the discounted return, clipped to +/- 10; not centred.
+
+    As in Baselines' VecNormalize, an environment's discounted return starts anew with every episode, whether
+    the last one was terminated or truncated.
+    """
+
+    def __init__(self, num_envs: int, gamma: float, enabled: bool = True) -> None:
+        self.statistics, self.returns = RunningMeanStd(), np.zeros(num_envs)
+        self.gamma, self.enabled = gamma, enabled
+
+    def __call__(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
+        """rewards, dones: (T, N). Takes the rollout in, then scales it; returns (T, N) float32."""
+        if not self.enabled:
+            return rewards
+        discounted = np.empty(rewards.shape)
+        for t, continues in enumerate(~dones):
+            discounted[t] = self.returns * self.gamma + rewards[t]
+            self.returns = discounted[t] * continues
+        self.statistics.update(discounted.reshape(-1))
+        scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
+        return np.clip(scaled, -CLIP, CLIP).astype(np.float32)

@@ -1,0 +1,103 @@
+"""The trainer's handle on all workers: start, command, gather, close."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from envs.shared import PROCESSES
+from envs.worker import Report, Worker, WorkerError, run_worker
+
+SECONDS_TO_CLOSE = 1.0
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class WorkerPool:
+    """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
+
+    make_worker(environments) must be picklable. The processes start at once and get ready side by side
+    while the caller goes on. Leaving the context ends them.
+    """
+
+    def __init__(self, make_worker: Callable[[range], Worker], num_envs: int, num_workers: int) -> None:
+        self.local = None if num_workers else make_worker(range(num_envs))
+        self.processes: list[SpawnProcess] = []
+        self.connections: list[Connection] = []
+        before = dict(os.environ)
+        os.environ.update(ONE_THREAD)  # for a child's libraries, which read it when they are imported
+        for worker in range(num_workers):
+            environments = range(worker * num_envs // num_workers, (worker + 1) * num_envs // num_workers)
+            ours, theirs = PROCESSES.Pipe()
+            arguments = (make_worker, environments, theirs, os.getpid())
+            process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
+            process.start()
+            theirs.close()  # the worker has the only other end, so that its death is an end of file
+            self.processes.append(process)
+            self.connections.append(ours)
+        os.environ.clear()
+        os.environ.update(before)
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def collect(self, iteration: int) -> Report:
+        """Have all environments fill the shared rollout. iteration: counted from 1.
+
+        Neither the rollout nor the report depends on how environments are spread over workers. Raises
+        WorkerError if an environment raises or a worker dies.
+        """
+        reports = [self.local.collect(iteration)] if self.local else self._command(iteration)
+        return Report(
+            episodes=sorted(episode for report in reports for episode in report.episodes),
+            last_observations=[last for report in reports for last in report.last_observations],
+        )
+
+    def close(self) -> None:
+        """End all workers, kindly first; returns within about a second whatever they are doing."""
+        if self.local:
+            self.local.close()
+        for connection in self.connections:
+            with suppress(OSError):  # that worker has died already
+                connection.send(None)
+        deadline = time.monotonic() + SECONDS_TO_CLOSE
+        for process, connection in zip(self.processes, self.connections, strict=True):
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.join()
+            connection.close()
+        self.processes, self.connections = [], []
+
+    def _command(self, iteration: int) -> list[Report]:
+        """Send the command to all workers; wait for all reports, or for the first error."""
+        for worker, connection in enumerate(self.connections):
+            with self._obituary(worker):
+                connection.send(iteration)
+        reports: dict[int, Report] = {}
+        while len(reports) < len(self.connections):
+            waiting = {c: worker for worker, c in enumerate(self.connections) if worker not in reports}
+            for connection in wait(list(waiting)):
+                with self._obituary(waiting[connection]):
+                    reply = connection.recv()
+                if isinstance(reply, WorkerError):
+                    raise reply
+                reports[waiting[connection]] = reply
+        return [reports[worker] for worker in sorted(reports)]
+
+    @contextmanager
+    def _obituary(self, worker: int) -> Iterator[None]:
+        """Turn the end of a worker's pipe into a WorkerError that says how the worker ended."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            process = self.processes[worker]
+            process.join(SECONDS_TO_CLOSE)
+            code = process.exitcode or 0
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            fix = "if memory is short, use fewer environments"
+            raise WorkerError(f"worker {worker} (process {process.pid}) {how}: {fix}") from error

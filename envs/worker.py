@@ -1,0 +1,184 @@
+"""Acting in and stepping a slice of the environments, in a process of its own or in the trainer's."""
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from envs.seeding import Stream, integer_seed, seed_sequence
+from envs.shared import SharedArray
+
+PR_SET_PDEATHSIG = 1
+
+
+class Episode(NamedTuple):
+    """An episode that ended with this step of the rollout."""
+
+    step: int
+    environment: int
+    episode_return: float
+    length: int
+
+
+@dataclass
+class Report:
+    """What a rollout brings beside its tensors: the episodes that ended in it, and (step, environment, true last
+    observation) of those that were truncated."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    last_observations: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+
+
+class WorkerError(Exception):
+    """A worker cannot go on. details: the traceback of what it met, if anything was raised."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message, details)
+        self.details = details
+
+    def __str__(self) -> str:
+        return self.args[0]
+
+
+class Worker:
+    """Fills the columns of the shared rollout that belong to its environments.
+
+    environments: their indices. rollout: the shared tensors by name, time-major, a column for each environment
+    of the run. make_actor: from the policy's weights (P,), which change between rollouts, to what acts by
+    them (models.actor.Actor). normalize: from observations to what the actor reads.
+    """
+
+    def __init__(
+        self,
+        environments: range,
+        env_name: str,
+        seed: int,
+        make_env: Callable[[str], gymnasium.Env],
+        make_actor: Callable[[np.ndarray], Any],
+        normalize: Callable[[np.ndarray], np.ndarray],
+        rollout: dict[str, SharedArray],
+        weights: SharedArray,
+    ) -> None:
+        columns = slice(environments.start, environments.stop)
+        tables = {name: shared.array[:, columns] for name, shared in rollout.items()}
+        self.observations, self.actions, self.rewards = (tables[n] for n in ("observations", "actions", "rewards"))
+        self.terminations, self.truncations = tables["terminations"], tables["truncations"]
+        self.environments, self.env_name, self.seed = environments, env_name, seed
+        self.act, self.normalize = make_actor(weights.array), normalize
+        self.num_episodes = [0] * len(environments)
+        self.returns, self.lengths = [0.0] * len(environments), [0] * len(environments)
+        self.envs = [make_env(env_name) for _ in environments]
+        self.for_environment = action_converter(self.envs[0].action_space)
+
+    def collect(self, iteration: int) -> Report:
+        """Act and step T times from where the last rollout ended. iteration: 1 for the run's first.
+
+        Raises WorkerError if an environment raises.
+        """
+        self.report = Report()
+        self.terminations[:] = self.truncations[:] = False
+        if iteration > 1:
+            self.observations[0] = self.observations[-1]
+        else:
+            for i in range(len(self.envs)):
+                self.observations[0, i] = self._reset(i)
+        for t, noise in enumerate(self._draw_noise(iteration)):
+            self.actions[t] = actions = self.act(self.normalize(self.observations[t]), noise)
+            self._step(t, actions)
+        return self.report
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _step(self, t: int, actions: np.ndarray) -> None:
+        """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
+        rewards, next_observations = self.rewards[t], self.observations[t + 1]
+        i = 0
+        try:
+            for i, action in enumerate(self.for_environment(actions)):
+                observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+                rewards[i] = reward
+                self.returns[i] += reward
+                self.lengths[i] += 1
+                if terminated or truncated:
+                    observation = self._end_episode(t, i, observation, terminated)
+                next_observations[i] = observation
+        except WorkerError:
+            raise
+        except Exception as error:
+            raise self._error(i, error) from error
+
+    def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool) -> Any:
+        """Record environment i's episode and start its next one, whose first observation is returned."""
+        index = self.environments[i]
+        if terminated:
+            self.terminations[t, i] = True
+        else:
+            self.truncations[t, i] = True
+            self.report.last_observations.append((t, index, np.array(last_observation)))
+        self.report.episodes.append(Episode(t, index, float(self.returns[i]), self.lengths[i]))
+        self.returns[i], self.lengths[i] = 0.0, 0
+        return self._reset(i)
+
+    def _reset(self, i: int) -> Any:
+        """Start environment i's next episode, whose randomness depends on its number alone."""
+        seed = integer_seed(self.seed, Stream.EPISODE, self.environments[i], self.num_episodes[i])
+        self.num_episodes[i] += 1
+        try:
+            return self.envs[i].reset(seed=seed)[0]
+        except Exception as error:
+            raise self._error(i, error) from error
+
+    def _draw_noise(self, iteration: int) -> np.ndarray:
+        """The randomness of all actions of a rollout, (T, n, *noise), the same whichever worker draws it."""
+        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
+        draws = [self.act.draw_noise(np.random.default_rng(seed), len(self.actions)) for seed in seeds]
+        return np.stack(draws, axis=1)
+
+    def _error(self, i: int, error: Exception) -> WorkerError:
+        name = f"environment {self.environments[i]} of {self.env_name}"
+        return WorkerError(f"{name} raised {type(error).__name__}: {error}", traceback.format_exc())
+
+
+def action_converter(space: spaces.Box | spaces.Discrete) -> Callable[[np.ndarray], Sequence[Any]]:
+    """From the policy's actions (n, *action) to the actions of n environments.
+
+    Only here are actions clipped to their box, for it is the unclipped ones that are learned from.
+    """
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return lambda actions: (actions + start).tolist()
+    shape, low, high, dtype = (-1, *space.shape), space.low, space.high, space.dtype
+    return lambda actions: np.minimum(np.maximum(actions.reshape(shape), low), high).astype(dtype, copy=False)
+
+
+def run_worker(
+    make_worker: Callable[[range], Worker], environments: range, connection: Connection, parent: int
+) -> None:
+    """The life of a worker process: a report, or an error, for every iteration asked for, until that is None."""
+    if sys.platform == "linux":  # die with the trainer, even while an environment hangs
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the trainer alone decides
+    try:
+        worker = make_worker(environments)
+        for iteration in iter(connection.recv, None):
+            connection.send(worker.collect(iteration))
+        worker.close()
+    except WorkerError as error:
+        connection.send(error)
+    except EOFError:
+        pass  # the trainer is gone
+    except Exception as error:
+        connection.send(WorkerError(f"a worker raised {type(error).__name__}: {error}", traceback.format_exc()))

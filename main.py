@@ -1,0 +1,48 @@
+"""Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp"""
+
+import sys
+from collections.abc import Sequence
+
+# Worker processes import this file, so what is heavy is imported where it is used.
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 128 + signal."""
+    from envs.make import EnvironmentUnavailable, canonical_id
+    from models import ModelMismatch
+    from ppo.config import Config, ConfigError, load_preset, parse_flags
+
+    try:
+        given = parse_flags(arguments)
+        asked = given.get("env_name", Config.env_name)
+        env_name = canonical_id(asked)
+        tuned = load_preset(given.get("preset", Config.preset), env_name)
+        tuned = {name: value for name, value in tuned.items() if name not in given}
+        config = Config(**{**tuned, **given, "env_name": env_name})
+        notes = [f"{asked} is now {env_name}"] if env_name != asked else []
+        if tuned:
+            values = " ".join(f"{name}={value}" for name, value in tuned.items())
+            notes.append(f"tuned preset (turned off by --preset=none): {values}")
+
+        from ppo.trainer import train
+
+        train(config, notes)
+    except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
+        return _fail(str(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted twice: stopped at once, without saving", 130)
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        sys.stderr.write(getattr(error, "details", ""))
+        return _fail(str(error) or type(error).__name__, getattr(error, "exit_code", 1))
+    return 0
+
+
+def _fail(message: str, exit_code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Distributions over actions, and the layers that end in them.
+
+Sampling takes its randomness as an argument, drawn by numpy for a whole rollout at a time: an action depends
+on its environment's own stream of random numbers only, whoever computes it.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class Categorical:
+    """One of A choices. logits: (..., A); actions: (...) int64."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        return functional.log_softmax(self.logits, -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """noise: (..., A) standard Gumbel (Maddison et al. 2014, "A* Sampling", section 2)."""
+        return (self.logits + noise).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.logits.argmax(-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        return self.log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+
+class DiagonalGaussian:
+    """D independent normal variables. mean: (..., D); log_std: (D,); actions: (..., D) float32."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """noise: (..., D) standard normal."""
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        standardized = (actions - self.mean) * (-self.log_std).exp()
+        return (-0.5 * standardized.square() - self.log_std - HALF_LOG_TWO_PI).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1).expand(self.mean.shape[:-1])
+
+
+class CategoricalHead(nn.Module):
+    """From features (..., F) to a distribution over a Discrete space."""
+
+    def __init__(self, num_features: int, space: spaces.Discrete) -> None:
+        super().__init__()
+        self.logits = orthogonal(nn.Linear(num_features, int(space.n)), gain=0.01)
+
+    def forward(self, features: Tensor) -> Categorical:
+        return Categorical(self.logits(features))
+
+    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
+        return -np.log(generator.standard_exponential((num_steps, self.logits.out_features), dtype=np.float32))
+
+
+class DiagonalGaussianHead(nn.Module):
+    """From features (..., F) to a distribution over a Box, flattened; its deviation is the same for all features."""
+
+    def __init__(self, num_features: int, space: spaces.Box) -> None:
+        super().__init__()
+        self.mean = orthogonal(nn.Linear(num_features, math.prod(space.shape)), gain=0.01)
+        self.log_std = nn.Parameter(torch.zeros(self.mean.out_features))
+
+    def forward(self, features: Tensor) -> DiagonalGaussian:
+        return DiagonalGaussian(self.mean(features), self.log_std)
+
+    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
+        return generator.standard_normal((num_steps, self.mean.out_features), dtype=np.float32)
+
+
+HEADS = {spaces.Discrete: CategoricalHead, spaces.Box: DiagonalGaussianHead}
+
+
+def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    """Orthogonal weights (Saxe et al. 2013), zero bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,51 @@
+"""Actor-critic on vectors."""
+
+import math
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.distributions import HEADS, Categorical, DiagonalGaussian, orthogonal
+
+Distribution = Categorical | DiagonalGaussian
+
+
+class MLP(nn.Module):
+    """Two hidden layers of tanh units each for policy and value, or two that they share.
+
+    Initialised as in Engstrom et al. 2020, section 3: orthogonal, with gain sqrt(2) in hidden layers, 0.01 for
+    the policy and 1 for the value; zero bias.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Box, action_space: spaces.Space, hidden_size: int, share_trunk: bool
+    ) -> None:
+        super().__init__()
+        sizes = ((math.prod(observation_space.shape), hidden_size), (hidden_size, hidden_size))
+        self.policy_trunk, self.value_trunk = (
+            nn.ModuleList(orthogonal(nn.Linear(*size), math.sqrt(2)) for size in sizes) for _ in range(2)
+        )
+        if share_trunk:
+            self.value_trunk = self.policy_trunk
+        self.policy_head = HEADS[type(action_space)](hidden_size, action_space)
+        self.value_head = orthogonal(nn.Linear(hidden_size, 1), gain=1.0)
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        """observations: (B, *observation). Returns the distribution of actions, and values (B,)."""
+        inputs = observations.flatten(1).float()
+        features = _tanh_layers(self.policy_trunk, inputs)
+        shared = self.value_trunk is self.policy_trunk
+        value_features = features if shared else _tanh_layers(self.value_trunk, inputs)
+        return self.policy_head(features), self.value_head(value_features).squeeze(-1)
+
+    def policy(self, observations: Tensor) -> Distribution:
+        """The distribution alone, for acting."""
+        return self.policy_head(_tanh_layers(self.policy_trunk, observations.flatten(1).float()))
+
+
+def _tanh_layers(layers: nn.ModuleList, inputs: Tensor) -> Tensor:
+    for layer in layers:
+        inputs = torch.tanh(functional.linear(inputs, layer.weight, layer.bias))
+    return inputs

@@ -1,0 +1,45 @@
+"""A checkpoint: one safetensors file of tensors, with everything else as JSON in its metadata.
+
+The metadata's "state" is that JSON; its "sha256" is over the state and every tensor's name, dtype, shape and bytes.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+FORMAT = 1
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Write a checkpoint, or leave the file as it was: path never names half of one. state: plain JSON."""
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    text = json.dumps({"format": FORMAT, **state}, sort_keys=True)
+    content = safetensors.torch.save(tensors, {"state": text, "sha256": digest(tensors, text)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")  # in the same folder, so that replacing is atomic
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)  # the new name, too, must outlast a power failure
+    os.close(folder)
+
+
+def digest(tensors: Mapping[str, Tensor], state: str) -> str:
+    """The SHA-256 of a checkpoint's content, in hexadecimal."""
+    result = hashlib.sha256(state.encode())
+    for name, tensor in sorted(tensors.items()):
+        result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        result.update(tensor.numpy().tobytes())
+    return result.hexdigest()

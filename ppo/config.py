@@ -1,0 +1,183 @@
+"""What a run is made of: one frozen, validated dataclass, from which the command line is derived."""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+PRESETS = Path(__file__).parent / "presets"
+BOOLEAN = ("true", "false")
+WORDS = {"none": None, "true": True, "false": False}
+LIMITS = {"low": "from", "above": "above", "high": "up to"}
+
+
+class ConfigError(ValueError):
+    """Values that no run can start from; the message names the flag and the fix."""
+
+
+def flag(
+    default: Any, help: str, *aliases: str, kind: type | None = None, words: Sequence[str] = (), **limits: float
+) -> Any:
+    """A field of Config that takes values of a kind within limits (low, above, high), or one of some words."""
+    return field(default=default, metadata={"help": help, "aliases": aliases, "kind": kind, "words": words, **limits})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every choice of a run. Plain defaults are those of Baselines' PPO2 with normalisation.
+
+    Raises ConfigError if a value is of a wrong kind or out of range, or if two contradict each other.
+    """
+
+    env_name: str = flag("LunarLander-v3", "gymnasium environment id, or module:id", "env", "env_id", kind=str)
+    model: str = flag("auto", "network; auto: what suits the observations", words=("auto", "mlp"))
+    preset: str = flag("auto", "tuned values: auto (the environment's, if any), none, or a preset's name", kind=str)
+    seed: int = flag(0, "seed of everything random", kind=int, low=0, high=2**32 - 1)
+
+    total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
+    num_iterations: int | None = flag(None, "most iterations to train for", kind=int, low=1, words=("none",))
+    num_envs: int = flag(8, "environments stepped in parallel", kind=int, low=1)
+    num_workers: int | Literal["auto"] = flag(
+        "auto", "processes that step them; 0: this one; auto: one for each core", kind=int, low=0, words=("auto",)
+    )
+    num_steps: int = flag(128, "steps of each environment in an iteration", kind=int, low=1)
+
+    num_epochs: int = flag(4, "passes over each rollout", "ppo_epochs", "update_epochs", kind=int, low=1)
+    num_minibatches: int = flag(4, "gradient steps in a pass", "num_batches", kind=int, low=1)
+    learning_rate: float = flag(2.5e-4, "step size of Adam", "lr", kind=float, above=0, high=1e30)
+    anneal_lr: bool = flag(False, "the learning rate falls linearly to zero", words=BOOLEAN)
+    gamma: float = flag(0.99, "discount per step", kind=float, low=0, high=1)
+    gae_lambda: float = flag(0.95, "trace decay of the advantage estimator", "lam", kind=float, low=0, high=1)
+    clip_coef: float = flag(0.1, "policy ratios are clipped to 1 +/- this", "epsilon", kind=float, above=0)
+    clip_value_coef: float | Literal["clip_coef"] | None = flag(
+        "clip_coef", "values are clipped to +/- this around old ones", kind=float, above=0, words=("clip_coef", "none")
+    )
+    value_coef: float = flag(0.5, "weight of the value loss", "value_loss_coef", "vf_coef", kind=float, low=0)
+    entropy_coef: float = flag(0.01, "weight of the entropy bonus", "ent_coef", kind=float, low=0)
+    max_grad_norm: float = flag(0.5, "gradients' global norm is clipped to this; 0: not clipped", kind=float, low=0)
+    target_kl: float | None = flag(None, "a KL above 1.5 x this ends the passes", kind=float, above=0, words=("none",))
+    normalize_advantages: str = flag(
+        "minibatch", "set in which advantages are standardised", words=("minibatch", "rollout", "none")
+    )
+    normalize_observations: bool = flag(True, "standardise observations by running mean and deviation", words=BOOLEAN)
+    normalize_rewards: bool = flag(True, "divide rewards by the running deviation of returns", words=BOOLEAN)
+
+    hidden_size: int = flag(64, "units in each of the two hidden layers", kind=int, low=1)
+    share_trunk: bool = flag(False, "policy and value share their hidden layers", words=BOOLEAN)
+
+    device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
+    torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", words=BOOLEAN)
+    logger: str = flag("console", "where progress is shown", words=("console", "wandb", "none"))
+    name: str | None = flag(None, "name of the run: folder in runs/, title in wandb", kind=str, words=("none",))
+    run_dir: str | None = flag(None, "folder of the run; none: runs/<name or env-seed-time>", kind=str, words=("none",))
+    checkpoint_every: int = flag(100, "iterations between checkpoints", kind=int, low=1)
+    eval_episodes: int = flag(20, "deterministic episodes played after training", kind=int, low=0)
+    debug: bool = flag(False, "show the traceback of an error", words=BOOLEAN)
+
+    def __post_init__(self) -> None:
+        for option in dataclasses.fields(self):
+            object.__setattr__(self, option.name, _convert(option, getattr(self, option.name)))
+        if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", self.device):
+            raise ConfigError(f"--device={self.device}: give cpu, cuda, cuda:N, mps or auto")
+        if self.num_workers != "auto" and self.num_workers > self.num_envs:
+            raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
+        batch = f"the {self.batch_size} steps of an iteration (num_envs x num_steps)"
+        if self.num_minibatches > self.batch_size:
+            raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {batch}")
+        if self.total_steps < self.batch_size:
+            raise ConfigError(f"--total_steps={self.total_steps}: give at least {batch}")
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions in an iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the whole run: as many whole rollouts as total_steps allows."""
+        affordable = self.total_steps // self.batch_size
+        return min(affordable, self.num_iterations or affordable)
+
+    @property
+    def value_clip(self) -> float | None:
+        """clip_value_coef as a number, or None for no clipping."""
+        return self.clip_coef if self.clip_value_coef == "clip_coef" else self.clip_value_coef
+
+
+def load_preset(preset: str, env_name: str) -> dict[str, Any]:
+    """The values of a file in ppo/presets: of the one that is named; for auto, of the environment's if it has one.
+
+    Raises ConfigError for the name of none.
+    """
+    known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
+    path = known.get(env_name if preset == "auto" else preset)
+    if path is None and preset not in ("auto", "none"):
+        raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
+    return json.loads(path.read_text()) if path else {}
+
+
+def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
+    """The texts that a command line gives, by field name, for Config to convert. Prints the help if asked to.
+
+    Raises ConfigError for what is no flag.
+    """
+    parser = _Parser(prog="main.py", description="Train PPO on a gymnasium environment.", allow_abbrev=False)
+    for option in dataclasses.fields(Config):
+        name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
+        help = f"{option.metadata['help']} (default: {option.default})"
+        if option.metadata["words"] == BOOLEAN:
+            parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
+            parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
+        else:
+            parser.add_argument(*names, dest=name, metavar=" | ".join(_expected(option)), help=help)
+    given = vars(parser.parse_args([_with_underscores(argument) for argument in arguments]))
+    return {name: text for name, text in given.items() if text is not None}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with errors of one sentence each, naming the nearest flag where one is unknown."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: ([^\s=]*)", message)
+        if not unknown:
+            raise ConfigError(message.removeprefix("argument "))
+        near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see --help"
+        raise ConfigError(f"unknown flag {unknown[1]}: {hint}")
+
+
+def _with_underscores(argument: str) -> str:
+    """--any-flag=a-value as --any_flag=a-value."""
+    name, equals, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else argument
+
+
+def _convert(option: Field, value: Any) -> Any:
+    """A value, or its text, as what the field holds. Raises ConfigError if the field cannot hold it."""
+    kind, words, limits = option.metadata["kind"], option.metadata["words"], option.metadata
+    text = str(value)
+    word = {"1": "true", "0": "false"}.get(text, text.lower()) if words == BOOLEAN else text.lower()
+    if word in words:
+        return WORDS.get(word, word)
+    try:
+        number = float(text) if kind in (int, float) else 0.0
+        in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)
+        if text and in_limits and number > limits.get("above", -math.inf) and (kind is not int or number.is_integer()):
+            return kind(number) if kind is int and not text.isdigit() else kind(text)
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"--{option.name}={text}: give {' or '.join(_expected(option))}")
+
+
+def _expected(option: Field) -> list[str]:
+    """What a field holds, in words."""
+    kind, limits = option.metadata["kind"], option.metadata
+    bounds = "".join(f" {word} {limits[limit]:g}" for limit, word in LIMITS.items() if limit in limits)
+    names = {int: "a whole number", float: "a number", str: "a text"}
+    return [names[kind] + bounds, *limits["words"]] if kind else list(limits["words"])

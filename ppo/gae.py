@@ -1,0 +1,27 @@
+"""Generalized advantage estimation (Schulman et al. 2016, section 3)."""
+
+import numpy as np
+
+
+def generalized_advantages(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    next_values: np.ndarray,
+    terminations: np.ndarray,
+    truncations: np.ndarray,
+    gamma: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    """A_t = d_t + gamma lambda A_{t+1}, with d_t = r_t + gamma V(s_{t+1}) - V(s_t) (eqs. 11 and 16).
+
+    All arguments and the result: (T, N). next_values: the value of the observation that action t led to:
+    of the true last one where an episode was truncated. A termination has no next value. Both endings cut
+    the trace: a time limit is not a failure (Pardo et al. 2018), but what follows is another episode.
+    """
+    errors = rewards + gamma * next_values * ~terminations - values
+    decay = gamma * gae_lambda * ~(terminations | truncations)
+    advantages = np.empty_like(errors)
+    advantage = np.zeros_like(errors[0])
+    for t in range(len(errors) - 1, -1, -1):
+        advantages[t] = advantage = errors[t] + decay[t] * advantage
+    return advantages

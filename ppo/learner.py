@@ -1,0 +1,126 @@
+"""Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ppo import losses
+from ppo.config import Config
+from ppo.gae import generalized_advantages
+from ppo.rollout import Batch, Rollout, minibatches
+
+ADAM_EPSILON = 1e-5
+KL_TOLERANCE = 1.5
+
+
+class Learner:
+    """Owns the optimiser. weights, gradients: the vectors (P,) that hold the model's parameters."""
+
+    def __init__(self, model: nn.Module, weights: Tensor, gradients: Tensor, config: Config) -> None:
+        self.model, self.weights, self.gradients, self.config = model, weights, gradients, config
+        parameters = nn.Parameter(weights)
+        parameters.grad = gradients
+        fused = weights.device.type in ("cpu", "cuda")
+        self.optimizer = torch.optim.Adam([parameters], config.learning_rate, eps=ADAM_EPSILON, fused=fused)
+
+    @torch.no_grad()
+    def make_batch(
+        self,
+        rollout: Rollout,
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        last_observations: Sequence[tuple[int, int, np.ndarray]],
+    ) -> Batch:
+        """What is learned from: the rollout's transitions with their values, advantages and returns.
+
+        observations (T + 1, N, *observation), rewards (T, N): the rollout's, as the learner is to see them.
+        last_observations: likewise, (step, environment, true last observation) of each truncated episode.
+        All is evaluated under the present weights, which are those that acted.
+        """
+        transitions = self._tensor(observations[:-1]).flatten(0, 1)
+        actions = self._tensor(rollout.actions).flatten(0, 1)
+        distribution, flat_values = self.model(transitions)
+        values = flat_values.cpu().numpy().reshape(rewards.shape)
+        next_values = np.concatenate([values[1:], self._values(observations[-1:])])
+        if last_observations:
+            steps, environments, lasts = zip(*last_observations, strict=True)
+            next_values[steps, environments] = self._values(np.stack(lasts)[None])
+        ends = (rollout.terminations, rollout.truncations)
+        discounts = (self.config.gamma, self.config.gae_lambda)
+        advantages = self._tensor(generalized_advantages(rewards, values, next_values, *ends, *discounts)).flatten()
+        return {
+            "observations": transitions,
+            "actions": actions,
+            "log_probs": distribution.log_prob(actions),
+            "values": flat_values,
+            "advantages": advantages,
+            "returns": advantages + flat_values,
+        }
+
+    def learn(self, batch: Batch, iteration: int, shuffle_seed: int) -> dict[str, float]:
+        """Take an iteration's gradient steps; iteration counts from 1. Returns metrics, averaged over them."""
+        config = self.config
+        remaining = 1 - (iteration - 1) / config.iterations if config.anneal_lr else 1.0
+        learning_rate = self.optimizer.param_groups[0]["lr"] = config.learning_rate * remaining
+        if config.normalize_advantages == "rollout":
+            batch = {**batch, "advantages": losses.standardize(batch["advantages"])}
+        history: list[dict[str, Tensor]] = []
+        for minibatch in minibatches(batch, config.num_epochs, config.num_minibatches, shuffle_seed):
+            loss, metrics = self.loss(minibatch)
+            if config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
+                break
+            self.gradients.zero_()
+            loss.backward()
+            history.append({**metrics, "grad_norm": self._clip_gradients()})
+            self.optimizer.step()
+        table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
+        means = table.mean(0).tolist()  # the iteration's only wait for the device
+        explained = losses.explained_variance(batch["values"], batch["returns"]).item()
+        return {
+            **dict(zip(history[0], means, strict=True)),
+            "explained_variance": explained,
+            "learning_rate": learning_rate,
+        }
+
+    def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
+        config = self.config
+        distribution, values = self.model(minibatch["observations"])
+        log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
+        advantages = minibatch["advantages"]
+        if config.normalize_advantages == "minibatch":
+            advantages = losses.standardize(advantages)
+        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, advantages, config.clip_coef)
+        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], config.value_clip)
+        entropy = distribution.entropy().mean()
+        total = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        with torch.no_grad():
+            kl = losses.approximate_kl(log_probs, old_log_probs)
+            clip_fraction = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
+        return total, {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "approx_kl": kl,
+            "clip_fraction": clip_fraction,
+        }
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of the optimiser, by name; its vectors are (P,)."""
+        return dict(self.optimizer.state_dict()["state"].get(0, {}))
+
+    def _clip_gradients(self) -> Tensor:
+        """Scale gradients to the norm allowed (Pascanu et al. 2013, algorithm 1); returns their own norm."""
+        norm = self.gradients.norm()
+        if self.config.max_grad_norm > 0:
+            self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return norm
+
+    def _values(self, observations: np.ndarray) -> np.ndarray:
+        """Values (A, B) of observations (A, B, *observation)."""
+        return self.model(self._tensor(observations).flatten(0, 1))[1].cpu().numpy().reshape(observations.shape[:2])
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.weights.device)
