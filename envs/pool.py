@@ -49,8 +49,8 @@ class WorkerPool:
     def collect(self, iteration: int) -> Report:
         """Have all environments fill the shared rollout. iteration: counted from 1.
 
-        Neither the rollout nor the report depends on how environments are spread over workers. Raises
-        WorkerError if an environment raises or a worker dies.
+        How environments are spread over workers changes nothing but the rounding of the policy's arithmetic.
+        Raises WorkerError if an environment raises or a worker dies.
         """
         reports = [self.local.collect(iteration)] if self.local else self._command(iteration)
         return Report(

@@ -164,11 +164,10 @@ class Training:
         envs = [make_env(self.config.env_name) for _ in range(min(num_episodes, self.config.num_envs))]
         seeds = [integer_seed(self.config.seed, Stream.EVALUATION, episode) for episode in range(num_episodes)]
         normalize = self.normalize_observation
-        returns = evaluate(lambda observations: convert(actor(normalize(observations), None)), envs, seeds)
+        result = evaluate(lambda observations: convert(actor(normalize(observations), None)), envs, seeds)
         for env in envs:
             env.close()
-        mean, std = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
-        return {"episodes": num_episodes, "mean": mean, "std": std}
+        return result
 
     def save(self, path: Path) -> None:
         """Write a checkpoint of all that the rest of the run depends on."""
