@@ -65,9 +65,10 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
             collected = time.perf_counter()
             metrics = training.learn(report)
             learned = time.perf_counter()
-            times = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
+            phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
             speed = {"seconds": learned - start, "steps_per_second": config.batch_size / (learned - began)}
-            logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **times})
+            times = {name: round(value, 4) for name, value in {**speed, **phases}.items()}
+            logger.log({"iteration": iteration, "step": training.step, **metrics, **times})
             if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
                 training.save(folder / "checkpoints" / "last.safetensors")
             if stop.received:
@@ -78,8 +79,8 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
             "env_name": config.env_name,
             "seed": config.seed,
             "steps": training.step,
-            "seconds": seconds,
-            "steps_per_second": training.step / seconds,
+            "seconds": round(seconds, 3),
+            "steps_per_second": round(training.step / seconds, 1),
             "episodes": training.num_episodes,
             "mean_return": training.recent_mean("episode_return"),
             "evaluation": training.evaluate(config.eval_episodes),
