@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -15,7 +15,7 @@ SECONDS_TO_CLOSE = 1.0
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class WorkerPool:
+class WorkerPool(AbstractContextManager):
     """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
 
     make_worker(environments) must be picklable. The processes start at once and get ready side by side
@@ -40,12 +40,6 @@ class WorkerPool:
         os.environ.clear()
         os.environ.update(before)
 
-    def __enter__(self) -> "WorkerPool":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def collect(self, iteration: int) -> Report:
         """Have all environments fill the shared rollout. iteration: counted from 1.
 
@@ -58,7 +52,7 @@ class WorkerPool:
             last_observations=[last for report in reports for last in report.last_observations],
         )
 
-    def close(self) -> None:
+    def __exit__(self, *exception: object) -> None:
         """End all workers, kindly first; returns within about a second whatever they are doing."""
         if self.local:
             self.local.close()
@@ -71,7 +65,6 @@ class WorkerPool:
             process.kill()
             process.join()
             connection.close()
-        self.processes, self.connections = [], []
 
     def _command(self, iteration: int) -> list[Report]:
         """Send the command to all workers; wait for all reports, or for the first error."""
@@ -80,13 +73,13 @@ class WorkerPool:
                 connection.send(iteration)
         reports: dict[int, Report] = {}
         while len(reports) < len(self.connections):
-            waiting = {c: worker for worker, c in enumerate(self.connections) if worker not in reports}
-            for connection in wait(list(waiting)):
-                with self._obituary(waiting[connection]):
-                    reply = connection.recv()
+            ready = wait([connection for i, connection in enumerate(self.connections) if i not in reports])
+            for worker in [i for i, connection in enumerate(self.connections) if connection in ready]:
+                with self._obituary(worker):
+                    reply = self.connections[worker].recv()
                 if isinstance(reply, WorkerError):
                     raise reply
-                reports[waiting[connection]] = reply
+                reports[worker] = reply
         return [reports[worker] for worker in sorted(reports)]
 
     @contextmanager
@@ -95,9 +88,7 @@ class WorkerPool:
         try:
             yield
         except (EOFError, OSError) as error:
-            process = self.processes[worker]
-            process.join(SECONDS_TO_CLOSE)
-            code = process.exitcode or 0
+            self.processes[worker].join(SECONDS_TO_CLOSE)
+            code = self.processes[worker].exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            fix = "if memory is short, use fewer environments"
-            raise WorkerError(f"worker {worker} (process {process.pid}) {how}: {fix}") from error
+            raise WorkerError(f"worker {worker} {how}: if memory is short, use fewer environments") from error

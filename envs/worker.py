@@ -26,35 +26,35 @@ class Episode(NamedTuple):
     step: int
     environment: int
     episode_return: float
-    length: int
+    episode_length: int
 
 
 @dataclass
 class Report:
-    """What a rollout brings beside its tensors: the episodes that ended in it, and (step, environment, true last
-    observation) of those that were truncated."""
+    """What a rollout brings beside its tensors."""
 
     episodes: list[Episode] = field(default_factory=list)
     last_observations: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+    """(step, environment, true last observation) of each episode that was truncated"""
 
 
 class WorkerError(Exception):
-    """A worker cannot go on. details: the traceback of what it met, if anything was raised."""
+    """A worker cannot go on. details: the traceback of what was raised, if anything was."""
 
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message, details)
-        self.details = details
+        self.message, self.details = message, details
 
     def __str__(self) -> str:
-        return self.args[0]
+        return self.message
 
 
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    environments: their indices. rollout: the shared tensors by name, time-major, a column for each environment
-    of the run. make_actor: from the policy's weights (P,), which change between rollouts, to what acts by
-    them (models.actor.Actor). normalize: from observations to what the actor reads.
+    environments: their indices. make_actor: from the policy's weights (P,), which change between rollouts, to what
+    acts by them (models.actor.Actor). normalize: from observations to what that reads. rollout: the shared tensors
+    by name, time-major, with a column for each environment of the run.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Worker:
         self.act, self.normalize = make_actor(weights.array), normalize
         self.num_episodes = [0] * len(environments)
         self.returns, self.lengths = [0.0] * len(environments), [0] * len(environments)
-        self.envs = [make_env(env_name) for _ in environments]
+        self.envs: list[Any] = [make_env(env_name) for _ in environments]
         self.for_environment = action_converter(self.envs[0].action_space)
 
     def collect(self, iteration: int) -> Report:
@@ -86,14 +86,20 @@ class Worker:
         """
         self.report = Report()
         self.terminations[:] = self.truncations[:] = False
-        if iteration > 1:
+        # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
+        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
+        draws = [self.act.draw_noise(np.random.default_rng(seed), len(self.actions)) for seed in seeds]
+        try:
             self.observations[0] = self.observations[-1]
-        else:
-            for i in range(len(self.envs)):
-                self.observations[0, i] = self._reset(i)
-        for t, noise in enumerate(self._draw_noise(iteration)):
-            self.actions[t] = actions = self.act(self.normalize(self.observations[t]), noise)
-            self._step(t, actions)
+            if iteration == 1:
+                for i in range(len(self.envs)):
+                    self.observations[0, i] = self._reset(i)
+            for t, noise in enumerate(np.stack(draws, axis=1)):
+                self.actions[t] = actions = self.act(self.normalize(self.observations[t]), noise)
+                self._step(t, actions)
+        except Exception as error:
+            name = f"environment {self.environments[self.stepping]} of {self.env_name}"
+            raise WorkerError(f"{name} raised {type(error).__name__}: {error}", traceback.format_exc()) from error
         return self.report
 
     def close(self) -> None:
@@ -103,20 +109,15 @@ class Worker:
     def _step(self, t: int, actions: np.ndarray) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
         rewards, next_observations = self.rewards[t], self.observations[t + 1]
-        i = 0
-        try:
-            for i, action in enumerate(self.for_environment(actions)):
-                observation, reward, terminated, truncated, _ = self.envs[i].step(action)
-                rewards[i] = reward
-                self.returns[i] += reward
-                self.lengths[i] += 1
-                if terminated or truncated:
-                    observation = self._end_episode(t, i, observation, terminated)
-                next_observations[i] = observation
-        except WorkerError:
-            raise
-        except Exception as error:
-            raise self._error(i, error) from error
+        for i, action in enumerate(self.for_environment(actions)):
+            self.stepping = i
+            observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+            rewards[i] = reward
+            self.returns[i] += reward
+            self.lengths[i] += 1
+            if terminated or truncated:
+                observation = self._end_episode(t, i, observation, terminated)
+            next_observations[i] = observation
 
     def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool) -> Any:
         """Record environment i's episode and start its next one, whose first observation is returned."""
@@ -134,20 +135,8 @@ class Worker:
         """Start environment i's next episode, whose randomness depends on its number alone."""
         seed = integer_seed(self.seed, Stream.EPISODE, self.environments[i], self.num_episodes[i])
         self.num_episodes[i] += 1
-        try:
-            return self.envs[i].reset(seed=seed)[0]
-        except Exception as error:
-            raise self._error(i, error) from error
-
-    def _draw_noise(self, iteration: int) -> np.ndarray:
-        """The randomness of all actions of a rollout, (T, n, *noise), the same whichever worker draws it."""
-        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
-        draws = [self.act.draw_noise(np.random.default_rng(seed), len(self.actions)) for seed in seeds]
-        return np.stack(draws, axis=1)
-
-    def _error(self, i: int, error: Exception) -> WorkerError:
-        name = f"environment {self.environments[i]} of {self.env_name}"
-        return WorkerError(f"{name} raised {type(error).__name__}: {error}", traceback.format_exc())
+        self.stepping = i
+        return self.envs[i].reset(seed=seed)[0]
 
 
 def action_converter(space: spaces.Box | spaces.Discrete) -> Callable[[np.ndarray], Sequence[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -26,16 +26,14 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     return "mlp"
 
 
-def make_model(
-    name: str, observation_space: spaces.Box, action_space: spaces.Space, hidden_size: int, share_trunk: bool, seed: int
-) -> MLP:
-    """A new model, its initial weights drawn from the seed."""
+def make_model(name: str, seed: int, *arguments: Any) -> MLP:
+    """A new model, its initial weights drawn from the seed. arguments: those of its class."""
     import torch
 
     from models.mlp import MLP
 
     torch.manual_seed(seed)
-    return {"mlp": MLP}[name](observation_space, action_space, hidden_size, share_trunk)
+    return {"mlp": MLP}[name](*arguments)
 
 
 def make_actor(new_model: Callable[[], MLP], weights: np.ndarray) -> Actor:

@@ -1,15 +1,20 @@
 """The policy as workers use it, and the vectors that hold a model's parameters."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from models.mlp import MLP, Distribution
 
 
 class Actor:
     """Acts by a model whose weights lie in an array (P,), which another process may change between calls."""
 
-    def __init__(self, model: nn.Module, weights: np.ndarray) -> None:
-        self.policy, self.draw_noise = model.policy, model.policy_head.draw_noise
+    def __init__(self, model: MLP, weights: np.ndarray) -> None:
+        self.policy: Callable[[Tensor], Distribution] = model.policy
+        self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
         bind_parameters(model.requires_grad_(False), torch.from_numpy(weights))
 
     def __call__(self, observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray:

@@ -72,7 +72,8 @@ class CategoricalHead(nn.Module):
         return Categorical(self.logits(features))
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        return -np.log(generator.standard_exponential((num_steps, self.logits.out_features), dtype=np.float32))
+        exponential = generator.standard_exponential((num_steps, self.logits.out_features), dtype=np.float32)
+        return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
 
 class DiagonalGaussianHead(nn.Module):

@@ -1,6 +1,8 @@
 """Actor-critic on vectors."""
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -45,7 +47,7 @@ class MLP(nn.Module):
         return self.policy_head(_tanh_layers(self.policy_trunk, observations.flatten(1).float()))
 
 
-def _tanh_layers(layers: nn.ModuleList, inputs: Tensor) -> Tensor:
+def _tanh_layers(layers: Iterable[Any], inputs: Tensor) -> Tensor:
     for layer in layers:
-        inputs = torch.tanh(functional.linear(inputs, layer.weight, layer.bias))
+        inputs = torch.tanh(functional.linear(inputs, layer.weight, layer.bias))  # half the cost of calling layers
     return inputs

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 PRESETS = Path(__file__).parent / "presets"
 BOOLEAN = ("true", "false")
@@ -43,9 +43,7 @@ class Config:
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
     num_iterations: int | None = flag(None, "most iterations to train for", kind=int, low=1, words=("none",))
     num_envs: int = flag(8, "environments stepped in parallel", kind=int, low=1)
-    num_workers: int | Literal["auto"] = flag(
-        "auto", "processes that step them; 0: this one; auto: one for each core", kind=int, low=0, words=("auto",)
-    )
+    num_workers: int | str = flag("auto", "processes that step them; 0: this one", kind=int, low=0, words=("auto",))
     num_steps: int = flag(128, "steps of each environment in an iteration", kind=int, low=1)
 
     num_epochs: int = flag(4, "passes over each rollout", "ppo_epochs", "update_epochs", kind=int, low=1)
@@ -55,8 +53,8 @@ class Config:
     gamma: float = flag(0.99, "discount per step", kind=float, low=0, high=1)
     gae_lambda: float = flag(0.95, "trace decay of the advantage estimator", "lam", kind=float, low=0, high=1)
     clip_coef: float = flag(0.1, "policy ratios are clipped to 1 +/- this", "epsilon", kind=float, above=0)
-    clip_value_coef: float | Literal["clip_coef"] | None = flag(
-        "clip_coef", "values are clipped to +/- this around old ones", kind=float, above=0, words=("clip_coef", "none")
+    clip_value_coef: float | str | None = flag(
+        "auto", "values are clipped to old ones +/- this; auto: clip_coef", kind=float, above=0, words=("auto", "none")
     )
     value_coef: float = flag(0.5, "weight of the value loss", "value_loss_coef", "vf_coef", kind=float, low=0)
     entropy_coef: float = flag(0.01, "weight of the entropy bonus", "ent_coef", kind=float, low=0)
@@ -85,7 +83,7 @@ class Config:
             object.__setattr__(self, option.name, _convert(option, getattr(self, option.name)))
         if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", self.device):
             raise ConfigError(f"--device={self.device}: give cpu, cuda, cuda:N, mps or auto")
-        if self.num_workers != "auto" and self.num_workers > self.num_envs:
+        if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
         batch = f"the {self.batch_size} steps of an iteration (num_envs x num_steps)"
         if self.num_minibatches > self.batch_size:
@@ -107,7 +105,7 @@ class Config:
     @property
     def value_clip(self) -> float | None:
         """clip_value_coef as a number, or None for no clipping."""
-        return self.clip_coef if self.clip_value_coef == "clip_coef" else self.clip_value_coef
+        return self.clip_coef if isinstance(self.clip_value_coef, str) else self.clip_value_coef
 
 
 def load_preset(preset: str, env_name: str) -> dict[str, Any]:
@@ -136,7 +134,8 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
             parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
         else:
             parser.add_argument(*names, dest=name, metavar=" | ".join(_expected(option)), help=help)
-    given = vars(parser.parse_args([_with_underscores(argument) for argument in arguments]))
+    arguments = [re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
+    given = vars(parser.parse_args(arguments))
     return {name: text for name, text in given.items() if text is not None}
 
 
@@ -150,12 +149,6 @@ class _Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help"
         raise ConfigError(f"unknown flag {unknown[1]}: {hint}")
-
-
-def _with_underscores(argument: str) -> str:
-    """--any-flag=a-value as --any_flag=a-value."""
-    name, equals, value = argument.partition("=")
-    return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else argument
 
 
 def _convert(option: Field, value: Any) -> Any:

@@ -76,13 +76,9 @@ class Learner:
             history.append({**metrics, "grad_norm": self._clip_gradients()})
             self.optimizer.step()
         table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
-        means = table.mean(0).tolist()  # the iteration's only wait for the device
+        means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # the iteration's only wait for the device
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
-        return {
-            **dict(zip(history[0], means, strict=True)),
-            "explained_variance": explained,
-            "learning_rate": learning_rate,
-        }
+        return {**means, "explained_variance": explained, "learning_rate": learning_rate}
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
@@ -96,16 +92,11 @@ class Learner:
         value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], config.value_clip)
         entropy = distribution.entropy().mean()
         total = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        metrics = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(), "entropy": entropy.detach()}
         with torch.no_grad():
-            kl = losses.approximate_kl(log_probs, old_log_probs)
-            clip_fraction = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
-        return total, {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(),
-            "approx_kl": kl,
-            "clip_fraction": clip_fraction,
-        }
+            metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
+            metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
+        return total, metrics
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps of the optimiser, by name; its vectors are (P,)."""

@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,71 +16,52 @@ from ppo.config import Config, ConfigError
 SECONDS_BETWEEN_LINES = 5.0
 
 
-class Logger:
-    """What a logger is told. This one tells others; the rest override what they have a use for."""
+class Logger(AbstractContextManager):
+    """Writes metrics.csv, and passes on to the displays that the config asks for. Leaving its context closes all.
 
-    def __init__(self, *others: "Logger") -> None:
-        self.others = others
+    folder: the run's. notes: what to tell the user first.
+    """
 
-    def __enter__(self) -> "Logger":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def note(self, text: str) -> None:
-        """A line for the user."""
-        for other in self.others:
-            other.note(text)
-
-    def log(self, metrics: dict[str, Any]) -> None:
-        """An iteration's metrics, under the same names each time."""
-        for other in self.others:
-            other.log(metrics)
-
-    def finish(self, summary: dict[str, Any]) -> None:
-        """What the run came to, unless it was cut short."""
-        for other in self.others:
-            other.finish(summary)
-
-    def close(self) -> None:
-        """The end in any case."""
-        for other in self.others:
-            other.close()
-
-
-class CSVLogger(Logger):
-    """One row for each iteration, in the file as soon as it is logged."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.file = path.open("w", newline="", buffering=1)
+    def __init__(self, config: Config, folder: Path, notes: Sequence[str]) -> None:
+        self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
         self.writer: csv.DictWriter | None = None
+        self.displays: list[Terminal | WeightsAndBiases] = []
+        if config.logger != "none":
+            self.displays.append(Terminal(config.iterations * config.batch_size, notes))
+        if config.logger == "wandb":
+            self.displays.append(WeightsAndBiases(config, folder))
 
     def log(self, metrics: dict[str, Any]) -> None:
+        """An iteration's metrics, under the same names each time; on disk at once."""
         if self.writer is None:
             self.writer = csv.DictWriter(self.file, list(metrics), lineterminator="\n")
             self.writer.writeheader()
-        self.writer.writerow(metrics)
+        self.writer.writerow({name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()})
+        for display in self.displays:
+            display.log(metrics)
 
-    def close(self) -> None:
+    def finish(self, summary: dict[str, Any]) -> None:
+        """What the run came to; not called for one that was cut short."""
+        for display in self.displays:
+            display.finish(summary)
+
+    def __exit__(self, *exception: object) -> None:
         self.file.close()
+        for display in self.displays:
+            display.close()
 
 
-class ConsoleLogger(Logger):
+class Terminal:
     """On a terminal, a bar; elsewhere a line every few seconds, and for the first and the last iteration."""
 
-    def __init__(self, total_steps: int) -> None:
-        super().__init__()
+    def __init__(self, total_steps: int, notes: Sequence[str]) -> None:
         self.total_steps, self.start, self.next_line = total_steps, time.monotonic(), 0.0
         self.console = Console(highlight=False, markup=False, soft_wrap=True)
+        self.console.print("\n".join(notes))
         columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("starting", total=total_steps)
         self.bar.start()
-
-    def note(self, text: str) -> None:
-        self.console.print(text)
 
     def log(self, metrics: dict[str, Any]) -> None:
         step, now, mean = metrics["step"], time.monotonic(), metrics["episode_return_mean"]
@@ -99,13 +82,12 @@ class ConsoleLogger(Logger):
         self.bar.stop()
 
 
-class WandbLogger(Logger):
-    """Weights & Biases, whose package is imported here and nowhere else: it is heavy."""
+class WeightsAndBiases:
+    """wandb, whose package is imported here and nowhere else: it is heavy."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         import wandb
 
-        super().__init__()
         try:
             self.run = wandb.init(dir=folder, name=folder.name, config=dataclasses.asdict(config))
         except wandb.Error as error:
@@ -120,13 +102,3 @@ class WandbLogger(Logger):
 
     def close(self) -> None:
         self.run.finish()
-
-
-def make_logger(config: Config, folder: Path) -> Logger:
-    """All loggers that the config asks for, as one. folder: the run's."""
-    loggers: list[Logger] = [CSVLogger(folder / "metrics.csv")]
-    if config.logger != "none":
-        loggers.append(ConsoleLogger(config.iterations * config.batch_size))
-    if config.logger == "wandb":
-        loggers.append(WandbLogger(config, folder))
-    return Logger(*loggers)

@@ -29,9 +29,7 @@ class Rollout:
     truncations: np.ndarray  # (T, N) bool; where both, only terminated
 
     @staticmethod
-    def layout(
-        num_steps: int, num_envs: int, observation_space: spaces.Box, action_space: spaces.Box | spaces.Discrete
-    ) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def layout(num_steps: int, num_envs: int, observation_space: Any, action_space: Any) -> dict[str, tuple]:
         """Shape and dtype of each tensor, by name."""
         T, N = num_steps, num_envs
         discrete = isinstance(action_space, spaces.Discrete)

@@ -2,12 +2,11 @@
 
 import dataclasses
 import importlib.metadata
-import itertools
 import json
 import platform
 import re
 import subprocess
-import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,18 @@ PACKAGES = ("torch", "gymnasium", "numpy", "box2d", "ale-py")
 def create_run_folder(config: Config) -> Path:
     """Make the run's folder and write config.json: every resolved value, and what the run runs on.
 
-    Raises ConfigError if the folder that the user chose holds anything already, or cannot be made.
+    Raises ConfigError if the folder holds anything already, or cannot be made.
     """
-    if config.run_dir or config.name:
-        folder = Path(config.run_dir or f"runs/{config.name}")
-    else:
-        name = f"{config.env_name}-s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-        first = Path("runs", re.sub(r"[^\w.=+-]+", "-", name))
-        others = (first.with_name(f"{first.name}-{count}") for count in itertools.count(2))
-        folder = next(path for path in itertools.chain([first], others) if not path.exists())
+    default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    name = re.sub(r"[^\w.=+-]+", "-", config.name or default)
+    folder = Path(config.run_dir or f"runs/{name}")
     choose = f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ConfigError(f"the folder {folder} is not empty, and no run is overwritten: {choose}")
-        versions = {name: importlib.metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()}
-        about = {"versions": versions, "git_commit": _git_commit()}
+        versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+        about = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
         write_json(folder / "config.json", {**dataclasses.asdict(config), **about})
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be written to ({error.strerror}): {choose}") from error

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
 from envs.make import make_env, spaces_of
 from envs.normalize import NormalizeObservation, NormalizeReward
@@ -25,7 +25,7 @@ from ppo import checkpoint
 from ppo.config import Config, ConfigError
 from ppo.evaluation import evaluate
 from ppo.learner import Learner
-from ppo.logger import make_logger
+from ppo.logger import Logger
 from ppo.rollout import Rollout
 from ppo.run import create_run_folder, write_json
 from ppo.signals import StopSignals
@@ -36,9 +36,9 @@ EPISODES_AVERAGED = 100
 class Interrupted(Exception):
     """A signal ended training, after its state was saved."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    def __init__(self, received: signal.Signals, step: int, folder: Path) -> None:
+        super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
+        self.exit_code = 128 + received
 
 
 def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
@@ -55,36 +55,22 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
     with (
         StopSignals() as stop,
         WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers,
-        make_logger(config, folder) as logger,
+        Logger(config, folder, [*notes, f"run folder: {folder}"]) as logger,
     ):
-        for note in (*notes, f"run folder: {folder}"):
-            logger.note(note)
         for iteration in range(1, config.iterations + 1):
             began = time.perf_counter()
             report = workers.collect(iteration)
             collected = time.perf_counter()
             metrics = training.learn(report)
             learned = time.perf_counter()
-            phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
             speed = {"seconds": learned - start, "steps_per_second": config.batch_size / (learned - began)}
-            times = {name: round(value, 4) for name, value in {**speed, **phases}.items()}
-            logger.log({"iteration": iteration, "step": training.step, **metrics, **times})
+            phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
+            logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **phases})
             if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
                 training.save(folder / "checkpoints" / "last.safetensors")
             if stop.received:
-                message = f"{stop.received.name} after step {training.step}: stopped, saved in {folder}"
-                raise Interrupted(message, 128 + stop.received)
-        seconds = time.perf_counter() - start
-        summary = {
-            "env_name": config.env_name,
-            "seed": config.seed,
-            "steps": training.step,
-            "seconds": round(seconds, 3),
-            "steps_per_second": round(training.step / seconds, 1),
-            "episodes": training.num_episodes,
-            "mean_return": training.recent_mean("episode_return"),
-            "evaluation": training.evaluate(config.eval_episodes),
-        }
+                raise Interrupted(stop.received, training.step, folder)
+        summary = training.summary(time.perf_counter() - start)
         write_json(folder / "summary.json", summary)
         logger.finish(summary)
     return summary
@@ -93,39 +79,37 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
 class Training:
     """The parts of a run, wired together, with all of the state that a checkpoint keeps."""
 
-    def __init__(
-        self, config: Config, observation_space: spaces.Box, action_space: spaces.Box | spaces.Discrete
-    ) -> None:
+    def __init__(self, config: Config, observation_space: Any, action_space: Any) -> None:
         torch.set_num_threads(1)  # with small matrices, more threads would only wait for each other
         if config.torch_deterministic:
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.action_space = config, action_space
-        size, seed = (config.hidden_size, config.share_trunk), integer_seed(config.seed, Stream.MODEL)
-        self.new_model = partial(make_model, config.model, observation_space, action_space, *size, seed)
+        seed, size = integer_seed(config.seed, Stream.MODEL), (config.hidden_size, config.share_trunk)
+        self.new_model = partial(make_model, config.model, seed, observation_space, action_space, *size)
         self.model = self.new_model().to(config.device)
         weights, gradients = flatten_parameters(self.model)
         self.learner = Learner(self.model, weights, gradients, config)
         self.normalize_observation = NormalizeObservation(observation_space.shape, config.normalize_observations)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, config.normalize_rewards)
+        self.iteration = self.num_episodes = 0
+        self.recent: deque[Episode] = deque(maxlen=EPISODES_AVERAGED)
 
         layout = Rollout.layout(config.num_steps, config.num_envs, observation_space, action_space)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(weights.shape, np.float32)
         self.published = shared_weights.array
+        self._publish()
         self.make_worker = partial(
             Worker,
             env_name=config.env_name,
+            seed=config.seed,
             make_env=make_env,
             make_actor=partial(make_actor, self.new_model),
             normalize=self.normalize_observation,
             rollout=shared,
             weights=shared_weights,
-            seed=config.seed,
         )
-        self.iteration = self.num_episodes = 0
-        self.recent: deque[Episode] = deque(maxlen=EPISODES_AVERAGED)
-        self._publish()
 
     @property
     def step(self) -> int:
@@ -148,31 +132,26 @@ class Training:
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
         normalize.update(rollout.observations[:-1])
         self._publish()
-        return {
-            "episodes": self.num_episodes,
-            "episode_return_mean": self.recent_mean("episode_return"),
-            "episode_length_mean": self.recent_mean("length"),
-            **metrics,
-        }
+        means = {f"{name}_mean": self._recent_mean(name) for name in ("episode_return", "episode_length")}
+        return {"episodes": self.num_episodes, **means, **metrics}
 
-    def recent_mean(self, what: str) -> float | None:
-        """Mean of a field of the last 100 episodes; None before there is one."""
-        return float(np.mean([getattr(episode, what) for episode in self.recent])) if self.recent else None
-
-    def evaluate(self, num_episodes: int) -> dict[str, Any]:
-        """Play that many episodes with the most likely actions; neither weights nor statistics change."""
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """What the run came to, with an evaluation of the final policy: neither weights nor statistics change."""
+        config = self.config
         actor, convert = make_actor(self.new_model, self.published), action_converter(self.action_space)
-        envs = [make_env(self.config.env_name) for _ in range(min(num_episodes, self.config.num_envs))]
-        seeds = [integer_seed(self.config.seed, Stream.EVALUATION, episode) for episode in range(num_episodes)]
-        normalize = self.normalize_observation
-        result = evaluate(lambda observations: convert(actor(normalize(observations), None)), envs, seeds)
+        seeds = [integer_seed(config.seed, Stream.EVALUATION, episode) for episode in range(config.eval_episodes)]
+        envs = [make_env(config.env_name) for _ in seeds[: config.num_envs]]
+        evaluation = evaluate(lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds)
         for env in envs:
             env.close()
-        return result
+        run = {"env_name": config.env_name, "seed": config.seed, "steps": self.step}
+        speed = {"seconds": round(seconds, 3), "steps_per_second": round(self.step / seconds, 1)}
+        returns = {"mean_return": self._recent_mean("episode_return"), "evaluation": evaluation}
+        return {**run, **speed, "episodes": self.num_episodes, **returns}
 
     def save(self, path: Path) -> None:
         """Write a checkpoint of all that the rest of the run depends on."""
-        tensors = {f"model.{name}": parameter for name, parameter in self.model.named_parameters()}
+        tensors = {f"model.{name}": parameter.detach() for name, parameter in self.model.named_parameters()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self.learner.optimizer_state().items()}
         for name in ("normalize_observation", "normalize_reward"):
             statistics = vars(getattr(self, name).statistics)
@@ -185,19 +164,23 @@ class Training:
         """Copy the weights to where the workers read them."""
         self.published[:] = self.learner.weights.cpu().numpy()
 
+    def _recent_mean(self, name: str) -> float | None:
+        """Mean of a field of the last 100 episodes; None before there is one."""
+        return float(np.mean([getattr(episode, name) for episode in self.recent])) if self.recent else None
 
-def resolve(config: Config, observation_space: spaces.Box) -> Config:
+
+def resolve(config: Config, observation_space: Any) -> Config:
     """The config with every auto replaced by what it means on this machine.
 
     Raises ModelMismatch if the model cannot read the observations, ConfigError if there is no such device.
     """
     # For an MLP a GPU would be the slower choice: it waits for one small matrix after another.
     device = "cpu" if config.device == "auto" else config.device
-    kind, _, index = device.partition(":")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device={device}: torch finds {torch.cuda.device_count()} CUDA devices; use --device=cpu")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("--device=mps: torch finds no Apple GPU; use --device=cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--device={device} cannot be used ({reason}): give --device=cpu") from error
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return dataclasses.replace(
         config,
