@@ -1,14 +1,15 @@
-"""Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp"""
+"""Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp
+
+Worker processes import this file, so what is heavy is imported where it is used."""
 
 import sys
 from collections.abc import Sequence
-
-# Worker processes import this file, so what is heavy is imported where it is used.
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 128 + signal."""
     from envs.make import EnvironmentUnavailable, canonical_id
+    from envs.worker import WorkerError
     from models import ModelMismatch
     from ppo.config import Config, ConfigError, load_preset, parse_flags
 
@@ -28,18 +29,17 @@ def main(arguments: Sequence[str]) -> int:
 
         train(config, notes)
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
-        return _fail(str(error), 2)
+        message, exit_code = str(error), 2
     except KeyboardInterrupt:
-        return _fail("interrupted twice: stopped at once, without saving", 130)
+        message, exit_code = "interrupted twice: stopped at once, without saving", 130
     except Exception as error:
         if "--debug" in arguments:
             raise
-        sys.stderr.write(getattr(error, "details", ""))
-        return _fail(str(error) or type(error).__name__, getattr(error, "exit_code", 1))
-    return 0
-
-
-def _fail(message: str, exit_code: int) -> int:
+        message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
+        print(*details, sep="\n", end="", file=sys.stderr)
+        exit_code = getattr(error, "exit_code", 1)
+    else:
+        return 0
     print(f"error: {message}", file=sys.stderr)
     return exit_code
 

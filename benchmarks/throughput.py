@@ -1,92 +1,74 @@
-"""Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--steps=102400] [--repetitions=3] [--env=ID]
+"""Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--steps=102400] [--repetitions=3] [--env=E]
 
-Trains the same work with both in turn, each run in fresh processes: ours by main.py as a user would call it, theirs
-by their PPO on their DummyVecEnv, with our make_env and one torch thread. Timed is the training loop, collecting and
-learning, from the end of the first iteration to the end of the last. The first is left out on both sides, because
-ours starts its workers during it. What remains different: ours steps environments in a process per core while SB3
-has one process for all, which is the default of each; and SB3 clips values without taking the larger of both errors.
-Writes results/throughput/: a file of all that was measured for each environment, and a table of them, README.md.
+Trains on the same work with both in turn, each run in fresh processes: with ours by main.py as a user would call it,
+with their PPO on their DummyVecEnv, in one torch thread, on environments from our make_env. Measured are environment
+steps per second of the training loop, collecting and learning, from the end of the first iteration to the end of the
+last. The first is left out on both sides, because ours starts its worker processes during it. What still differs:
+ours steps environments in a process per core, SB3 in its only process, which is the default of each; and SB3 clips
+values without taking the larger of both errors. The machine should have nothing else to do.
+
+Writes results/throughput/: for each environment a file of all that was measured, and README.md, a table of them.
 """
 
+import argparse
 import csv
 import importlib.metadata
 import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from envs.make import make_env
+from envs.make import canonical_id, make_env
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "throughput"
-NUM_ENVS, NUM_STEPS = 8, 128
-BATCH = NUM_ENVS * NUM_STEPS
+NUM_ENVS, NUM_STEPS, NUM_MINIBATCHES = 8, 128, 4
+BATCH_SIZE = NUM_ENVS * NUM_STEPS
+
+SAME = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "max_grad_norm": 0.5, "device": "cpu"}
 OURS = {
-    "preset": "none",
-    "model": "mlp",
-    "hidden_size": 64,
-    "num_envs": NUM_ENVS,
-    "num_steps": NUM_STEPS,
-    "num_epochs": 4,
-    "num_minibatches": 4,
-    "learning_rate": 2.5e-4,
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_coef": 0.1,
-    "clip_value_coef": 0.1,
-    "value_coef": 0.5,
-    "entropy_coef": 0.01,
-    "max_grad_norm": 0.5,
-    "normalize_advantages": "minibatch",
-    "normalize_observations": "false",
-    "normalize_rewards": "false",
-    "device": "cpu",
-    "eval_episodes": 0,
-    "logger": "none",
+    **{"preset": "none", "model": "mlp", "hidden_size": 64, "share_trunk": False},
+    **{"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 4, "num_minibatches": NUM_MINIBATCHES},
+    **{"clip_coef": 0.1, "clip_value_coef": 0.1, "value_coef": 0.5, "entropy_coef": 0.01},
+    **{"normalize_advantages": "minibatch", "normalize_observations": False, "normalize_rewards": False},
+    **{"eval_episodes": 0, "logger": "none"},
+    **SAME,
 }
-# MlpPolicy's own defaults are as ours: 2 x 64 tanh each for policy and value, orthogonal, Adam with epsilon 1e-5.
+# Of MlpPolicy the defaults are as ours: 2 x 64 tanh each for policy and value, orthogonal, Adam with epsilon 1e-5.
 SB3 = {
-    "policy": "MlpPolicy",
-    "n_steps": NUM_STEPS,
-    "n_epochs": 4,
-    "batch_size": BATCH // 4,
-    "learning_rate": 2.5e-4,
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_range": 0.1,
-    "clip_range_vf": 0.1,
-    "vf_coef": 0.25,  # ours has a factor 1/2 in the loss
-    "ent_coef": 0.01,
-    "max_grad_norm": 0.5,
-    "normalize_advantage": True,
-    "device": "cpu",
+    **{"policy": "MlpPolicy", "n_steps": NUM_STEPS, "n_epochs": 4, "batch_size": BATCH_SIZE // NUM_MINIBATCHES},
+    **{"clip_range": 0.1, "clip_range_vf": 0.1, "ent_coef": 0.01, "normalize_advantage": True},
+    "vf_coef": 0.25,  # half of ours, whose loss has a factor 1/2
+    **SAME,
 }
+
+
+def our_command(env_name: str, steps: int, seed: int | str) -> list[str]:
+    flags = {"env_name": env_name, "total_steps": steps, "seed": seed, **OURS}
+    return ["main.py", *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def run_ours(env_name: str, steps: int, seed: int) -> dict[str, Any]:
-    """Seconds at the end of each iteration, from any one moment on, and the mean return of the last 100 episodes."""
+    """The seconds at which iterations ended, by a clock of their own, and the mean of the last 100 returns."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, *ours(env_name, steps, seed), f"--run_dir={folder}"], check=True, cwd=ROOT)
-        with Path(folder, "metrics.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    return {"ends": [float(row["seconds"]) for row in rows], "mean_return": float(rows[-1]["episode_return_mean"])}
+        command = [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"]
+        subprocess.run(command, check=True, cwd=ROOT)
+        rows = list(csv.DictReader(Path(folder, "metrics.csv").read_text().splitlines()))
+    mean_return = rows[-1]["episode_return_mean"]
+    return {"ends": [float(row["seconds"]) for row in rows], "mean_return": float(mean_return) if mean_return else None}
 
 
 def run_sb3(env_name: str, steps: int, seed: int) -> dict[str, Any]:
-    """The same of Stable-Baselines3, in a process of its own."""
-    flags = ("--one=sb3", f"--env={env_name}", f"--steps={steps}", f"--seed={seed}")
-    command = [sys.executable, "-m", "benchmarks.throughput", *flags]
-    output = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(output.splitlines()[-1])
-
-
-def train_sb3(env_name: str, steps: int, seed: int) -> dict[str, Any]:
     """The same of Stable-Baselines3, in this process."""
     import torch
     from stable_baselines3 import PPO
@@ -100,42 +82,80 @@ def train_sb3(env_name: str, steps: int, seed: int) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     ends: list[float] = []
-    # By its name, make_vec_env would make an environment that can render; this costs LunarLander time at every step.
+    # Given a name, make_vec_env makes environments that can render, which more than halves LunarLander's speed.
     envs = make_vec_env(lambda: make_env(env_name), NUM_ENVS, vec_env_cls=DummyVecEnv)
     model = TimedPPO(env=envs, seed=seed, **SB3).learn(steps)
-    return {"ends": ends, "mean_return": sum(info["r"] for info in model.ep_info_buffer) / len(model.ep_info_buffer)}
+    returns = [episode["r"] for episode in model.ep_info_buffer]
+    return {"ends": ends, "mean_return": fmean(returns) if returns else None}
 
 
-def ours(env_name: str, steps: int | str, seed: int | str) -> list[str]:
-    flags = {"env_name": env_name, "total_steps": steps, "seed": seed, **OURS}
-    return ["main.py", *(f"--{name}={value}" for name, value in flags.items())]
+def measure(env_name: str, steps: int, repetitions: int) -> dict[str, Any]:
+    """All repetitions, each of which is a run of ours and then one of SB3's, with the same seed."""
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    for seed in range(1, repetitions + 1):
+        for trainer, run in (("ours", run_ours), ("sb3", run_sb3)):
+            with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+                result = fresh.submit(run, env_name, steps, seed).result()
+            ends = result["ends"]
+            assert len(ends) * BATCH_SIZE == steps, f"{trainer} ran {len(ends)} iterations"
+            speed = (steps - BATCH_SIZE) / (ends[-1] - ends[0])
+            runs[trainer].append({"seed": seed, "steps_per_second": speed, "mean_return": result["mean_return"]})
+            print(f"{seed} of {repetitions}, {trainer:4}: {speed:,.0f} steps/s", flush=True)
+    speeds = {trainer: [run["steps_per_second"] for run in runs[trainer]] for trainer in runs}
+    medians = {trainer: median(speeds[trainer]) for trainer in runs}
+    pairs = [ours / theirs for ours, theirs in zip(speeds["ours"], speeds["sb3"], strict=True)]
+    return {"medians": medians, "ratio": medians["ours"] / medians["sb3"], "ratio_of_pairs": pairs, "runs": runs}
 
 
 def about_machine(*packages: str) -> dict[str, Any]:
-    """Hardware, versions and source that a measurement was made with, and how busy the machine was before."""
+    """What a measurement is made on: hardware, how busy it is already, versions, and the trainer's commit."""
     cpuinfo, git = Path("/proc/cpuinfo"), ["git", "describe", "--always", "--dirty"]
     model = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.exists() else "")
     return {
         "cpu": model[1] if model else platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 2),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
+        "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in packages}},
         "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None,
     }
 
 
 def table() -> str:
     """Markdown: a row for each environment that is in the results."""
-    lines = [
-        "# Training speed beside Stable-Baselines3",
-        "",
-        "Written by `python -m benchmarks.throughput`. Environment steps per second of the whole training loop at",
-        f"{NUM_ENVS} environments x {NUM_STEPS} steps, 4 epochs x 4 minibatches, 2 x 64 tanh, on the CPU: medians of runs in turn.",
-        "",
-        "| environment | steps | ours | SB3 | ratio | ratio of each pair | machine | versions |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    return "\n".join(lines) + "\n"
+    introduction = __doc__.split("\n\n")[1]
+    columns = ("environment", "steps", "ours, steps/s", "SB3, steps/s", "ratio", "of each pair", "machine", "versions")
+    rows = [columns, ["---"] * len(columns)]
+    for path in sorted(RESULTS.glob("*.json")):
+        r = json.loads(path.read_text())
+        speeds = [f"{r['medians'][trainer]:,.0f}" for trainer in ("ours", "sb3")]
+        pairs, machine = ", ".join(f"{ratio:.2f}" for ratio in r["ratio_of_pairs"]), f"{r['cpu']}, {r['cores']} cores"
+        versions = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
+        rows.append((r["env_name"], f"{r['steps']:,}", *speeds, f"{r['ratio']:.2f}", pairs, machine, versions))
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    title = "# Training speed beside Stable-Baselines3\n\nWritten by `python -m benchmarks.throughput`; medians."
+    return f"{title}\n{introduction}\n\n{lines}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=102_400, help=f"of each run; whole iterations of {BATCH_SIZE}")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--env", type=canonical_id, default="LunarLander-v3")
+    given = parser.parse_args()
+    steps = given.steps - given.steps % BATCH_SIZE
+    if steps < 2 * BATCH_SIZE or given.repetitions < 1:
+        parser.error(f"give --steps of at least {2 * BATCH_SIZE}, and at least one of --repetitions")
+    about = about_machine("torch", "gymnasium", "numpy", "stable-baselines3")
+    print(*(f"{name}: {value}" for name, value in about.items()), sep="\n")
+    command = f"python -m benchmarks.throughput --steps={steps} --repetitions={given.repetitions} --env={given.env}"
+    about |= {"command": command, "ours": shlex.join(["python", *our_command(given.env, steps, "SEED")]), "sb3": SB3}
+    result = {"env_name": given.env, "steps": steps, **about, **measure(given.env, steps, given.repetitions)}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', given.env)}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / "README.md").write_text(table())
+    print(f"\n{table()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,10 +21,8 @@ def canonical_id(env_name: str) -> str:
 
 
 def make_env(env_name: str) -> gymnasium.Env:
-    """A new environment. env_name: an id that gymnasium knows, or module:id, which imports the module first.
-
-    Raises EnvironmentUnavailable if there is no such id, or if a package that it needs is missing.
-    """
+    """A new environment, by an id that gymnasium knows, or by module:id, which imports the module first. Raises
+    EnvironmentUnavailable if there is no such id, or if a package that it needs is missing."""
     module, _, name = env_name.rpartition(":")
     try:
         if module or name not in gymnasium.registry:
@@ -46,9 +44,7 @@ def spaces_of(env_name: str) -> tuple[Any, Any]:
     env = make_env(env_name)
     env.close()
     if not isinstance(env.observation_space, spaces.Box):
-        fix = "choose one that observes a Box"
-        raise EnvironmentUnavailable(f"--env_name={env_name} observes {env.observation_space}: {fix}")
+        raise EnvironmentUnavailable(f"--env_name={env_name} observes {env.observation_space}: choose one with a Box")
     if not isinstance(env.action_space, (spaces.Box, spaces.Discrete)):
-        fix = "choose one that acts in a Discrete or a Box"
-        raise EnvironmentUnavailable(f"--env_name={env_name} acts in {env.action_space}: {fix}")
+        raise EnvironmentUnavailable(f"--env_name={env_name} acts in {env.action_space}: choose one with a Discrete")
     return env.observation_space, env.action_space

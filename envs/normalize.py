@@ -1,8 +1,5 @@
-"""Running normalisation of observations and rewards: one set of statistics for the whole run.
-
-Both wrap the stream of rollouts, not each environment's step: statistics are frozen while a rollout is
-collected, and take in all of it at once afterwards. Turned off, both return what they are given.
-"""
+"""Running normalisation of the stream of rollouts, with one set of statistics for the whole run: frozen while a rollout
+is collected, they take in all of it at once afterwards. Turned off, both classes return what they are given."""
 
 from collections.abc import Sequence
 
@@ -15,10 +12,8 @@ CLIP = 10.0
 
 
 class RunningMeanStd:
-    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
-
-    The prior is Baselines': 1e-4 samples of mean 0 and variance 1.
-    """
+    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1), after a prior of
+    1e-4 samples of mean 0 and variance 1 (Baselines)."""
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
         self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), 1e-4
@@ -35,10 +30,8 @@ class RunningMeanStd:
 
 
 class NormalizeObservation:
-    """(observation - mean) / deviation, clipped to +/- 10, as float32.
-
-    What is applied lies in shared memory: a copy sent to another process follows this one's updates.
-    """
+    """(observation - mean) / deviation, clipped to +/- 10, as float32. Mean and deviation lie in shared memory: a copy
+    sent to another process follows this one's updates."""
 
     def __init__(self, shape: Sequence[int], enabled: bool = True) -> None:
         self.statistics = RunningMeanStd(shape)
@@ -70,11 +63,8 @@ class NormalizeObservation:
 
 
 class NormalizeReward:
-    """Rewards divided by the running deviation of the discounted return, clipped to +/- 10; not centred.
-
-    As in Baselines' VecNormalize, an environment's discounted return starts anew with every episode, whether
-    the last one was terminated or truncated.
-    """
+    """Rewards divided by the running deviation of the discounted return, clipped to +/- 10; not centred (Baselines). An
+    environment's discounted return starts anew with every episode, however the last one ended."""
 
     def __init__(self, num_envs: int, gamma: float, enabled: bool = True) -> None:
         self.statistics, self.returns = RunningMeanStd(), np.zeros(num_envs)

@@ -18,9 +18,8 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 class WorkerPool(AbstractContextManager):
     """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
 
-    make_worker(environments) must be picklable. The processes start at once and get ready side by side
-    while the caller goes on. Leaving the context ends them.
-    """
+    make_worker(environments) must be picklable. The processes get ready while the caller goes on; leaving the context
+    ends them."""
 
     def __init__(self, make_worker: Callable[[range], Worker], num_envs: int, num_workers: int) -> None:
         self.local = None if num_workers else make_worker(range(num_envs))
@@ -41,21 +40,16 @@ class WorkerPool(AbstractContextManager):
         os.environ.update(before)
 
     def collect(self, iteration: int) -> Report:
-        """Have all environments fill the shared rollout. iteration: counted from 1.
-
-        How environments are spread over workers changes nothing but the rounding of the policy's arithmetic.
-        Raises WorkerError if an environment raises or a worker dies.
-        """
+        """Have all environments fill the shared rollout. How they are spread over workers changes nothing but the
+        rounding of the policy's arithmetic. Raises WorkerError if an environment raises or a worker dies."""
         reports = [self.local.collect(iteration)] if self.local else self._command(iteration)
-        return Report(
-            episodes=sorted(episode for report in reports for episode in report.episodes),
-            last_observations=[last for report in reports for last in report.last_observations],
-        )
+        episodes = sorted(episode for report in reports for episode in report.episodes)
+        return Report(episodes, [last for report in reports for last in report.last_observations])
 
     def __exit__(self, *exception: object) -> None:
         """End all workers, kindly first; returns within about a second whatever they are doing."""
-        if self.local:
-            self.local.close()
+        for env in self.local.envs if self.local else ():
+            env.close()
         for connection in self.connections:
             with suppress(OSError):  # that worker has died already
                 connection.send(None)

@@ -12,10 +12,8 @@ PROCESSES = multiprocessing.get_context("spawn")
 
 
 class SharedArray:
-    """A zeroed numpy array that a child process gets to share by pickling.
-
-    Its memory has no name in the file system, so that nothing is left of it however a process dies.
-    """
+    """A zeroed numpy array that a child process gets to share by pickling. Its memory has no name in the file system,
+    so that nothing is left of it however a process dies."""
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)

@@ -6,7 +6,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -16,8 +15,6 @@ from gymnasium import spaces
 
 from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.shared import SharedArray
-
-PR_SET_PDEATHSIG = 1
 
 
 class Episode(NamedTuple):
@@ -29,33 +26,23 @@ class Episode(NamedTuple):
     episode_length: int
 
 
-@dataclass
-class Report:
-    """What a rollout brings beside its tensors."""
+class Report(NamedTuple):
+    """What a rollout brings beside its tensors. last_observations: (step, environment, true last observation) of each
+    episode that was truncated."""
 
-    episodes: list[Episode] = field(default_factory=list)
-    last_observations: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
-    """(step, environment, true last observation) of each episode that was truncated"""
+    episodes: list[Episode]
+    last_observations: list[tuple[int, int, np.ndarray]]
 
 
 class WorkerError(Exception):
-    """A worker cannot go on. details: the traceback of what was raised, if anything was."""
-
-    def __init__(self, message: str, details: str = "") -> None:
-        super().__init__(message, details)
-        self.message, self.details = message, details
-
-    def __str__(self) -> str:
-        return self.message
+    """A worker cannot go on. args: what happened, and the traceback of what was raised, if anything was."""
 
 
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    environments: their indices. make_actor: from the policy's weights (P,), which change between rollouts, to what
-    acts by them (models.actor.Actor). normalize: from observations to what that reads. rollout: the shared tensors
-    by name, time-major, with a column for each environment of the run.
-    """
+    make_actor: from the policy's weights (P,) to what acts by them, however they change (models.actor.Actor).
+    normalize: from observations to what that reads. rollout: name to time-major tensor, a column per environment."""
 
     def __init__(
         self,
@@ -80,11 +67,9 @@ class Worker:
         self.for_environment = action_converter(self.envs[0].action_space)
 
     def collect(self, iteration: int) -> Report:
-        """Act and step T times from where the last rollout ended. iteration: 1 for the run's first.
-
-        Raises WorkerError if an environment raises.
-        """
-        self.report = Report()
+        """Act and step T times from where the last rollout ended; iteration 1 starts with a reset. Raises WorkerError
+        if an environment raises."""
+        self.report = Report([], [])
         self.terminations[:] = self.truncations[:] = False
         # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
         seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
@@ -101,10 +86,6 @@ class Worker:
             name = f"environment {self.environments[self.stepping]} of {self.env_name}"
             raise WorkerError(f"{name} raised {type(error).__name__}: {error}", traceback.format_exc()) from error
         return self.report
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()
 
     def _step(self, t: int, actions: np.ndarray) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
@@ -140,10 +121,8 @@ class Worker:
 
 
 def action_converter(space: spaces.Box | spaces.Discrete) -> Callable[[np.ndarray], Sequence[Any]]:
-    """From the policy's actions (n, *action) to the actions of n environments.
-
-    Only here are actions clipped to their box, for it is the unclipped ones that are learned from.
-    """
+    """From the policy's actions (n, *action) to the actions of n environments. Only here are they clipped to their
+    box: it is the unclipped ones that are learned from."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda actions: (actions + start).tolist()
@@ -156,7 +135,7 @@ def run_worker(
 ) -> None:
     """The life of a worker process: a report, or an error, for every iteration asked for, until that is None."""
     if sys.platform == "linux":  # die with the trainer, even while an environment hangs
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the trainer alone decides
@@ -164,7 +143,8 @@ def run_worker(
         worker = make_worker(environments)
         for iteration in iter(connection.recv, None):
             connection.send(worker.collect(iteration))
-        worker.close()
+        for env in worker.envs:
+            env.close()
     except WorkerError as error:
         connection.send(error)
     except EOFError:

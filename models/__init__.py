@@ -21,8 +21,7 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     """The model's name, auto resolved. Raises ModelMismatch if it cannot read the observations."""
     shape = observation_space.shape
     if len(shape) > 1 and observation_space.dtype == np.uint8:
-        fix = "choose an environment that observes vectors"
-        raise ModelMismatch(f"--model={name} cannot read images of shape {shape}: {fix}")
+        raise ModelMismatch(f"--model={name} cannot read images {shape}: choose an environment that observes vectors")
     return "mlp"
 
 

@@ -1,10 +1,11 @@
-"""The policy as workers use it, and the vectors that hold a model's parameters."""
+"""The policy as workers use it."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.utils import vector_to_parameters
 
 from models.mlp import MLP, Distribution
 
@@ -15,7 +16,7 @@ class Actor:
     def __init__(self, model: MLP, weights: np.ndarray) -> None:
         self.policy: Callable[[Tensor], Distribution] = model.policy
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
-        bind_parameters(model.requires_grad_(False), torch.from_numpy(weights))
+        vector_to_parameters(torch.from_numpy(weights), model.requires_grad_(False).parameters())  # views, not copies
 
     def __call__(self, observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
         """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions.
@@ -23,21 +24,3 @@ class Actor:
         distribution = self.policy(torch.from_numpy(observations))
         actions = distribution.mode() if noise is None else distribution.sample(torch.from_numpy(noise))
         return actions.numpy()
-
-
-def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Move parameters and gradients into two vectors (P,), so that to publish, clip or step is one operation."""
-    weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-    gradients = torch.zeros_like(weights)
-    bind_parameters(model, weights, gradients)
-    return weights, gradients
-
-
-def bind_parameters(model: nn.Module, weights: Tensor, gradients: Tensor | None = None) -> None:
-    """Make the model's parameters, and their gradients if given, views into vectors (P,)."""
-    start = 0
-    for parameter in model.parameters():
-        part = slice(start, start := start + parameter.numel())
-        parameter.data = weights[part].view_as(parameter)
-        if gradients is not None:
-            parameter.grad = gradients[part].view_as(parameter)

@@ -1,8 +1,5 @@
-"""Distributions over actions, and the layers that end in them.
-
-Sampling takes its randomness as an argument, drawn by numpy for a whole rollout at a time: an action depends
-on its environment's own stream of random numbers only, whoever computes it.
-"""
+"""Distributions over actions, and the layers that end in them. To sample, they take noise that was drawn for a whole
+rollout: an action depends on its environment's own stream of random numbers only, whoever computes it."""
 
 import math
 from functools import cached_property
@@ -17,7 +14,8 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Categorical:
-    """One of A choices. logits: (..., A); actions: (...) int64."""
+    """One of A choices. logits: (..., A); actions: (...) int64; noise: (..., A), standard Gumbel, to which logits are
+    added and the greatest taken (Maddison et al. 2014, "A* Sampling", section 2)."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
@@ -27,7 +25,6 @@ class Categorical:
         return functional.log_softmax(self.logits, -1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """noise: (..., A) standard Gumbel (Maddison et al. 2014, "A* Sampling", section 2)."""
         return (self.logits + noise).argmax(-1)
 
     def mode(self) -> Tensor:
@@ -41,13 +38,12 @@ class Categorical:
 
 
 class DiagonalGaussian:
-    """D independent normal variables. mean: (..., D); log_std: (D,); actions: (..., D) float32."""
+    """D independent normals. mean: (..., D); log_std: (D,); actions: (..., D); noise: (..., D), standard normal."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean, log_std
 
     def sample(self, noise: Tensor) -> Tensor:
-        """noise: (..., D) standard normal."""
         return self.mean + self.log_std.exp() * noise
 
     def mode(self) -> Tensor:

@@ -15,11 +15,8 @@ Distribution = Categorical | DiagonalGaussian
 
 
 class MLP(nn.Module):
-    """Two hidden layers of tanh units each for policy and value, or two that they share.
-
-    Initialised as in Engstrom et al. 2020, section 3: orthogonal, with gain sqrt(2) in hidden layers, 0.01 for
-    the policy and 1 for the value; zero bias.
-    """
+    """Two hidden layers of tanh units each for policy and value, or two that they share. Orthogonal initial weights
+    of gain sqrt(2), but 0.01 for the policy's last layer and 1 for the value's; zero bias (Baselines)."""
 
     def __init__(
         self, observation_space: spaces.Box, action_space: spaces.Space, hidden_size: int, share_trunk: bool

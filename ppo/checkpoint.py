@@ -1,7 +1,5 @@
-"""A checkpoint: one safetensors file of tensors, with everything else as JSON in its metadata.
-
-The metadata's "state" is that JSON; its "sha256" is over the state and every tensor's name, dtype, shape and bytes.
-"""
+"""A checkpoint: one safetensors file of tensors, its metadata "state", JSON of everything else, and "sha256", over that
+and every tensor's name, dtype, shape and bytes."""
 
 import hashlib
 import json
@@ -13,13 +11,11 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-FORMAT = 1
-
 
 def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, or leave the file as it was: path never names half of one. state: plain JSON."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    text = json.dumps({"format": FORMAT, **state}, sort_keys=True)
+    text = json.dumps({"format": 1, **state}, sort_keys=True)
     content = safetensors.torch.save(tensors, {"state": text, "sha256": digest(tensors, text)})
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")  # in the same folder, so that replacing is atomic

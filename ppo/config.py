@@ -30,22 +30,18 @@ def flag(
 
 @dataclass(frozen=True)
 class Config:
-    """Every choice of a run. Plain defaults are those of Baselines' PPO2 with normalisation.
-
-    Raises ConfigError if a value is of a wrong kind or out of range, or if two contradict each other.
-    """
+    """Every choice of a run. Raises ConfigError if a value is not what its flag takes, or if two contradict each other.
+    The plain defaults are those of Baselines' PPO2 with normalisation."""
 
     env_name: str = flag("LunarLander-v3", "gymnasium environment id, or module:id", "env", "env_id", kind=str)
     model: str = flag("auto", "network; auto: what suits the observations", words=("auto", "mlp"))
     preset: str = flag("auto", "tuned values: auto (the environment's, if any), none, or a preset's name", kind=str)
     seed: int = flag(0, "seed of everything random", kind=int, low=0, high=2**32 - 1)
-
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
     num_iterations: int | None = flag(None, "most iterations to train for", kind=int, low=1, words=("none",))
     num_envs: int = flag(8, "environments stepped in parallel", kind=int, low=1)
     num_workers: int | str = flag("auto", "processes that step them; 0: this one", kind=int, low=0, words=("auto",))
     num_steps: int = flag(128, "steps of each environment in an iteration", kind=int, low=1)
-
     num_epochs: int = flag(4, "passes over each rollout", "ppo_epochs", "update_epochs", kind=int, low=1)
     num_minibatches: int = flag(4, "gradient steps in a pass", "num_batches", kind=int, low=1)
     learning_rate: float = flag(2.5e-4, "step size of Adam", "lr", kind=float, above=0, high=1e30)
@@ -53,7 +49,7 @@ class Config:
     gamma: float = flag(0.99, "discount per step", kind=float, low=0, high=1)
     gae_lambda: float = flag(0.95, "trace decay of the advantage estimator", "lam", kind=float, low=0, high=1)
     clip_coef: float = flag(0.1, "policy ratios are clipped to 1 +/- this", "epsilon", kind=float, above=0)
-    clip_value_coef: float | str | None = flag(
+    clip_value_coef: float | None = flag(
         "auto", "values are clipped to old ones +/- this; auto: clip_coef", kind=float, above=0, words=("auto", "none")
     )
     value_coef: float = flag(0.5, "weight of the value loss", "value_loss_coef", "vf_coef", kind=float, low=0)
@@ -65,10 +61,8 @@ class Config:
     )
     normalize_observations: bool = flag(True, "standardise observations by running mean and deviation", words=BOOLEAN)
     normalize_rewards: bool = flag(True, "divide rewards by the running deviation of returns", words=BOOLEAN)
-
     hidden_size: int = flag(64, "units in each of the two hidden layers", kind=int, low=1)
     share_trunk: bool = flag(False, "policy and value share their hidden layers", words=BOOLEAN)
-
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", words=BOOLEAN)
     logger: str = flag("console", "where progress is shown", words=("console", "wandb", "none"))
@@ -102,17 +96,10 @@ class Config:
         affordable = self.total_steps // self.batch_size
         return min(affordable, self.num_iterations or affordable)
 
-    @property
-    def value_clip(self) -> float | None:
-        """clip_value_coef as a number, or None for no clipping."""
-        return self.clip_coef if isinstance(self.clip_value_coef, str) else self.clip_value_coef
-
 
 def load_preset(preset: str, env_name: str) -> dict[str, Any]:
     """The values of a file in ppo/presets: of the one that is named; for auto, of the environment's if it has one.
-
-    Raises ConfigError for the name of none.
-    """
+    Raises ConfigError for the name of none."""
     known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
     path = known.get(env_name if preset == "auto" else preset)
     if path is None and preset not in ("auto", "none"):
@@ -121,10 +108,8 @@ def load_preset(preset: str, env_name: str) -> dict[str, Any]:
 
 
 def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
-    """The texts that a command line gives, by field name, for Config to convert. Prints the help if asked to.
-
-    Raises ConfigError for what is no flag.
-    """
+    """The texts that a command line gives, by field name, for Config to convert. Prints the help if asked to. Raises
+    ConfigError for what is no flag."""
     parser = _Parser(prog="main.py", description="Train PPO on a gymnasium environment.", allow_abbrev=False)
     for option in dataclasses.fields(Config):
         name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]

@@ -10,11 +10,8 @@ import numpy as np
 def evaluate(
     act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """Play one episode for each seed. Returns the number, mean and std of their undiscounted, raw returns.
-
-    act: from observations (n, *observation) to an action for each. The environments play side by side, each
-    taking the next seed when its episode has ended.
-    """
+    """Play an episode for each seed. Returns the number, mean and std of their undiscounted, raw returns. act: from
+    observations (n, *observation) to n actions. The environments play side by side, each taking the next seed."""
     returns = [0.0] * len(seeds)
     waiting = list(reversed(range(len(seeds))))
     playing = [(env, waiting.pop()) for env in envs[: len(seeds)]]

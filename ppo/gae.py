@@ -14,10 +14,9 @@ def generalized_advantages(
 ) -> np.ndarray:
     """A_t = d_t + gamma lambda A_{t+1}, with d_t = r_t + gamma V(s_{t+1}) - V(s_t) (eqs. 11 and 16).
 
-    All arguments and the result: (T, N). next_values: the value of the observation that action t led to:
-    of the true last one where an episode was truncated. A termination has no next value. Both endings cut
-    the trace: a time limit is not a failure (Pardo et al. 2018), but what follows is another episode.
-    """
+    All arguments and the result: (T, N). next_values: of the observation that action t led to, the true last one where
+    an episode was truncated: a time limit is not a failure (Pardo et al. 2018). After a termination nothing has value.
+    Both cut the trace, for what follows is another episode."""
     errors = rewards + gamma * next_values * ~terminations - values
     decay = gamma * gae_lambda * ~(terminations | truncations)
     advantages = np.empty_like(errors)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ppo import losses
 from ppo.config import Config
@@ -16,22 +17,25 @@ KL_TOLERANCE = 1.5
 
 
 class Learner:
-    """Owns the optimiser. weights, gradients: the vectors (P,) that hold the model's parameters."""
+    """Owns the optimiser, and moves the model's parameters and gradients into two vectors (P,), weights and gradients:
+    to publish, to clip or to step is then one operation each."""
 
-    def __init__(self, model: nn.Module, weights: Tensor, gradients: Tensor, config: Config) -> None:
-        self.model, self.weights, self.gradients, self.config = model, weights, gradients, config
-        parameters = nn.Parameter(weights)
-        parameters.grad = gradients
-        fused = weights.device.type in ("cpu", "cuda")
-        self.optimizer = torch.optim.Adam([parameters], config.learning_rate, eps=ADAM_EPSILON, fused=fused)
+    def __init__(self, model: nn.Module, config: Config) -> None:
+        self.model, self.config = model, config
+        self.weights = parameters_to_vector(model.parameters()).detach()
+        self.gradients = torch.zeros_like(self.weights)
+        vector_to_parameters(self.weights, model.parameters())
+        sizes = [parameter.numel() for parameter in model.parameters()]
+        for parameter, part in zip(model.parameters(), self.gradients.split(sizes), strict=True):
+            parameter.grad = part.view_as(parameter)
+        self.parameters = nn.Parameter(self.weights)
+        self.parameters.grad = self.gradients
+        fused = self.weights.device.type in ("cpu", "cuda")
+        self.optimizer = torch.optim.Adam([self.parameters], config.learning_rate, eps=ADAM_EPSILON, fused=fused)
 
     @torch.no_grad()
     def make_batch(
-        self,
-        rollout: Rollout,
-        observations: np.ndarray,
-        rewards: np.ndarray,
-        last_observations: Sequence[tuple[int, int, np.ndarray]],
+        self, rollout: Rollout, observations: np.ndarray, rewards: np.ndarray, last_observations: Sequence[tuple]
     ) -> Batch:
         """What is learned from: the rollout's transitions with their values, advantages and returns.
 
@@ -89,7 +93,7 @@ class Learner:
         if config.normalize_advantages == "minibatch":
             advantages = losses.standardize(advantages)
         policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, advantages, config.clip_coef)
-        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], config.value_clip)
+        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], config.clip_value_coef)
         entropy = distribution.entropy().mean()
         total = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(), "entropy": entropy.detach()}
@@ -97,10 +101,6 @@ class Learner:
             metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
             metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
         return total, metrics
-
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps of the optimiser, by name; its vectors are (P,)."""
-        return dict(self.optimizer.state_dict()["state"].get(0, {}))
 
     def _clip_gradients(self) -> Tensor:
         """Scale gradients to the norm allowed (Pascanu et al. 2013, algorithm 1); returns their own norm."""

@@ -13,14 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.config import Config, ConfigError
 
-SECONDS_BETWEEN_LINES = 5.0
-
 
 class Logger(AbstractContextManager):
-    """Writes metrics.csv, and passes on to the displays that the config asks for. Leaving its context closes all.
-
-    folder: the run's. notes: what to tell the user first.
-    """
+    """Writes metrics.csv in the run's folder, and passes on to the displays that the config asks for, which show notes
+    first. Leaving its context closes all."""
 
     def __init__(self, config: Config, folder: Path, notes: Sequence[str]) -> None:
         self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
@@ -52,7 +48,7 @@ class Logger(AbstractContextManager):
 
 
 class Terminal:
-    """On a terminal, a bar; elsewhere a line every few seconds, and for the first and the last iteration."""
+    """On a terminal, a bar; elsewhere a line every 5 seconds, and for the first and the last iteration."""
 
     def __init__(self, total_steps: int, notes: Sequence[str]) -> None:
         self.total_steps, self.start, self.next_line = total_steps, time.monotonic(), 0.0
@@ -69,11 +65,10 @@ class Terminal:
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
         if self.bar.disable and (now >= self.next_line or step >= self.total_steps):
-            self.next_line = now + SECONDS_BETWEEN_LINES
+            self.next_line = now + 5
             self.console.print(f"{line}, {(now - self.start) * (self.total_steps / step - 1):.0f} s left")
 
     def finish(self, summary: dict[str, Any]) -> None:
-        self.bar.stop()
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             self.console.print(text.format(**summary["evaluation"]))

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import shutil
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +17,8 @@ PACKAGES = ("torch", "gymnasium", "numpy", "box2d", "ale-py")
 
 
 def create_run_folder(config: Config) -> Path:
-    """Make the run's folder and write config.json: every resolved value, and what the run runs on.
-
-    Raises ConfigError if the folder holds anything already, or cannot be made.
-    """
+    """Make the run's folder and write config.json: every resolved value, and what the run runs on. Raises ConfigError
+    if the folder holds anything already, or cannot be made."""
     default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     name = re.sub(r"[^\w.=+-]+", "-", config.name or default)
     folder = Path(config.run_dir or f"runs/{name}")
@@ -43,7 +42,5 @@ def write_json(path: Path, content: Any) -> None:
 def _git_commit() -> str | None:
     """The commit of the trainer's own source; None outside a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    installed = shutil.which("git") is not None
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None if installed else None

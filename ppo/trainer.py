@@ -20,7 +20,6 @@ from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
 from envs.worker import Episode, Report, Worker, action_converter
 from models import choose_model, make_actor, make_model
-from models.actor import flatten_parameters
 from ppo import checkpoint
 from ppo.config import Config, ConfigError
 from ppo.evaluation import evaluate
@@ -29,8 +28,6 @@ from ppo.logger import Logger
 from ppo.rollout import Rollout
 from ppo.run import create_run_folder, write_json
 from ppo.signals import StopSignals
-
-EPISODES_AVERAGED = 100
 
 
 class Interrupted(Exception):
@@ -42,11 +39,9 @@ class Interrupted(Exception):
 
 
 def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Train to the end, or until a signal. notes: what to tell first. Returns what summary.json holds.
-
-    Raises ConfigError, EnvironmentUnavailable or ModelMismatch before anything is started; WorkerError if an
-    environment fails; Interrupted after a signal.
-    """
+    """Train to the end, or until a signal; returns what summary.json holds. notes: what to tell the user first. Raises
+    ConfigError, EnvironmentUnavailable or ModelMismatch before anything starts; WorkerError if an environment fails;
+    Interrupted after a signal."""
     observation_space, action_space = spaces_of(config.env_name)
     config = resolve(config, observation_space)
     folder = create_run_folder(config)
@@ -87,17 +82,16 @@ class Training:
         seed, size = integer_seed(config.seed, Stream.MODEL), (config.hidden_size, config.share_trunk)
         self.new_model = partial(make_model, config.model, seed, observation_space, action_space, *size)
         self.model = self.new_model().to(config.device)
-        weights, gradients = flatten_parameters(self.model)
-        self.learner = Learner(self.model, weights, gradients, config)
+        self.learner = Learner(self.model, config)
         self.normalize_observation = NormalizeObservation(observation_space.shape, config.normalize_observations)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, config.normalize_rewards)
-        self.iteration = self.num_episodes = 0
-        self.recent: deque[Episode] = deque(maxlen=EPISODES_AVERAGED)
+        self.iteration = self.step = self.num_episodes = 0
+        self.recent: deque[Episode] = deque(maxlen=100)
 
         layout = Rollout.layout(config.num_steps, config.num_envs, observation_space, action_space)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
-        shared_weights = SharedArray(weights.shape, np.float32)
+        shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
         self._publish()
         self.make_worker = partial(
@@ -111,14 +105,10 @@ class Training:
             weights=shared_weights,
         )
 
-    @property
-    def step(self) -> int:
-        """Environment steps learned from so far."""
-        return self.iteration * self.config.batch_size
-
     def learn(self, report: Report) -> dict[str, Any]:
         """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""
         self.iteration += 1
+        self.step += self.config.batch_size
         self.num_episodes += len(report.episodes)
         self.recent.extend(report.episodes)
         rollout, normalize = self.rollout, self.normalize_observation
@@ -152,7 +142,8 @@ class Training:
     def save(self, path: Path) -> None:
         """Write a checkpoint of all that the rest of the run depends on."""
         tensors = {f"model.{name}": parameter.detach() for name, parameter in self.model.named_parameters()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in self.learner.optimizer_state().items()}
+        optimizer = self.learner.optimizer.state_dict()
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer["state"][0].items()}
         for name in ("normalize_observation", "normalize_reward"):
             statistics = vars(getattr(self, name).statistics)
             tensors |= {f"{name}.{key}": torch.tensor(value) for key, value in statistics.items()}
@@ -170,10 +161,8 @@ class Training:
 
 
 def resolve(config: Config, observation_space: Any) -> Config:
-    """The config with every auto replaced by what it means on this machine.
-
-    Raises ModelMismatch if the model cannot read the observations, ConfigError if there is no such device.
-    """
+    """The config with every auto replaced by what it means on this machine. Raises ModelMismatch if the model cannot
+    read the observations, ConfigError if there is no such device."""
     # For an MLP a GPU would be the slower choice: it waits for one small matrix after another.
     device = "cpu" if config.device == "auto" else config.device
     try:
@@ -187,5 +176,5 @@ def resolve(config: Config, observation_space: Any) -> Config:
         model=choose_model(config.model, observation_space),
         device=device,
         num_workers=min(config.num_envs, cores) if config.num_workers == "auto" else config.num_workers,
-        clip_value_coef=config.value_clip,
+        clip_value_coef=config.clip_coef if config.clip_value_coef == "auto" else config.clip_value_coef,
     )

@@ -1,0 +1,54 @@
+"""Running the trainer in tests: in this process by its parts, or as a user does, by main.py."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from envs.make import spaces_of
+from envs.pool import WorkerPool
+from ppo.config import Config
+from ppo.trainer import Training, resolve
+
+ROOT = Path(__file__).parents[1]
+PLAIN = {"normalize_observations": False, "normalize_rewards": False, "clip_value_coef": None, "num_workers": 0}
+TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning"}
+
+
+def make_training(env_name: str, **values: Any) -> Training:
+    """A run that has not begun, without normalisation or worker processes unless asked for."""
+    spaces = spaces_of(f"tests.environments:{env_name}")
+    config = Config(**{"env_name": f"tests.environments:{env_name}", **PLAIN, **values})
+    return Training(resolve(config, spaces[0]), *spaces)
+
+
+def trained(env_name: str, **values: Any) -> Training:
+    """A run that has been trained to its end."""
+    training = make_training(env_name, **values)
+    config = training.config
+    with WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers:
+        for iteration in range(1, config.iterations + 1):
+            training.learn(workers.collect(iteration))
+    return training
+
+
+def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
+    """main.py in a process of its own."""
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=120, **options)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "main.py"), *arguments]
+
+
+def metrics(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's metrics.csv, times left out."""
+    with (folder / "metrics.csv").open() as file:
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(file)]
+
+
+def children() -> set[int]:
+    """This process's children."""
+    return {int(child) for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()}

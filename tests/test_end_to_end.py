@@ -1,0 +1,277 @@
+"""main.py as its users call it."""
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import main
+from tests.running import ROOT, command, metrics, run_main
+
+COLUMNS = (
+    "iteration step seconds steps_per_second episodes episode_return_mean episode_length_mean policy_loss value_loss "
+    "entropy approx_kl clip_fraction grad_norm explained_variance learning_rate seconds_collecting seconds_learning"
+).split()
+
+
+def tensors(folder: Path) -> dict[str, np.ndarray]:
+    with safe_open(folder / "checkpoints" / "last.safetensors", "numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+
+
+@pytest.fixture(scope="module")
+def lander(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess]:
+    """A short run of the command in the README, with its old environment id."""
+    folder = tmp_path_factory.mktemp("runs") / "lander"
+    arguments = shlex.split('--env_name="LunarLander-v2" --model="mlp" --num-envs=4 --num_steps=64 --num_minibatches=4')
+    done = run_main(*arguments, "--total_steps=1300", "--eval_episodes=3", f"--run_dir={folder}")
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+    folder, done = lander
+    lines = done.stdout.splitlines()
+    assert lines[0] == "LunarLander-v2 is now LunarLander-v3"
+    assert lines[1].startswith("tuned preset (turned off by --preset=none): ")
+    assert "gamma=0.999" in lines[1]
+    assert "num_envs" not in lines[1]  # given by hand, so not from the preset
+    assert lines[2] == f"run folder: {folder}"
+    assert lines[3].startswith("step 256 of 1,280, ")
+    assert lines[-2].startswith("step 1,280 of 1,280, ")
+    assert lines[-1].startswith("evaluation: ")
+    assert lines[-1].endswith(" over 3 deterministic episodes")
+    assert "\r" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_folder_tells_all_about_the_run(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+    folder, _ = lander
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["env_name"], config["model"], config["device"]) == ("LunarLander-v3", "mlp", "cpu")
+    assert config["num_workers"] == min(4, len(os.sched_getaffinity(0)))
+    assert config["clip_value_coef"] is None
+    assert config["versions"].keys() >= {"python", "torch", "gymnasium", "numpy"}
+    assert config["git_commit"] is None or len(config["git_commit"]) == 40
+    with (folder / "metrics.csv").open() as file:
+        assert file.readline().strip().split(",") == COLUMNS
+    rows = metrics(folder)
+    assert [(int(row["iteration"]), int(row["step"])) for row in rows] == [(i, 256 * i) for i in range(1, 6)]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["env_name"], summary["seed"], summary["steps"]) == ("LunarLander-v3", 0, 1280)
+    assert summary["evaluation"]["episodes"] == 3
+    assert summary["mean_return"] == pytest.approx(float(rows[-1]["episode_return_mean"]), rel=1e-5)
+    assert summary.keys() == {
+        *("env_name", "seed", "steps", "seconds", "steps_per_second", "episodes", "mean_return", "evaluation")
+    }
+
+
+def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+    folder, _ = lander
+    with safe_open(folder / "checkpoints" / "last.safetensors", "numpy") as file:
+        state = json.loads(file.metadata()["state"])
+    assert (state["format"], state["iteration"], state["step"]) == (1, 5, 1280)
+    assert state["config"]["env_name"] == "LunarLander-v3"
+    held = tensors(folder)
+    assert held["model.policy_head.logits.weight"].shape == (4, 64)
+    assert held["optimizer.exp_avg"].size == sum(v.size for name, v in held.items() if name.startswith("model."))
+    assert held["optimizer.step"] == 5 * 4 * 4
+    assert held["normalize_observation.mean"].shape == (8,)
+    assert held["normalize_observation.count"] == pytest.approx(1280, abs=1e-3)
+    assert held["normalize_reward.returns"].shape == (4,)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_same_command_gives_the_same_bits(tmp_path: Path, num_workers: int) -> None:
+    for name in ("a", "b"):
+        arguments = f"--env_name=CartPole-v1 --num_workers={num_workers} --total_steps=6144 --seed=3 --logger=none"
+        done = run_main(*arguments.split(), f"--run_dir={tmp_path / name}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+    first, second = tensors(tmp_path / "a"), tensors(tmp_path / "b")
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert tensor.tobytes() == second[name].tobytes()
+
+
+def test_another_seed_gives_another_run(tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        run_main("--env_name=CartPole-v1", "--num_workers=0", "--total_steps=2048", f"--seed={seed}",
+                 "--logger=none", f"--run_dir={tmp_path / seed}")  # fmt: skip
+    assert metrics(tmp_path / "1") != metrics(tmp_path / "2")
+
+
+def test_cartpole_is_solved_in_100_000_steps(tmp_path: Path) -> None:
+    done = run_main("--env_name=CartPole-v1", "--seed=1", f"--run_dir={tmp_path / 'run'}", "--logger=none")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] == 500
+
+
+def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Path) -> None:
+    arguments = (
+        "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4 --num_envs=4 "
+        "--num_steps=128 --num_minibatches=4 --update_epochs=4 --gamma=0.99 --gae_lambda=0.95 --clip_coef=0.2 "
+        "--vf_coef=0.5 --max_grad_norm=0.5 --ent_coef=0 --no_normalize_observations --no_normalize_rewards"
+    )
+    done = run_main(*arguments.split(), "--num_iterations=3", f"--run_dir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["total_steps"] // (config["num_envs"] * config["num_steps"]), config["clip_value_coef"]) == (
+        390,
+        0.2,
+    )
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--env_nam=CartPole-v1", "unknown flag --env_nam: did you mean --env_name?"),
+        ("--env_name=CartPol-v1", "--env_name=CartPol-v1 is unknown: did you mean CartPole-v1"),
+        ("--env_name=no_such_module:Thing-v0", "--env_name=no_such_module:Thing-v0 cannot be made: No module named"),
+        ("--env_name=Blackjack-v1", "--env_name=Blackjack-v1 observes Tuple("),
+        ("--env_name=CarRacing-v3 --model=mlp", "--model=mlp cannot read images (96, 96, 3)"),
+        ("--env_name=tests.environments:Image-v0", "--model=auto cannot read images (8, 8, 3)"),
+        ("--env_name=CartPole-v1 --device=cuda:7", "--device=cuda:7 cannot be used ("),
+        ("--env_name=CartPole-v1 --device=gpu", "--device=gpu: give cpu, cuda, cuda:N, mps or auto"),
+        ("--gamma=nan", "--gamma=nan: give a number from 0 up to 1"),
+        ("--preset=none --num_envs=1 --num_steps=3", "--num_minibatches=4: give at most the 3 steps"),
+        ("--preset=none --total_steps=100", "--total_steps=100: give at least the 1024 steps"),
+        ("--preset=mine", "--preset=mine: give auto, none, BipedalWalker-v3"),
+        ("--env_name=CartPole-v1 --run_dir={used}", "is not empty, and no run is overwritten: choose another"),
+        ("--env_name=CartPole-v1 --run_dir={used}/file/run", "cannot be written to (Not a directory)"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    assert main.main(arguments.format(used=used).split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "used"]
+    assert (used / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environments_exception_reaches_the_user(tmp_path: Path, num_workers: int) -> None:
+    name = "tests.environments:Raises-v0"
+    done = run_main(
+        f"--env_name={name}", f"--num_workers={num_workers}", f"--run_dir={tmp_path / 'run'}", "--num_envs=2"
+    )
+    assert done.returncode == 1
+    traceback, error = done.stderr.rstrip("\n").rsplit("\n", 1)
+    assert traceback.startswith("Traceback (most recent call last):")
+    assert 'raise ValueError("a wheel came off")' in traceback
+    assert error == f"error: environment 0 of {name} raised ValueError: a wheel came off"
+
+
+def test_an_environment_that_cannot_start_says_why(tmp_path: Path) -> None:
+    done = run_main("--env_name=tests.environments:BadReset-v0", f"--run_dir={tmp_path / 'run'}")
+    assert done.returncode == 1
+    assert done.stderr.endswith("environment 0 of tests.environments:BadReset-v0 raised ValueError: no reset today\n")
+
+
+def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    done = run_main("--env_name=tests.environments:Killed-v0", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: worker 0 was killed by SIGKILL: ")
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
+    """A long run, once it has learned for two iterations; the leader of a process group of its own."""
+    process = subprocess.Popen(
+        command("--env_name=CartPole-v1", "--total_steps=100000000", f"--run_dir={folder}", *arguments),
+        cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.csv").exists() or len(metrics(folder)) < 2:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def alive_in_group(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = start(tmp_path / "run", "--num_workers=2")
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    last = int(metrics(tmp_path / "run")[-1]["step"])
+    assert errors == f"error: {number.name} after step {last}: stopped, saved in {tmp_path / 'run'}\n"
+    assert tensors(tmp_path / "run")["normalize_observation.count"] == pytest.approx(last, abs=1e-3)
+    assert not alive_in_group(process.pid)
+
+
+def test_workers_die_with_the_trainer(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "--num_workers=2")
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 5
+    while alive_in_group(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive_in_group(process.pid)
+
+
+def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["--env_name=CartPole-v1", "--total_steps=8192", "--num_workers=0", f"--run_dir={tmp_path / 'run'}"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait(timeout=20) == 0
+    assert "━" in shown.decode()
+    assert "step 8,192 of 8,192" in shown.decode()
+    assert "evaluation: " in shown.decode()
+
+
+def test_wandb_gets_the_same_metrics_without_a_network(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = ["--env_name=CartPole-v1", "--total_steps=3072", "--num_workers=0", "--logger=wandb"]
+    done = run_main(*arguments, f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
+    assert done.returncode == 0, done.stderr
+    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    store, history = DataStore(), []
+    store.open_for_scan(str(log))
+    while data := store.scan_data():
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            items = record.history.item
+            history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
+    logged = [{name: f"{row[name]:.6g}" for name in COLUMNS if name in row} for row in history]
+    assert [int(row["step"]) for row in logged] == [1024, 2048, 3072]
+    for row, kept in zip(logged, metrics(folder), strict=True):
+        assert {name: float(row[name]) for name in kept} == {name: float(value) for name, value in kept.items()}

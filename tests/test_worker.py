@@ -1,0 +1,86 @@
+"""Rollouts against a world that counts: every row must be the one that the episode, step and action say."""
+
+import numpy as np
+import pytest
+
+from envs.pool import WorkerPool
+from envs.seeding import Stream, integer_seed
+from tests.running import children, make_training
+
+T, N = 12, 5
+
+
+def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarray], list, list]:
+    """Rollouts laid end to end, with their episodes and last observations, steps counted from the run's start."""
+    training = make_training("Counting-v0", num_envs=N, num_steps=T, num_workers=num_workers)
+    tables: dict[str, list[np.ndarray]] = {}
+    episodes, lasts = [], []
+    with WorkerPool(training.make_worker, N, num_workers) as workers:
+        for rollout in range(num_rollouts):
+            for name, table in vars(training.rollout).items():
+                table[: T if rollout else T + 1] = 77  # what a worker leaves out would show; row T is carried over
+            report = workers.collect(rollout + 1)
+            episodes += [episode._replace(step=episode.step + rollout * T) for episode in report.episodes]
+            lasts += [(step + rollout * T, environment, last) for step, environment, last in report.last_observations]
+            for name, table in vars(training.rollout).items():
+                tables.setdefault(name, []).append(table[: T + (rollout == num_rollouts - 1)].copy())
+    return {name: np.concatenate(parts) for name, parts in tables.items()}, episodes, lasts
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 5])
+def test_three_rollouts_join_without_gap_or_repeat(num_workers: int) -> None:
+    tables, episodes, lasts = collect(num_workers)
+    expected_episodes, expected_lasts = [], []
+    for environment in range(N):
+        episode = step = 0
+        for t in range(3 * T):
+            seed = integer_seed(0, Stream.EPISODE, environment, episode) % 2**16
+            assert tables["observations"][t, environment].tolist() == [seed, step]
+            assert tables["rewards"][t, environment] == tables["actions"][t, environment] + 10
+            step += 1
+            ended = step == 3 + seed % 7
+            assert tables["terminations"][t, environment] == (ended and seed % 2 == 1)
+            assert tables["truncations"][t, environment] == (ended and seed % 2 == 0)
+            if ended:
+                total = tables["rewards"][t - step + 1 : t + 1, environment].sum()
+                expected_episodes.append((t, environment, total, step))
+                if seed % 2 == 0:
+                    expected_lasts.append((t, environment, [seed, step]))
+                episode, step = episode + 1, 0
+    assert episodes == sorted(expected_episodes)
+    assert sorted((t, environment, last.tolist()) for t, environment, last in lasts) == sorted(expected_lasts)
+
+
+def test_what_environments_do_is_the_same_in_any_number_of_workers() -> None:
+    alone, spread = collect(num_workers=0), collect(num_workers=2)
+    for name, table in alone[0].items():
+        np.testing.assert_array_equal(table, spread[0][name])
+    assert alone[1] == spread[1]
+
+
+def test_environments_and_rollouts_have_randomness_of_their_own() -> None:
+    actions = collect(num_workers=0)[0]["actions"]
+    sequences = [tuple(actions[rollout * T : (rollout + 1) * T, i]) for rollout in range(3) for i in range(N)]
+    assert len(set(sequences)) == 3 * N
+
+
+def test_actions_are_clipped_for_the_environment_and_kept_unclipped() -> None:
+    training = make_training("Target-v0", num_envs=8, num_steps=64)  # its step asserts that it gets what fits the box
+    with WorkerPool(training.make_worker, 8, 0) as workers:
+        workers.collect(1)
+    actions = training.rollout.actions
+    assert actions.shape == (64, 8, 2)
+    assert actions[..., 0].min() < 0
+    assert actions.max() > 1
+    clipped = np.clip(actions, [0, -1], [1, 1])
+    np.testing.assert_allclose(training.rollout.rewards, -np.abs(clipped - 0.5).sum(-1), rtol=1e-5)
+
+
+def test_no_process_outlives_the_pool() -> None:
+    before = children()
+    training = make_training("Counting-v0", num_envs=4, num_steps=4)
+    with WorkerPool(training.make_worker, 4, 2) as workers:
+        workers.collect(1)
+        assert len(children() - before) >= 2
+    assert not children() - before - {process.pid for process in workers.processes if process.is_alive()}
+    assert not any(process.is_alive() for process in workers.processes)
