@@ -20,9 +20,7 @@ from typing import Any
 
 from benchmarks.throughput import ROOT, about_machine
 
-RESULTS = ROOT / "results"
 COMMAND = ["main.py", "--env_name=LunarLander-v2", "--model=mlp"]
-SECONDS_BETWEEN_LOOKS = 0.01
 MOMENTS = ("begins", "finished")
 
 
@@ -35,7 +33,7 @@ def start_once() -> dict[str, Any]:
             while not metrics.exists() or metrics.read_text().count("\n") < 2:  # the names, and the first row
                 if process.poll() is not None:
                     raise SystemExit(f"{shlex.join(command)} ended with exit code {process.returncode}")
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(0.01)
             finished = time.perf_counter() - start
             process.terminate()
             process.communicate()
@@ -48,9 +46,7 @@ def table(result: dict[str, Any]) -> str:
     text = "# Seconds until training is under way\n\nWritten by `{command}`:\nfrom starting `{ours}` until\n"
     text += "its first iteration, of {steps:,} steps, begins and is finished. {cpu}, {cores} cores.\n\n"
     text = text.format(**result) + "| first iteration | median | min | max |\n| --- | --- | --- | --- |\n"
-    for moment in MOMENTS:
-        text += "| {0} | {median:.2f} | {min:.2f} | {max:.2f} |\n".format(moment, **result[moment])
-    return text
+    return text + "".join("| {0} | {median:.2f} | {min:.2f} | {max:.2f} |\n".format(m, **result[m]) for m in MOMENTS)
 
 
 def main() -> None:
@@ -63,9 +59,9 @@ def main() -> None:
     for moment in MOMENTS:
         values = [start[moment] for start in starts]
         result[moment] = {"median": median(values), "min": min(values), "max": max(values), "values": values}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "startup.json").write_text(json.dumps(result, indent=2) + "\n")
-    (RESULTS / "startup.md").write_text(table(result))
+    (ROOT / "results").mkdir(exist_ok=True)
+    (ROOT / "results" / "startup.json").write_text(json.dumps(result, indent=2) + "\n")
+    (ROOT / "results" / "startup.md").write_text(table(result))
     print(table(result))
 
 

@@ -61,8 +61,9 @@ def our_command(env_name: str, steps: int, seed: int | str) -> list[str]:
 def run_ours(env_name: str, steps: int, seed: int) -> dict[str, Any]:
     """The seconds at which iterations ended, by a clock of their own, and the mean of the last 100 returns."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"]
-        subprocess.run(command, check=True, cwd=ROOT)
+        subprocess.run(
+            [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"], check=True, cwd=ROOT
+        )
         rows = list(csv.DictReader(Path(folder, "metrics.csv").read_text().splitlines()))
     mean_return = rows[-1]["episode_return_mean"]
     return {"ends": [float(row["seconds"]) for row in rows], "mean_return": float(mean_return) if mean_return else None}

@@ -17,7 +17,7 @@ def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarr
     episodes, lasts = [], []
     with WorkerPool(training.make_worker, N, num_workers) as workers:
         for rollout in range(num_rollouts):
-            for name, table in vars(training.rollout).items():
+            for table in vars(training.rollout).values():
                 table[: T if rollout else T + 1] = 77  # what a worker leaves out would show; row T is carried over
             report = workers.collect(rollout + 1)
             episodes += [episode._replace(step=episode.step + rollout * T) for episode in report.episodes]
