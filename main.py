@@ -13,18 +13,19 @@ def main(arguments: Sequence[str]) -> int:
     from models import ModelMismatch
     from ppo.config import Config, ConfigError, load_preset, parse_flags
 
+    debug = False
     try:
         given = parse_flags(arguments)
         asked = given.get("env_name", Config.env_name)
         env_name = canonical_id(asked)
-        tuned = load_preset(given.get("preset", Config.preset), env_name)
-        tuned = {name: value for name, value in tuned.items() if name not in given}
+        preset = load_preset(given.get("preset", Config.preset), env_name)
+        tuned = {name: value for name, value in preset.items() if name not in given}
         config = Config(**{**tuned, **given, "env_name": env_name})
+        debug = config.debug
         notes = [f"{asked} is now {env_name}"] if env_name != asked else []
         if tuned:
             values = " ".join(f"{name}={value}" for name, value in tuned.items())
             notes.append(f"tuned preset (turned off by --preset=none): {values}")
-
         from ppo.trainer import train
 
         train(config, notes)
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         message, exit_code = "interrupted twice: stopped at once, without saving", 130
     except Exception as error:
-        if "--debug" in arguments:
+        if debug:
             raise
         message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
         print(*details, sep="\n", end="", file=sys.stderr)

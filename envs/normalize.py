@@ -16,7 +16,7 @@ class RunningMeanStd:
     1e-4 samples of mean 0 and variance 1 (Baselines)."""
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
-        self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), 1e-4
+        self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), np.float64(1e-4)
 
     def update(self, samples: np.ndarray) -> None:
         """samples: (count, *shape)."""

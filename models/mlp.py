@@ -35,8 +35,7 @@ class MLP(nn.Module):
         """observations: (B, *observation). Returns the distribution of actions, and values (B,)."""
         inputs = observations.flatten(1).float()
         features = _tanh_layers(self.policy_trunk, inputs)
-        shared = self.value_trunk is self.policy_trunk
-        value_features = features if shared else _tanh_layers(self.value_trunk, inputs)
+        value_features = features if self.value_trunk is self.policy_trunk else _tanh_layers(self.value_trunk, inputs)
         return self.policy_head(features), self.value_head(value_features).squeeze(-1)
 
     def policy(self, observations: Tensor) -> Distribution:

@@ -10,8 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-Batch = dict[str, Tensor]
-"""Tensors (T * N, ...) by name: one row for each transition."""
+Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
 
 
 @dataclass(frozen=True)

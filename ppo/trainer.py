@@ -141,13 +141,13 @@ class Training:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint of all that the rest of the run depends on."""
-        tensors = {f"model.{name}": parameter.detach() for name, parameter in self.model.named_parameters()}
-        optimizer = self.learner.optimizer.state_dict()
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer["state"][0].items()}
-        for name in ("normalize_observation", "normalize_reward"):
-            statistics = vars(getattr(self, name).statistics)
-            tensors |= {f"{name}.{key}": torch.tensor(value) for key, value in statistics.items()}
-        tensors["normalize_reward.returns"] = torch.tensor(self.normalize_reward.returns)
+        parts: dict[str, dict[str, Any]] = {
+            "model": dict(self.model.named_parameters()),
+            "optimizer": self.learner.optimizer.state_dict()["state"][0],
+            "normalize_observation": vars(self.normalize_observation.statistics),
+            "normalize_reward": vars(self.normalize_reward.statistics) | {"returns": self.normalize_reward.returns},
+        }
+        tensors = {f"{part}.{name}": torch.as_tensor(x) for part, named in parts.items() for name, x in named.items()}
         counters = {"iteration": self.iteration, "step": self.step, "episodes": self.num_episodes}
         checkpoint.save(path, tensors, {"config": dataclasses.asdict(self.config), **counters})
 
