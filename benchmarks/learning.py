@@ -1,12 +1,12 @@
-"""What the presets learn: python -m benchmarks.learning [--seeds 1 2 3] [--episodes 100] [ENVIRONMENT ...]
+"""What is learned: python -m benchmarks.learning [RUN ...] [--seeds 1 2 3] [--episodes 100]
 
-Trains each environment that has a preset, once for each seed, by the command that a user would give, and writes
-results/learning/: every run's summary.json and metrics.csv, and a table of them all, README.md.
+Trains each environment that has a preset, and CartPole by the values of the CleanRL tutorial, once for each seed and by
+the command that a user would give. Writes results/learning/: summary.json and metrics.csv of every run, and README.md,
+a table of all that are there. With no seeds it only writes the table.
 """
 
 import argparse
 import json
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,67 +15,80 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "learning"
-ENVIRONMENTS = [path.stem for path in sorted((ROOT / "ppo" / "presets").glob("*.json"))]
+RUNS = {path.stem: [f"--env_name={path.stem}"] for path in sorted((ROOT / "ppo" / "presets").glob("*.json"))}
+RUNS["CartPole-v1-tutorial"] = [
+    "--preset=none",
+    "--env_id=CartPole-v1",
+    "--total_timesteps=200000",
+    "--learning_rate=2.5e-4",
+    "--num_envs=4",
+    "--num_steps=128",
+    "--num_minibatches=4",
+    "--update_epochs=4",
+    "--gamma=0.99",
+    "--gae_lambda=0.95",
+    "--clip_coef=0.2",
+    "--vf_coef=0.5",
+    "--max_grad_norm=0.5",
+    "--ent_coef=0",
+    "--no_normalize_observations",
+    "--no_normalize_rewards",
+]
+HEADER = """# What is learned
+
+Written by `python -m benchmarks.learning`, which runs these commands for each SEED:
+
+{commands}
+
+- last 100: mean return of the last 100 episodes of training, exploration included
+- evaluation: mean and standard deviation over episodes played after training with the most likely actions and frozen
+  statistics; returns are the environment's own, undiscounted
+- seconds: of training alone; the machine (2 cores) was in other use too, so they are no benchmark
+
+| run | seed | steps | last 100 | evaluation | episodes evaluated | seconds |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
 
 
-def train(env_name: str, seed: int, episodes: int) -> None:
-    """One run in a folder of its own, of which the small files are kept."""
-    kept = RESULTS / f"{env_name}-s{seed}"
+def train(run: str, seed: int, episodes: int) -> None:
+    """Run the command in a folder that is thrown away, and keep the small files."""
+    kept = RESULTS / f"{run}-s{seed}"
+    flags = [*RUNS[run], f"--seed={seed}", f"--eval_episodes={episodes}"]
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder, "run")
-        subprocess.run([*command(env_name, seed, episodes), f"--run_dir={run}", "--logger=none"], check=True, cwd=ROOT)
+        run_dir = Path(folder, "run")
+        command = [sys.executable, "main.py", *flags, "--logger=none", f"--run_dir={run_dir}"]
+        subprocess.run(command, check=True, cwd=ROOT)
         kept.mkdir(parents=True, exist_ok=True)
         for name in ("summary.json", "metrics.csv"):
-            shutil.copy(run / name, kept / name)
-
-
-def command(env_name: str, seed: int, episodes: int) -> list[str]:
-    return [sys.executable, "main.py", f"--env_name={env_name}", f"--seed={seed}", f"--eval_episodes={episodes}"]
+            shutil.copy(run_dir / name, kept / name)
 
 
 def table(episodes: int) -> str:
-    """Markdown: a row for each run that is in the results."""
-    shown = shlex.join(["python", *command("ENVIRONMENT", 0, episodes)[1:]]).replace("seed=0", "seed=SEED")
-    lines = [
-        "# What the presets learn",
-        "",
-        f"Written by `python -m benchmarks.learning --episodes={episodes}`, which calls, for each row,",
-        f"`{shown}`.",
-        "",
-        "last 100: mean return of the last 100 training episodes, with exploration.",
-        f"evaluation: mean and standard deviation of {episodes} episodes after training, most likely actions,",
-        "frozen statistics. Returns are the environment's own, undiscounted. The machine was also in other use, so",
-        "seconds are no benchmark.",
-        "",
-        "| environment | seed | steps | last 100 | evaluation | seconds |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    """Markdown: the commands, and a row for each run in the results."""
+    commands = (
+        f"    python main.py {' '.join(flags)} --seed=SEED --eval_episodes={episodes}" for flags in RUNS.values()
+    )
+    lines = []
     for path in sorted(RESULTS.glob("*/summary.json")):
+        run, seed = path.parent.name.rsplit("-s", 1)
         s = json.loads(path.read_text())
-        evaluation = f"{s['evaluation']['mean']:.1f} ± {s['evaluation']['std']:.1f}"
-        row = (
-            s["env_name"],
-            s["seed"],
-            f"{s['steps']:,}",
-            f"{s['mean_return']:.1f}",
-            evaluation,
-            f"{s['seconds']:.0f}",
-        )
-        lines.append(f"| {' | '.join(map(str, row))} |")
-    return "\n".join(lines) + "\n"
+        mean, std, played = (s["evaluation"][name] for name in ("mean", "std", "episodes"))
+        row = (run, seed, f"{s['steps']:,}", f"{s['mean_return']:.1f}", f"{mean:.1f} ± {std:.1f}", played, s["seconds"])
+        lines.append(f"| {' | '.join(map(str, row))} |\n")
+    return HEADER.format(commands="\n".join(commands)) + "".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("environments", nargs="*", default=ENVIRONMENTS, metavar="ENVIRONMENT")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("runs", nargs="*", default=list(RUNS), metavar="RUN", help=f"of {', '.join(RUNS)}")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     parser.add_argument("--episodes", type=int, default=100)
     arguments = parser.parse_args()
-    for env_name in arguments.environments:
+    for run in arguments.runs:
         for seed in arguments.seeds:
-            train(env_name, seed, arguments.episodes)
-            (RESULTS / "README.md").write_text(table(arguments.episodes))
-    print(table(arguments.episodes))
+            train(run, seed, arguments.episodes)
+    (RESULTS / "README.md").write_text(table(arguments.episodes))
+    print((RESULTS / "README.md").read_text())
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class WeightsAndBiases:
         try:
             self.run = wandb.init(dir=folder, name=folder.name, config=dataclasses.asdict(config))
         except wandb.Error as error:
-            fix = "call wandb login, or log without an account by WANDB_MODE=offline"
+            fix = "or log without an account, by WANDB_MODE=offline"
             raise ConfigError(f"--logger=wandb: {error}; {fix}") from error
 
     def log(self, metrics: dict[str, Any]) -> None:

@@ -1,0 +1,140 @@
+"""Advantages against golden vectors, the definition as a slow loop, and both limits of lambda."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ppo.gae import generalized_advantages
+
+NUMBERS, FLAGS, DISCOUNTS = st.floats(-10, 10), st.booleans(), st.floats(0, 1)
+
+
+def column(*numbers):
+    return np.array(numbers)[:, None]
+
+
+def golden(terminated_at=None, truncated_at=None, last_value=None):
+    """REFERENCE.md 4.2: five steps of one environment; the value after the last is 0.7."""
+    rewards, values = column(1, 0, 2, -1, 0.5), column(0.5, 0.4, 0.3, 0.2, 0.1)
+    next_values, steps = column(0.4, 0.3, 0.2, 0.1, 0.7), column(*range(5))
+    if last_value is not None:
+        next_values[truncated_at] = last_value
+    endings = steps == terminated_at, steps == truncated_at
+    return generalized_advantages(rewards, values, next_values, *endings, 0.99, 0.95)[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        pytest.param({}, [2.417229, 1.617468, 1.829312, -0.073033, 1.093], id="A-no-ending"),
+        pytest.param({"terminated_at": 2}, [2.302847, 1.495850, 1.7, -0.073033, 1.093], id="B-terminated"),
+        pytest.param(
+            {"truncated_at": 2, "last_value": 0.9}, [3.090972, 2.333836, 2.591, -0.073033, 1.093], id="C-truncated"
+        ),
+        pytest.param(
+            {"truncated_at": 4, "last_value": 0.9},
+            [2.572146, 1.782186, 2.004451, 0.113185, 1.291],
+            id="D-truncated-last",
+        ),
+        pytest.param({"terminated_at": 4}, [1.875017, 1.040954, 1.216326, -0.7248, 0.4], id="E-terminated-last"),
+    ],
+)
+def test_golden_advantages(ending, expected):
+    np.testing.assert_allclose(golden(**ending), expected, atol=6e-7)
+
+
+def test_a_truncation_does_not_bootstrap_from_the_value_before_it():
+    wrong = [2.565555, 1.775179, 1.997, -0.073033, 1.093]  # golden F: V(s_t) for V(s_{t+1})
+    assert np.abs(golden(truncated_at=2, last_value=0.9) - wrong)[:3].min() > 0.5
+    np.testing.assert_allclose(golden(truncated_at=2, last_value=0.3), wrong, atol=6e-7)
+
+
+@st.composite
+def rollouts(draw):
+    """rewards, values, next_values, terminations, truncations: (T, N); next_values join up within an episode."""
+    shape = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    rewards, values, next_values = (draw(arrays(float, shape, elements=NUMBERS)) for _ in range(3))
+    terminations, truncations = (draw(arrays(bool, shape, elements=FLAGS)) for _ in range(2))
+    goes_on = ~(terminations | truncations)[:-1]
+    next_values[:-1][goes_on] = values[1:][goes_on]
+    return rewards, values, next_values, terminations, truncations
+
+
+def rest_of_episode(t, terminations, truncations):
+    """The steps from t to the last of t's episode, for the endings of one environment."""
+    for step in range(t, len(terminations)):
+        yield step
+        if terminations[step] or truncations[step]:
+            return
+
+
+def slowly(advantage, rollout):
+    """advantage(t, rewards, ...) of every step of every environment, each looked at alone: (T, N)."""
+    T, N = rollout[0].shape
+    return [[advantage(t, *(table[:, n] for table in rollout)) for n in range(N)] for t in range(T)]
+
+
+@given(rollouts(), DISCOUNTS, DISCOUNTS)
+def test_advantages_are_the_discounted_sum_of_the_episodes_later_errors(rollout, gamma, gae_lambda):
+    def advantage(t, rewards, values, next_values, terminations, truncations):
+        total = 0.0
+        for step in rest_of_episode(t, terminations, truncations):
+            value_after = 0.0 if terminations[step] else next_values[step]
+            total += (gamma * gae_lambda) ** (step - t) * (rewards[step] + gamma * value_after - values[step])
+        return total
+
+    np.testing.assert_allclose(
+        generalized_advantages(*rollout, gamma, gae_lambda), slowly(advantage, rollout), atol=1e-9
+    )
+
+
+@given(rollouts(), DISCOUNTS)
+def test_lambda_1_gives_the_monte_carlo_return_minus_the_value(rollout, gamma):
+    def advantage(t, rewards, values, next_values, terminations, truncations):
+        steps = list(rest_of_episode(t, terminations, truncations))
+        value_after = 0.0 if terminations[steps[-1]] else next_values[steps[-1]]
+        return sum(gamma**k * r for k, r in enumerate([*rewards[steps], value_after])) - values[t]
+
+    np.testing.assert_allclose(generalized_advantages(*rollout, gamma, 1.0), slowly(advantage, rollout), atol=1e-9)
+
+
+@given(rollouts(), DISCOUNTS)
+def test_lambda_0_gives_the_temporal_difference_error(rollout, gamma):
+    def advantage(t, rewards, values, next_values, terminations, truncations):
+        return rewards[t] - values[t] + (0.0 if terminations[t] else gamma * next_values[t])
+
+    np.testing.assert_allclose(generalized_advantages(*rollout, gamma, 0.0), slowly(advantage, rollout), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "returns"),
+    [
+        (True, False, [1 + 3 / 2, 1 + 4 / 2, 4]),
+        (False, True, [1 + 5 / 2, 1 + 8 / 2, 4 + 8 / 2]),
+        (True, True, [1 + 3 / 2, 1 + 4 / 2, 4]),
+    ],
+)
+def test_a_truncated_episode_has_a_future_and_a_terminated_one_has_none(terminated, truncated, returns):
+    rewards, values, next_values = column(1, 1, 4), column(0, 1, 3), column(1, 3, 8)
+    endings = column(False, False, terminated), column(False, False, truncated)
+    advantages = generalized_advantages(rewards, values, next_values, *endings, gamma=0.5, gae_lambda=1.0)
+    np.testing.assert_allclose(advantages, column(*returns) - values)
+
+
+@pytest.mark.parametrize("ended_by", ["termination", "truncation"])
+def test_nothing_reaches_back_over_an_ending(ended_by):
+    tables, others = np.random.default_rng(0).normal(size=(2, 3, 8, 2))
+    others[:, :5] = tables[:, :5]
+    ends, never = np.zeros((8, 2), bool), np.zeros((8, 2), bool)
+    ends[4] = True
+    endings = (ends, never) if ended_by == "termination" else (never, ends)
+    advantages, changed = (generalized_advantages(*each, *endings, 0.99, 0.95) for each in (tables, others))
+    np.testing.assert_array_equal(advantages[:5], changed[:5])
+    assert (advantages[5:] != changed[5:]).all()
+
+
+def test_advantages_keep_the_precision_of_the_learner():
+    table, flags = np.ones((3, 2), np.float32), np.zeros((3, 2), bool)
+    assert generalized_advantages(table, table, table, flags, flags, 0.99, 0.95).dtype == np.float32

@@ -1,0 +1,149 @@
+"""The network: its initial weights, what it reads and returns, and who sees its weights change."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.nn.utils import parameters_to_vector
+from torch.testing import assert_close
+
+from models.actor import Actor
+from models.mlp import MLP
+from ppo.config import Config
+from ppo.learner import Learner
+
+VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))
+DISCRETE, CONTINUOUS = spaces.Discrete(4), spaces.Box(-1, 1, (2,))
+ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+TRUNKS = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+
+
+def make_mlp(observation_space=VECTOR, action_space=DISCRETE, share_trunk=False, seed=0):
+    torch.manual_seed(seed)
+    return MLP(observation_space, action_space, 64, share_trunk)
+
+
+def assert_same_distribution(one, other):
+    assert type(one) is type(other)
+    assert_close(vars(one), vars(other))
+
+
+@TRUNKS
+@ACTION_SPACES
+def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(action_space, share_trunk):
+    gains = {"policy_trunk": math.sqrt(2), "value_trunk": math.sqrt(2), "policy_head": 0.01, "value_head": 1}
+    for name, parameter in make_mlp(action_space=action_space, share_trunk=share_trunk).named_parameters():
+        if name.endswith("weight"):
+            rows = parameter if len(parameter) <= parameter.shape[1] else parameter.T
+            assert_close(rows @ rows.T, gains[name.split(".")[0]] ** 2 * torch.eye(len(rows)), atol=1e-5, rtol=0)
+        else:
+            assert not parameter.any()
+
+
+@TRUNKS
+def test_policy_and_value_share_parameters_only_if_told_to(share_trunk):
+    model = make_mlp(share_trunk=share_trunk)
+    distribution, values = model(torch.ones(1, 3))
+    outputs = distribution.log_prob(torch.tensor([0])), values
+    parameters = list(model.parameters())
+    policy_gradients, value_gradients = (
+        torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True) for output in outputs
+    )
+    learned_by_both = [p is not None and v is not None for p, v in zip(policy_gradients, value_gradients, strict=True)]
+    assert sum(learned_by_both) == (4 if share_trunk else 0)  # weight and bias of two layers
+    assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters) == (8 if share_trunk else 12)
+
+
+def test_initial_policy_is_nearly_uniform():
+    probabilities = make_mlp()(torch.randn(100, 3))[0].log_probs.exp()
+    assert probabilities.max() - 1 / 4 < 0.01
+
+
+def test_initial_gaussian_is_nearly_standard():
+    distribution = make_mlp(action_space=CONTINUOUS)(torch.randn(100, 3))[0]
+    assert distribution.mean.abs().max() < 0.05
+    assert distribution.log_std.tolist() == [0, 0]
+
+
+@TRUNKS
+@ACTION_SPACES
+@pytest.mark.parametrize("observation_space", [VECTOR, MATRIX], ids=["vector", "matrix"])
+def test_outputs_have_one_row_for_each_observation(observation_space, action_space, share_trunk):
+    distribution, values = make_mlp(observation_space, action_space, share_trunk)(
+        torch.zeros(5, *observation_space.shape)
+    )
+    assert values.shape == distribution.entropy().shape == (5,)
+    assert distribution.mode().shape == ((5,) if action_space is DISCRETE else (5, 2))
+
+
+def test_a_matrix_is_read_as_its_flat_vector():
+    flat, matrix = make_mlp(spaces.Box(-1, 1, (6,))), make_mlp(MATRIX)
+    observations = torch.randn(5, 2, 3)
+    assert_close(matrix(observations)[1], flat(observations.reshape(5, 6))[1])
+
+
+@TRUNKS
+def test_outputs_are_those_of_two_tanh_layers_and_a_linear_one(share_trunk):
+    model = make_mlp(share_trunk=share_trunk)
+    weights = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
+    observations = np.random.default_rng(0).normal(size=(5, 3))
+
+    def linear(layer, inputs):
+        return inputs @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+
+    def network(first, second, last):
+        return linear(last, np.tanh(linear(second, np.tanh(linear(first, observations)))))
+
+    distribution, values = model(torch.from_numpy(observations))
+    expected = network("value_trunk.0", "value_trunk.1", "value_head")[:, 0]
+    np.testing.assert_allclose(values.detach(), expected, atol=1e-5)
+    expected = network("policy_trunk.0", "policy_trunk.1", "policy_head.logits")
+    np.testing.assert_allclose(distribution.logits.detach(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float64])
+def test_observations_may_be_of_any_dtype(dtype):
+    model, observations = make_mlp(), torch.tensor([[0, 1, 2], [3, 4, 5]])
+    distribution, values = model(observations.to(dtype))
+    expected_distribution, expected_values = model(observations.float())
+    assert_close(values, expected_values)
+    assert_same_distribution(distribution, expected_distribution)
+
+
+@TRUNKS
+@ACTION_SPACES
+def test_the_policy_alone_is_that_of_the_whole_model(action_space, share_trunk):
+    model, observations = make_mlp(action_space=action_space, share_trunk=share_trunk), torch.randn(5, 3)
+    assert_same_distribution(model.policy(observations), model(observations)[0])
+
+
+@TRUNKS
+@ACTION_SPACES
+def test_the_actor_acts_by_the_weights_that_are_in_its_array_now(action_space, share_trunk):
+    models = [make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)]
+    vectors = [parameters_to_vector(model.parameters()).detach().numpy() for model in models]
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    shared = vectors[0].copy()
+    actor = Actor(make_mlp(action_space=action_space, share_trunk=share_trunk), shared)
+    noise = actor.draw_noise(np.random.default_rng(0), 50)
+    for model, vector in zip(models, vectors, strict=True):
+        shared[:] = vector
+        expected = model.policy(torch.from_numpy(observations))
+        assert_close(torch.from_numpy(actor(observations, noise)), expected.sample(torch.from_numpy(noise)).detach())
+        assert_close(torch.from_numpy(actor(observations, None)), expected.mode().detach())
+
+
+@TRUNKS
+def test_the_learners_vectors_are_the_models_parameters_and_gradients(share_trunk):
+    model, twin = make_mlp(share_trunk=share_trunk), make_mlp(share_trunk=share_trunk)
+    learner = Learner(model, Config())
+    for each in (model, twin):
+        each(torch.ones(2, 3))[1].sum().backward()
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in twin.parameters()]
+    assert_close(learner.gradients, parameters_to_vector(gradients))
+    assert learner.gradients.any()
+    assert_close(learner.weights, parameters_to_vector(twin.parameters()).detach())
+    learner.weights.zero_()
+    assert not any(parameter.any() for parameter in model.parameters())
