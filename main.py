@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
         train(config, notes)
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
-        message, exit_code = str(error), 2
+        message, exit_code = " ".join(str(error).split()), 2
     except KeyboardInterrupt:
         message, exit_code = "interrupted twice: stopped at once, without saving", 130
     except Exception as error:

@@ -3,7 +3,7 @@
 Trains on the same work with both in turn, each run in fresh processes: with ours by main.py as a user would call it,
 with their PPO on their DummyVecEnv, in one torch thread, on environments from our make_env. Measured are environment
 steps per second of the training loop, collecting and learning, from the end of the first iteration to the end of the
-last. The first is left out on both sides, because ours starts its worker processes during it. What still differs:
+last. The first is left out on both sides, because in ours worker processes get ready during it. What still differs:
 ours steps environments in a process per core, SB3 in its only process, which is the default of each; and SB3 clips
 values without taking the larger of both errors. The machine should have nothing else to do.
 
@@ -58,18 +58,17 @@ def our_command(env_name: str, steps: int, seed: int | str) -> list[str]:
     return ["main.py", *(f"--{name}={value}" for name, value in flags.items())]
 
 
-def run_ours(env_name: str, steps: int, seed: int) -> dict[str, Any]:
+def run_ours(env_name: str, steps: int, seed: int) -> tuple[list[float], float | None]:
     """The seconds at which iterations ended, by a clock of their own, and the mean of the last 100 returns."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"], check=True, cwd=ROOT
-        )
+        command = [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"]
+        subprocess.run(command, check=True, cwd=ROOT)
         rows = list(csv.DictReader(Path(folder, "metrics.csv").read_text().splitlines()))
     mean_return = rows[-1]["episode_return_mean"]
-    return {"ends": [float(row["seconds"]) for row in rows], "mean_return": float(mean_return) if mean_return else None}
+    return [float(row["seconds"]) for row in rows], float(mean_return) if mean_return else None
 
 
-def run_sb3(env_name: str, steps: int, seed: int) -> dict[str, Any]:
+def run_sb3(env_name: str, steps: int, seed: int) -> tuple[list[float], float | None]:
     """The same of Stable-Baselines3, in this process."""
     import torch
     from stable_baselines3 import PPO
@@ -87,7 +86,7 @@ def run_sb3(env_name: str, steps: int, seed: int) -> dict[str, Any]:
     envs = make_vec_env(lambda: make_env(env_name), NUM_ENVS, vec_env_cls=DummyVecEnv)
     model = TimedPPO(env=envs, seed=seed, **SB3).learn(steps)
     returns = [episode["r"] for episode in model.ep_info_buffer]
-    return {"ends": ends, "mean_return": fmean(returns) if returns else None}
+    return ends, fmean(returns) if returns else None
 
 
 def measure(env_name: str, steps: int, repetitions: int) -> dict[str, Any]:
@@ -96,11 +95,10 @@ def measure(env_name: str, steps: int, repetitions: int) -> dict[str, Any]:
     for seed in range(1, repetitions + 1):
         for trainer, run in (("ours", run_ours), ("sb3", run_sb3)):
             with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-                result = fresh.submit(run, env_name, steps, seed).result()
-            ends = result["ends"]
-            assert len(ends) * BATCH_SIZE == steps, f"{trainer} ran {len(ends)} iterations"
+                ends, mean_return = fresh.submit(run, env_name, steps, seed).result()
+            assert len(ends) * BATCH_SIZE == steps
             speed = (steps - BATCH_SIZE) / (ends[-1] - ends[0])
-            runs[trainer].append({"seed": seed, "steps_per_second": speed, "mean_return": result["mean_return"]})
+            runs[trainer].append({"seed": seed, "steps_per_second": speed, "mean_return": mean_return})
             print(f"{seed} of {repetitions}, {trainer:4}: {speed:,.0f} steps/s", flush=True)
     speeds = {trainer: [run["steps_per_second"] for run in runs[trainer]] for trainer in runs}
     medians = {trainer: median(speeds[trainer]) for trainer in runs}

@@ -34,9 +34,8 @@ def make_env(env_name: str) -> gymnasium.Env:
         near = difflib.get_close_matches(name, gymnasium.registry, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all"
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
-    except (gymnasium.error.Error, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {reason}") from error
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}") from error
 
 
 def spaces_of(env_name: str) -> tuple[Any, Any]:

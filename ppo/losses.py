@@ -6,7 +6,7 @@ from torch import Tensor
 
 def clipped_surrogate(log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
     """-E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s) (Schulman et al. 2017, eq. 7)."""
-    ratio = (log_probs - behaviour_log_probs).exp()
+    ratio = (log_probs - behaviour_log_probs).clamp(max=20).exp()  # an infinite ratio's gradient would be nan
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 

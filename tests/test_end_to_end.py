@@ -168,6 +168,11 @@ def test_bad_input_is_one_sentence(
     assert (used / "file").read_text() == "mine"
 
 
+def test_a_value_of_several_lines_is_answered_by_one(capsys: pytest.CaptureFixture) -> None:
+    assert main.main(["--seed=a\nb"]) == 2
+    assert capsys.readouterr().err == "error: --seed=a b: give a whole number from 0 up to 4.29497e+09\n"
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_environments_exception_reaches_the_user(tmp_path: Path, num_workers: int) -> None:
     name = "tests.environments:Raises-v0"
@@ -178,7 +183,9 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path, num_workers:
     traceback, error = done.stderr.rstrip("\n").rsplit("\n", 1)
     assert traceback.startswith("Traceback (most recent call last):")
     assert 'raise ValueError("a wheel came off")' in traceback
-    assert error == f"error: environment 0 of {name} raised ValueError: a wheel came off"
+    assert error.replace("environment 1", "environment 0") == (  # whose worker was first
+        f"error: environment 0 of {name} raised ValueError: a wheel came off"
+    )
 
 
 def test_an_environment_that_cannot_start_says_why(tmp_path: Path) -> None:

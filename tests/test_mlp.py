@@ -16,6 +16,9 @@ from ppo.learner import Learner
 
 VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))
 DISCRETE, CONTINUOUS = spaces.Discrete(4), spaces.Box(-1, 1, (2,))
+
+torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
+
 ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 TRUNKS = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 
@@ -145,5 +148,7 @@ def test_the_learners_vectors_are_the_models_parameters_and_gradients(share_trun
     assert_close(learner.gradients, parameters_to_vector(gradients))
     assert learner.gradients.any()
     assert_close(learner.weights, parameters_to_vector(twin.parameters()).detach())
+    learner.optimizer.step()
+    assert not torch.equal(model.value_head.weight, twin.value_head.weight)
     learner.weights.zero_()
     assert not any(parameter.any() for parameter in model.parameters())

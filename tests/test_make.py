@@ -1,0 +1,126 @@
+"""From ids to environments, and the one sentence that answers each id that leads to none."""
+
+import sys
+import textwrap
+
+import gymnasium
+import pytest
+from gymnasium import spaces
+
+from envs.make import ALIASES, EnvironmentUnavailable, canonical_id, make_env, spaces_of
+
+MODULE = """
+    import gymnasium
+    import numpy as np
+    from gymnasium import spaces
+
+    UNEVEN = spaces.Box(np.zeros(30, np.float32), np.arange(30, dtype=np.float32))
+    BOX = spaces.Box(-1, 1, (2, 3))
+
+    class Env(gymnasium.Env):
+        def __init__(self, observation_space, action_space):
+            self.observation_space, self.action_space = observation_space, action_space
+
+    SPACES = {
+        "Plain": (BOX, BOX),
+        "Dict": (spaces.Dict({"position": UNEVEN}), BOX),
+        "Tuple": (spaces.Tuple([BOX]), BOX),
+        "MultiDiscrete": (BOX, spaces.MultiDiscrete(range(1, 50))),
+        "MultiBinary": (BOX, spaces.MultiBinary(4)),
+    }
+    for name, pair in SPACES.items():
+        gymnasium.register(f"{name}-v0", Env, kwargs=dict(zip(("observation_space", "action_space"), pair)))
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module that registers environments when it is imported."""
+    (tmp_path / "some_environments.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(gymnasium.registry)
+    yield "some_environments"
+    sys.modules.pop("some_environments", None)
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+def refusal(env_name):
+    """The sentence that answers an environment that no run can start with."""
+    with pytest.raises(EnvironmentUnavailable) as caught:
+        spaces_of(env_name)
+    message = str(caught.value)
+    assert message.startswith(f"--env_name={env_name} ")
+    return message
+
+
+@pytest.mark.parametrize("old", ["LunarLander-v2", "LunarLanderContinuous-v2", "BipedalWalker-v2"])
+def test_ids_that_gymnasium_has_given_up_lead_to_their_successors(old):
+    assert canonical_id(old) == old.replace("-v2", "-v3")
+    assert old not in gymnasium.registry
+    assert canonical_id(old) in gymnasium.registry
+
+
+def test_other_ids_are_left_alone():
+    for env_name in ("CartPole-v1", "module:LunarLander-v2", "", *ALIASES.values()):
+        assert canonical_id(env_name) == env_name
+
+
+def test_a_known_id_makes_that_environment():
+    env = make_env("CartPole-v1")
+    assert env.spec.id == "CartPole-v1"
+    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2))
+
+
+def test_module_and_id_import_the_module_first(module):
+    assert f"{module}:Plain-v0" not in gymnasium.registry
+    assert spaces_of(f"{module}:Plain-v0") == 2 * (spaces.Box(-1, 1, (2, 3)),)
+
+
+@pytest.mark.parametrize(
+    ("env_name", "near"),
+    [("LunarLnder-v3", "LunarLander-v3"), ("cartpole-v1", "CartPole-v1"), ("CartPole-v9", "CartPole-v1")],
+)
+def test_an_unknown_id_is_answered_with_near_ones(env_name, near):
+    assert near in refusal(env_name)
+    assert "unknown" in refusal(env_name)
+
+
+def test_an_id_like_no_other_is_answered_with_how_to_list_them():
+    assert "gymnasium.pprint_registry()" in refusal("Zzzzzz-v0")
+
+
+@pytest.mark.parametrize(
+    "env_name", ["", ":", "a b", "no/such/id", "CartPole-v1:", ".relative:CartPole-v1", "a..b:C-v0"]
+)
+def test_a_malformed_id_is_refused(env_name):
+    refusal(env_name)
+
+
+def test_a_module_that_is_missing_is_named():
+    assert "'no_such_module'" in refusal("no_such_module:CartPole-v1")
+
+
+def test_an_id_that_its_module_does_not_register_is_unknown(module):
+    assert "unknown" in refusal(f"{module}:Absent-v0")
+
+
+def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # from now on, to import it fails
+    assert "gymnasium[mujoco]" in refusal("Ant-v5")
+
+
+def test_an_observation_of_several_parts_is_refused():
+    assert "observes Tuple" in refusal("Blackjack-v1")
+
+
+@pytest.mark.parametrize("name", ["Dict", "Tuple"])
+def test_observations_other_than_a_box_are_named(module, name):
+    assert f"observes {name}(" in refusal(f"{module}:{name}-v0")
+
+
+@pytest.mark.parametrize("name", ["MultiDiscrete", "MultiBinary"])
+def test_actions_other_than_a_box_or_discrete_are_named(module, name):
+    assert f"acts in {name}(" in refusal(f"{module}:{name}-v0")

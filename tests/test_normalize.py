@@ -1,0 +1,149 @@
+"""Running statistics against numpy on all samples at once; rewards against Baselines' rule, step by step."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from envs.normalize import NormalizeObservation, NormalizeReward, RunningMeanStd
+
+BATCH, ONE_MORE = np.array([[1, 2], [3, 4], [5, 0]]), np.array([[10, -4]])
+NUMBERS = st.floats(-100, 100)
+
+
+def with_prior(samples):
+    """Mean and variance of samples and 1e-4 more of mean 0 and variance 1, by their definition."""
+    total = len(samples) + 1e-4
+    mean = samples.sum(0) / total
+    return mean, (((samples - mean) ** 2).sum(0) + 1e-4 * (1 + mean**2)) / total
+
+
+def test_golden_running_mean_and_variance():
+    statistics = RunningMeanStd((2,))
+    statistics.update(BATCH)
+    np.testing.assert_allclose(statistics.mean, [2.9999, 1.999933], atol=6e-7)
+    np.testing.assert_allclose(statistics.variance, [2.666911, 2.666744], atol=6e-7)
+    assert statistics.count == pytest.approx(3.0001)
+    statistics.update(ONE_MORE)
+    np.testing.assert_allclose(statistics.mean, [4.749881, 0.499988], atol=6e-7)
+    np.testing.assert_allclose(statistics.variance, [11.187809, 8.749813], atol=6e-7)
+    assert statistics.count == pytest.approx(4.0001)
+
+
+@given(st.lists(st.integers(1, 5).flatmap(lambda n: arrays(float, (n, 2), elements=NUMBERS)), min_size=1, max_size=5))
+def test_batches_merge_into_the_statistics_of_all_samples(batches):
+    statistics = RunningMeanStd((2,))
+    for batch in batches:
+        statistics.update(batch)
+    mean, variance = with_prior(np.concatenate(batches))
+    np.testing.assert_allclose(statistics.mean, mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(statistics.variance, variance, rtol=1e-9, atol=1e-9)
+
+
+def test_float32_samples_are_averaged_in_float64():
+    statistics, samples = RunningMeanStd(), np.array([2**24, 2**24 + 2], np.float32)
+    statistics.update(samples)
+    assert statistics.mean == pytest.approx((2**25 + 2) / 2.0001, rel=1e-12)
+
+
+def test_golden_normalized_observation_is_clipped():
+    normalize = NormalizeObservation((2,))
+    normalize.update(np.concatenate([BATCH, ONE_MORE])[:, None])
+    normalized = normalize(np.array([[1000, 2], [-1000, 2]]))
+    np.testing.assert_allclose(normalized, [[10, 0.507102], [-10, 0.507102]], atol=6e-7)
+    assert normalized.dtype == np.float32
+
+
+def test_observations_are_only_clipped_before_the_first_update():
+    assert NormalizeObservation((2,))(np.array([0.5, -11])).tolist() == [0.5, -10]
+
+
+def test_observations_keep_their_shape_and_are_not_written_to():
+    observations = np.arange(24, dtype=np.float32).reshape(2, 2, 2, 3)
+    normalize = NormalizeObservation((2, 3))
+    normalize.update(observations)
+    assert normalize(observations).shape == (2, 2, 2, 3)
+    np.testing.assert_allclose(normalize(observations).mean((0, 1)), 0, atol=1e-3)
+    assert observations.ravel().tolist() == list(range(24))
+
+
+def test_an_observation_that_never_varies_stays_finite():
+    normalize = NormalizeObservation((1,))
+    normalize.update(np.full((1000, 1, 1), 3.0))
+    assert abs(normalize(np.array([3.0]))).item() < 1e-3
+
+
+def serve(connection, normalize):
+    for number in iter(connection.recv, None):
+        connection.send(normalize(np.full(2, number)))
+
+
+def test_a_copy_in_another_process_follows_every_update():
+    processes, normalize = multiprocessing.get_context("spawn"), NormalizeObservation((2,))
+    ours, theirs = processes.Pipe()
+    child = processes.Process(target=serve, args=(theirs, normalize), daemon=True)
+    child.start()
+    theirs.close()
+    seen = []
+    for samples in (BATCH, ONE_MORE):
+        normalize.update(samples[:, None])
+        ours.send(1.0)
+        assert ours.poll(30)
+        seen.append(ours.recv())
+        np.testing.assert_array_equal(seen[-1], normalize(np.ones(2)))
+    ours.send(None)
+    child.join(30)
+    assert child.exitcode == 0
+    assert not np.array_equal(*seen)
+
+
+def test_rewards_of_one_step_rollouts_are_scaled_as_in_baselines():
+    random, gamma = np.random.default_rng(0), 0.9
+    all_rewards, all_dones = random.normal(2, 3, size=(200, 3)), random.random((200, 3)) < 0.2
+    normalize, accumulated, samples = NormalizeReward(3, gamma), np.zeros(3), []
+    for rewards, dones in zip(all_rewards, all_dones, strict=True):
+        accumulated = accumulated * gamma + rewards
+        samples.extend(accumulated)
+        expected = np.clip(rewards / np.sqrt(with_prior(np.array(samples))[1] + 1e-8), -10, 10)
+        np.testing.assert_allclose(normalize(rewards[None], dones[None]), [expected], rtol=1e-5)
+        accumulated[dones] = 0
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=5))
+def test_discounted_returns_are_carried_over_rollouts_but_not_over_episodes(rollout_lengths):
+    gamma, steps = 0.9, sum(rollout_lengths)
+    dones = np.arange(1, steps + 1) % 10 == 0
+    normalize, end = NormalizeReward(1, gamma), 0
+    for length in rollout_lengths:
+        start, end = end, end + length
+        normalize(np.ones((length, 1)), dones[start:end, None])
+        np.testing.assert_allclose(normalize.returns, (1 - gamma ** (end % 10)) / (1 - gamma))
+    discounted = (1 - gamma ** (np.arange(steps) % 10 + 1)) / (1 - gamma)
+    assert discounted.max() <= (1 - gamma**10) / (1 - gamma)
+    mean, variance = with_prior(discounted)
+    np.testing.assert_allclose([normalize.statistics.mean, normalize.statistics.variance], [mean, variance])
+
+
+def test_rewards_are_not_centred():
+    rewards = np.random.default_rng(0).uniform(1, 2, size=(50, 2))
+    scaled = NormalizeReward(2, 0.9)(rewards, np.zeros((50, 2), bool)) / rewards
+    assert scaled.min() > 0
+    np.testing.assert_allclose(scaled, scaled[0, 0], rtol=1e-5)
+
+
+def test_a_spike_is_clipped():
+    rewards = np.zeros((1000, 1), np.float32)
+    rewards[0], rewards[500] = 1e6, -1e6
+    scaled = NormalizeReward(1, 0.5)(rewards, np.ones((1000, 1), bool))
+    assert (scaled.max(), scaled.min(), scaled.dtype) == (10, -10, np.float32)
+
+
+def test_turned_off_they_return_what_they_are_given():
+    observations, rewards, dones = np.full((1, 1, 2), 99.0), np.full((1, 1), 99.0), np.zeros((1, 1), bool)
+    normalize = NormalizeObservation((2,), enabled=False)
+    normalize.update(observations)
+    assert normalize(observations) is observations
+    assert NormalizeReward(1, 0.9, enabled=False)(rewards, dones) is rewards

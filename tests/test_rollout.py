@@ -1,0 +1,67 @@
+"""The rollout's tables, and how a batch is split into minibatches."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppo.rollout import Rollout, minibatches
+
+
+@pytest.mark.parametrize(
+    ("action_space", "actions"),
+    [
+        (spaces.Discrete(4, start=2), ((5, 3), np.int64)),
+        (spaces.Box(-1, 1, (2,)), ((5, 3, 2), np.float32)),
+        (spaces.Box(-1, 1, (2, 3), np.float64), ((5, 3, 6), np.float32)),
+    ],
+    ids=["discrete", "box", "matrix"],
+)
+def test_layout_is_time_major_with_one_more_observation(action_space, actions):
+    layout = Rollout.layout(5, 3, spaces.Box(0, 255, (2, 7), np.uint8), action_space)
+    assert layout == {
+        "observations": ((6, 3, 2, 7), np.uint8),
+        "actions": actions,
+        "rewards": ((5, 3), np.float32),
+        "terminations": ((5, 3), np.bool_),
+        "truncations": ((5, 3), np.bool_),
+    }
+    Rollout(**{name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()})
+
+
+def epochs(size, num_minibatches, num_epochs=2, seed=0):
+    """Rows of each minibatch of each epoch."""
+    batch = {"observations": torch.arange(2 * size).reshape(size, 2), "rewards": 10 * torch.arange(size)}
+    rows = []
+    for minibatch in minibatches(batch, num_epochs, num_minibatches, seed):
+        rows.append((minibatch["rewards"] // 10).tolist())
+        assert minibatch["observations"].tolist() == [[2 * row, 2 * row + 1] for row in rows[-1]]
+    return [rows[i : i + num_minibatches] for i in range(0, len(rows), num_minibatches)]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size))), st.integers(0, 3))
+def test_each_epoch_has_every_row_once_in_minibatches_of_even_size(sizes, num_epochs):
+    size, num_minibatches = sizes
+    split = epochs(size, num_minibatches, num_epochs)
+    assert len(split) == num_epochs
+    for epoch in split:
+        lengths = [len(minibatch) for minibatch in epoch]
+        assert len(lengths) == num_minibatches
+        assert max(lengths) - min(lengths) <= 1
+        assert sorted(row for minibatch in epoch for row in minibatch) == list(range(size))
+
+
+def test_each_epoch_has_another_order():
+    first, second = epochs(100, 4)
+    assert first != second
+    assert all(epoch != sorted(epoch) for epoch in (first, second))
+
+
+def test_the_seed_alone_decides_the_order():
+    original = epochs(100, 4, seed=7)
+    torch.rand(1)
+    assert epochs(100, 4, seed=7) == original
+    assert epochs(100, 4, seed=8) != original
