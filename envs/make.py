@@ -26,7 +26,7 @@ def make_env(env_name: str) -> gymnasium.Env:
     module, _, name = env_name.rpartition(":")
     try:
         if module or name not in gymnasium.registry:
-            importlib.import_module(module or "ale_py")  # ale_py registers the Atari games
+            importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is a newer version
             return gymnasium.make(name, disable_env_checker=True)  # the checker would cost time at every step
@@ -34,7 +34,7 @@ def make_env(env_name: str) -> gymnasium.Env:
         near = difflib.get_close_matches(name, gymnasium.registry, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all"
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}") from error
 
 

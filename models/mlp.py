@@ -28,7 +28,8 @@ class MLP(nn.Module):
         )
         if share_trunk:
             self.value_trunk = self.policy_trunk
-        self.policy_head = HEADS[type(action_space)](hidden_size, action_space)
+        make_head = next(head for kind, head in HEADS.items() if isinstance(action_space, kind))
+        self.policy_head = make_head(hidden_size, action_space)
         self.value_head = orthogonal(nn.Linear(hidden_size, 1), gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
