@@ -1,11 +1,12 @@
 """Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--steps=102400] [--repetitions=3] [--env=E]
 
-Trains on the same work with both in turn, each run in fresh processes: with ours by main.py as a user would call it,
-with their PPO on their DummyVecEnv, in one torch thread, on environments from our make_env. Measured are environment
-steps per second of the training loop, collecting and learning, from the end of the first iteration to the end of the
-last. The first is left out on both sides, because in ours worker processes get ready during it. What still differs:
-ours steps environments in a process per core, SB3 in its only process, which is the default of each; and SB3 clips
-values without taking the larger of both errors. The machine should have nothing else to do.
+Trains on the same work in turn, each run in fresh processes: ours, by main.py as a user would call it; SB3, its PPO on
+its DummyVecEnv in one torch thread, made from the environment's id as its documentation has it; and SB3 plain, the
+same on environments that cannot render (given an id, SB3 asks for render_mode="rgb_array", which slows LunarLander's
+step down; ours never does). Measured are environment steps per second of the training loop, collecting and learning,
+from the end of the first iteration, in which our workers get ready, to the end of the last. What still differs: ours
+steps environments in a process per core, SB3 in its only process, which is the default of each; and SB3 clips values
+without taking the larger of both errors. The machine should have nothing else to do.
 
 Writes results/throughput/: for each environment a file of all that was measured, and README.md, a table of them.
 """
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
@@ -68,8 +70,8 @@ def run_ours(env_name: str, steps: int, seed: int) -> tuple[list[float], float |
     return [float(row["seconds"]) for row in rows], float(mean_return) if mean_return else None
 
 
-def run_sb3(env_name: str, steps: int, seed: int) -> tuple[list[float], float | None]:
-    """The same of Stable-Baselines3, in this process."""
+def run_sb3(env_name: str, steps: int, seed: int, plain: bool = False) -> tuple[list[float], float | None]:
+    """The same of Stable-Baselines3, in this process. plain: on environments that cannot render."""
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
@@ -82,28 +84,37 @@ def run_sb3(env_name: str, steps: int, seed: int) -> tuple[list[float], float | 
 
     torch.set_num_threads(1)
     ends: list[float] = []
-    # Given a name, make_vec_env makes environments that can render, which more than halves LunarLander's speed.
-    envs = make_vec_env(lambda: make_env(env_name), NUM_ENVS, vec_env_cls=DummyVecEnv)
+    envs = make_vec_env((lambda: make_env(env_name)) if plain else env_name, NUM_ENVS, vec_env_cls=DummyVecEnv)
     model = TimedPPO(env=envs, seed=seed, **SB3).learn(steps)
     returns = [episode["r"] for episode in model.ep_info_buffer]
     return ends, fmean(returns) if returns else None
 
 
 def measure(env_name: str, steps: int, repetitions: int) -> dict[str, Any]:
-    """All repetitions, each of which is a run of ours and then one of SB3's, with the same seed."""
-    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    """All repetitions, each of which is a run of every trainer, with the same seed."""
+    runs: dict[str, list[dict[str, Any]]] = {trainer: [] for trainer in TRAINERS}
     for seed in range(1, repetitions + 1):
-        for trainer, run in (("ours", run_ours), ("sb3", run_sb3)):
+        for trainer, run in TRAINERS.items():
             with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
                 ends, mean_return = fresh.submit(run, env_name, steps, seed).result()
             assert len(ends) * BATCH_SIZE == steps
             speed = (steps - BATCH_SIZE) / (ends[-1] - ends[0])
             runs[trainer].append({"seed": seed, "steps_per_second": speed, "mean_return": mean_return})
-            print(f"{seed} of {repetitions}, {trainer:4}: {speed:,.0f} steps/s", flush=True)
+            print(f"{seed} of {repetitions}, {trainer:9}: {speed:,.0f} steps/s", flush=True)
     speeds = {trainer: [run["steps_per_second"] for run in runs[trainer]] for trainer in runs}
     medians = {trainer: median(speeds[trainer]) for trainer in runs}
-    pairs = [ours / theirs for ours, theirs in zip(speeds["ours"], speeds["sb3"], strict=True)]
-    return {"medians": medians, "ratio": medians["ours"] / medians["sb3"], "ratio_of_pairs": pairs, "runs": runs}
+    ratios = {
+        peer: {"of_medians": medians["ours"] / medians[peer], "of_pairs": _ratios(speeds["ours"], speeds[peer])}
+        for peer in ("sb3", "sb3_plain")
+    }
+    return {"medians": medians, "ratios": ratios, "runs": runs}
+
+
+def _ratios(ours: list[float], theirs: list[float]) -> list[float]:
+    return [mine / other for mine, other in zip(ours, theirs, strict=True)]
+
+
+TRAINERS = {"ours": run_ours, "sb3": run_sb3, "sb3_plain": partial(run_sb3, plain=True)}
 
 
 def about_machine(*packages: str) -> dict[str, Any]:
@@ -122,16 +133,22 @@ def about_machine(*packages: str) -> dict[str, Any]:
 def table() -> str:
     """Markdown: a row for each environment that is in the results."""
     introduction = __doc__.split("\n\n")[1]
-    columns = ("environment", "steps", "ours, steps/s", "SB3, steps/s", "ratio", "of each pair", "machine", "versions")
-    rows = [columns, ["---"] * len(columns)]
+    rows = [
+        ("environment", "ours", "SB3", "ratio", "SB3 plain", "ratio", "each pair: SB3; SB3 plain", "machine"),
+        ["---"] * 8,
+    ]
     for path in sorted(RESULTS.glob("*.json")):
         r = json.loads(path.read_text())
-        speeds = [f"{r['medians'][trainer]:,.0f}" for trainer in ("ours", "sb3")]
-        pairs, machine = ", ".join(f"{ratio:.2f}" for ratio in r["ratio_of_pairs"]), f"{r['cpu']}, {r['cores']} cores"
+        ours, sb3, plain = (f"{r['medians'][trainer]:,.0f}" for trainer in TRAINERS)
+        ratio, plain_ratio = (f"{r['ratios'][peer]['of_medians']:.2f}" for peer in ("sb3", "sb3_plain"))
+        pairs = ("; ").join(", ".join(f"{x:.2f}" for x in r["ratios"][peer]["of_pairs"]) for peer in r["ratios"])
         versions = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
-        rows.append((r["env_name"], f"{r['steps']:,}", *speeds, f"{r['ratio']:.2f}", pairs, machine, versions))
+        machine = f"{r['cpu']}, {r['cores']} cores, {versions}"
+        rows.append((r["env_name"], ours, sb3, ratio, plain, plain_ratio, pairs, machine))
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    title = "# Training speed beside Stable-Baselines3\n\nWritten by `python -m benchmarks.throughput`; medians."
+    title = (
+        "# Training speed beside Stable-Baselines3\n\nWritten by `python -m benchmarks.throughput`; medians of steps/s."
+    )
     return f"{title}\n{introduction}\n\n{lines}\n"
 
 
