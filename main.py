@@ -32,9 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
         message, exit_code = " ".join(str(error).split()), 2
     except KeyboardInterrupt:
-        message, exit_code = "interrupted twice: stopped at once, without saving", 130
+        message, exit_code = "interrupted: stopped at once", 130
     except Exception as error:
-        if debug:
+        if debug and not hasattr(error, "exit_code"):
             raise
         message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
         print(*details, sep="\n", end="", file=sys.stderr)

@@ -25,8 +25,9 @@ class WorkerPool(AbstractContextManager):
         self.local = None if num_workers else make_worker(range(num_envs))
         self.processes: list[SpawnProcess] = []
         self.connections: list[Connection] = []
-        before = dict(os.environ)
-        os.environ.update(ONE_THREAD)  # for a child's libraries, which read it when they are imported
+        before, on_interrupt = dict(os.environ), signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Workers inherit both: one thread each, and that Ctrl-C, though sent to all, is for the trainer to heed.
+        os.environ.update(ONE_THREAD)
         for worker in range(num_workers):
             environments = range(worker * num_envs // num_workers, (worker + 1) * num_envs // num_workers)
             ours, theirs = PROCESSES.Pipe()
@@ -36,6 +37,7 @@ class WorkerPool(AbstractContextManager):
             theirs.close()  # the worker has the only other end, so that its death is an end of file
             self.processes.append(process)
             self.connections.append(ours)
+        signal.signal(signal.SIGINT, on_interrupt)
         os.environ.clear()
         os.environ.update(before)
 
@@ -85,4 +87,4 @@ class WorkerPool(AbstractContextManager):
             self.processes[worker].join(SECONDS_TO_CLOSE)
             code = self.processes[worker].exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise WorkerError(f"worker {worker} {how}: if memory is short, use fewer environments") from error
+            raise WorkerError(f"worker {worker} {how}; if memory is short, use fewer environments") from error

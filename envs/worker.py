@@ -38,6 +38,11 @@ class WorkerError(Exception):
     """A worker cannot go on. args: what happened, and the traceback of what was raised, if anything was."""
 
 
+def environment_error(name: str, error: Exception) -> WorkerError:
+    """What an environment raised; called where it is being handled, for its traceback."""
+    return WorkerError(f"environment {name} raised {type(error).__name__}: {error}", traceback.format_exc())
+
+
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
@@ -83,8 +88,7 @@ class Worker:
                 self.actions[t] = actions = self.act(self.normalize(self.observations[t]), noise)
                 self._step(t, actions)
         except Exception as error:
-            name = f"environment {self.environments[self.stepping]} of {self.env_name}"
-            raise WorkerError(f"{name} raised {type(error).__name__}: {error}", traceback.format_exc()) from error
+            raise environment_error(f"{self.environments[self.stepping]} of {self.env_name}", error) from error
         return self.report
 
     def _step(self, t: int, actions: np.ndarray) -> None:
@@ -103,10 +107,8 @@ class Worker:
     def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool) -> Any:
         """Record environment i's episode and start its next one, whose first observation is returned."""
         index = self.environments[i]
-        if terminated:
-            self.terminations[t, i] = True
-        else:
-            self.truncations[t, i] = True
+        (self.terminations if terminated else self.truncations)[t, i] = True
+        if not terminated:
             self.report.last_observations.append((t, index, np.array(last_observation)))
         self.report.episodes.append(Episode(t, index, float(self.returns[i]), self.lengths[i]))
         self.returns[i], self.lengths[i] = 0.0, 0
@@ -130,17 +132,14 @@ def action_converter(space: spaces.Box | spaces.Discrete) -> Callable[[np.ndarra
     return lambda actions: np.minimum(np.maximum(actions.reshape(shape), low), high).astype(dtype, copy=False)
 
 
-def run_worker(
-    make_worker: Callable[[range], Worker], environments: range, connection: Connection, parent: int
-) -> None:
+def run_worker(make: Callable[[range], Worker], environments: range, connection: Connection, parent: int) -> None:
     """The life of a worker process: a report, or an error, for every iteration asked for, until that is None."""
     if sys.platform == "linux":  # die with the trainer, even while an environment hangs
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the trainer alone decides
     try:
-        worker = make_worker(environments)
+        worker = make(environments)
         for iteration in iter(connection.recv, None):
             connection.send(worker.collect(iteration))
         for env in worker.envs:

@@ -1,16 +1,10 @@
 """Actor-critics by name. To import this takes no torch; to make a model does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-
-if TYPE_CHECKING:
-    from models.actor import Actor
-    from models.mlp import MLP
 
 
 class ModelMismatch(ValueError):
@@ -25,8 +19,8 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     return "mlp"
 
 
-def make_model(name: str, seed: int, *arguments: Any) -> MLP:
-    """A new model, its initial weights drawn from the seed. arguments: those of its class."""
+def make_model(name: str, seed: int, *arguments: Any) -> Any:
+    """A new model, its initial weights drawn from the seed. arguments: those of its class, as models.mlp.MLP."""
     import torch
 
     from models.mlp import MLP
@@ -35,8 +29,8 @@ def make_model(name: str, seed: int, *arguments: Any) -> MLP:
     return {"mlp": MLP}[name](*arguments)
 
 
-def make_actor(new_model: Callable[[], MLP], weights: np.ndarray) -> Actor:
-    """What acts by a model with weights (P,), for a worker."""
+def make_actor(new_model: Callable[[], Any], weights: np.ndarray) -> Any:
+    """A models.actor.Actor on weights (P,), for a worker."""
     from models.actor import Actor
 
     return Actor(new_model(), weights)

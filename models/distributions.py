@@ -87,9 +87,6 @@ class DiagonalGaussianHead(nn.Module):
         return generator.standard_normal((num_steps, self.mean.out_features), dtype=np.float32)
 
 
-HEADS = {spaces.Discrete: CategoricalHead, spaces.Box: DiagonalGaussianHead}
-
-
 def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
     """Orthogonal weights (Saxe et al. 2013), zero bias."""
     nn.init.orthogonal_(layer.weight, gain)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.distributions import HEADS, Categorical, DiagonalGaussian, orthogonal
+from models.distributions import Categorical, CategoricalHead, DiagonalGaussian, DiagonalGaussianHead, orthogonal
 
 Distribution = Categorical | DiagonalGaussian
 
@@ -18,9 +18,7 @@ class MLP(nn.Module):
     """Two hidden layers of tanh units each for policy and value, or two that they share. Orthogonal initial weights
     of gain sqrt(2), but 0.01 for the policy's last layer and 1 for the value's; zero bias (Baselines)."""
 
-    def __init__(
-        self, observation_space: spaces.Box, action_space: spaces.Space, hidden_size: int, share_trunk: bool
-    ) -> None:
+    def __init__(self, observation_space: spaces.Box, action_space: Any, hidden_size: int, share_trunk: bool) -> None:
         super().__init__()
         sizes = ((math.prod(observation_space.shape), hidden_size), (hidden_size, hidden_size))
         self.policy_trunk, self.value_trunk = (
@@ -28,8 +26,8 @@ class MLP(nn.Module):
         )
         if share_trunk:
             self.value_trunk = self.policy_trunk
-        make_head = next(head for kind, head in HEADS.items() if isinstance(action_space, kind))
-        self.policy_head = make_head(hidden_size, action_space)
+        head = CategoricalHead if isinstance(action_space, spaces.Discrete) else DiagonalGaussianHead
+        self.policy_head = head(hidden_size, action_space)
         self.value_head = orthogonal(nn.Linear(hidden_size, 1), gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:

@@ -1,5 +1,5 @@
-"""A checkpoint: one safetensors file of tensors, its metadata "state", JSON of everything else, and "sha256", over that
-and every tensor's name, dtype, shape and bytes."""
+"""A checkpoint: one safetensors file of tensors whose metadata has one entry, "state": canonical JSON of all else and
+of "sha256", the digest of that JSON without it and of every tensor's name, dtype, shape and bytes."""
 
 import hashlib
 import json
@@ -15,8 +15,9 @@ from torch import Tensor
 def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, or leave the file as it was: path never names half of one. state: plain JSON."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    text = json.dumps({"format": 1, **state}, sort_keys=True)
-    content = safetensors.torch.save(tensors, {"state": text, "sha256": digest(tensors, text)})
+    state = {"format": 1, **state}
+    sealed = {**state, "sha256": digest(tensors, json.dumps(state, sort_keys=True))}
+    content = safetensors.torch.save(tensors, {"state": json.dumps(sealed, sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")  # in the same folder, so that replacing is atomic
     try:

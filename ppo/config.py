@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 PRESETS = Path(__file__).parent / "presets"
 BOOLEAN = ("true", "false")
-WORDS = {"none": None, "true": True, "false": False}
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
 
 
@@ -142,7 +141,7 @@ def _convert(option: Field, value: Any) -> Any:
     text = str(value)
     word = {"1": "true", "0": "false"}.get(text, text.lower()) if words == BOOLEAN else text.lower()
     if word in words:
-        return WORDS.get(word, word) if kind or words == BOOLEAN else word
+        return {"none": None, "true": True, "false": False}.get(word, word) if kind or words == BOOLEAN else word
     try:
         number = float(text) if kind in (int, float) else 0.0
         in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)

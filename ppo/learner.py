@@ -73,14 +73,14 @@ class Learner:
         history: list[dict[str, Tensor]] = []
         for minibatch in minibatches(batch, config.num_epochs, config.num_minibatches, shuffle_seed):
             loss, metrics = self.loss(minibatch)
-            if config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
+            if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
                 break
             self.gradients.zero_()
             loss.backward()
             history.append({**metrics, "grad_norm": self._clip_gradients()})
             self.optimizer.step()
         table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
-        means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # the iteration's only wait for the device
+        means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
         return {**means, "explained_variance": explained, "learning_rate": learning_rate}
 
@@ -114,4 +114,5 @@ class Learner:
         return self.model(self._tensor(observations).flatten(0, 1))[1].cpu().numpy().reshape(observations.shape[:2])
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.weights.device)
+        narrowed = array.astype(np.float32) if array.dtype == np.float64 else array  # all that models compute in
+        return torch.from_numpy(narrowed).to(self.weights.device)

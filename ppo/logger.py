@@ -19,13 +19,13 @@ class Logger(AbstractContextManager):
     first. Leaving its context closes all."""
 
     def __init__(self, config: Config, folder: Path, notes: Sequence[str]) -> None:
-        self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
-        self.writer: csv.DictWriter | None = None
         self.displays: list[Terminal | WeightsAndBiases] = []
-        if config.logger != "none":
-            self.displays.append(Terminal(config.iterations * config.batch_size, notes))
         if config.logger == "wandb":
             self.displays.append(WeightsAndBiases(config, folder))
+        if config.logger != "none":
+            self.displays.append(Terminal(config.iterations * config.batch_size, notes))
+        self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
+        self.writer: csv.DictWriter | None = None
 
     def log(self, metrics: dict[str, Any]) -> None:
         """An iteration's metrics, under the same names each time; on disk at once."""

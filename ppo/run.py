@@ -13,7 +13,7 @@ from typing import Any
 
 from ppo.config import Config, ConfigError
 
-PACKAGES = ("torch", "gymnasium", "numpy", "box2d", "ale-py")
+PACKAGES = {"torch", "gymnasium", "numpy", "box2d", "box2d-py", "ale-py"}
 
 
 def create_run_folder(config: Config) -> Path:
@@ -25,9 +25,10 @@ def create_run_folder(config: Config) -> Path:
     choose = f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        if {path.name for path in folder.iterdir()} - {"config.json"}:  # alone, it is of a run that could not start
             raise ConfigError(f"the folder {folder} is not empty, and no run is overwritten: {choose}")
-        versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+        installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+        versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
         about = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
         write_json(folder / "config.json", {**dataclasses.asdict(config), **about})
     except OSError as error:

@@ -18,7 +18,7 @@ from envs.normalize import NormalizeObservation, NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Episode, Report, Worker, action_converter
+from envs.worker import Episode, Report, Worker, action_converter, environment_error
 from models import choose_model, make_actor, make_model
 from ppo import checkpoint
 from ppo.config import Config, ConfigError
@@ -40,31 +40,31 @@ class Interrupted(Exception):
 
 def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
     """Train to the end, or until a signal; returns what summary.json holds. notes: what to tell the user first. Raises
-    ConfigError, EnvironmentUnavailable or ModelMismatch before anything starts; WorkerError if an environment fails;
-    Interrupted after a signal."""
+    ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration; WorkerError if an environment or a
+    worker fails; Interrupted after a signal."""
     observation_space, action_space = spaces_of(config.env_name)
     config = resolve(config, observation_space)
     folder = create_run_folder(config)
     training = Training(config, observation_space, action_space)
     start = time.perf_counter()
     with (
-        StopSignals() as stop,
         WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers,
         Logger(config, folder, [*notes, f"run folder: {folder}"]) as logger,
     ):
-        for iteration in range(1, config.iterations + 1):
-            began = time.perf_counter()
-            report = workers.collect(iteration)
-            collected = time.perf_counter()
-            metrics = training.learn(report)
-            learned = time.perf_counter()
-            speed = {"seconds": learned - start, "steps_per_second": config.batch_size / (learned - began)}
-            phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
-            logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **phases})
-            if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
-                training.save(folder / "checkpoints" / "last.safetensors")
-            if stop.received:
-                raise Interrupted(stop.received, training.step, folder)
+        with StopSignals() as stop:
+            for iteration in range(1, config.iterations + 1):
+                began = time.perf_counter()
+                report = workers.collect(iteration)
+                collected = time.perf_counter()
+                metrics = training.learn(report)
+                learned = time.perf_counter()
+                speed = {"seconds": learned - start, "steps_per_second": config.batch_size / (learned - began)}
+                phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
+                logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **phases})
+                if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
+                    training.save(folder / "checkpoints" / "last.safetensors")
+                if stop.received:
+                    raise Interrupted(stop.received, training.step, folder)
         summary = training.summary(time.perf_counter() - start)
         write_json(folder / "summary.json", summary)
         logger.finish(summary)
@@ -77,6 +77,7 @@ class Training:
     def __init__(self, config: Config, observation_space: Any, action_space: Any) -> None:
         torch.set_num_threads(1)  # with small matrices, more threads would only wait for each other
         if config.torch_deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.action_space = config, action_space
         seed, size = integer_seed(config.seed, Stream.MODEL), (config.hidden_size, config.share_trunk)
@@ -93,7 +94,7 @@ class Training:
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
-        self._publish()
+        self.published[:] = self.learner.weights.cpu()
         self.make_worker = partial(
             Worker,
             env_name=config.env_name,
@@ -121,7 +122,7 @@ class Training:
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
         normalize.update(rollout.observations[:-1])
-        self._publish()
+        self.published[:] = self.learner.weights.cpu()
         means = {f"{name}_mean": self._recent_mean(name) for name in ("episode_return", "episode_length")}
         return {"episodes": self.num_episodes, **means, **metrics}
 
@@ -131,7 +132,10 @@ class Training:
         actor, convert = make_actor(self.new_model, self.published), action_converter(self.action_space)
         seeds = [integer_seed(config.seed, Stream.EVALUATION, episode) for episode in range(config.eval_episodes)]
         envs = [make_env(config.env_name) for _ in seeds[: config.num_envs]]
-        evaluation = evaluate(lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds)
+        try:
+            evaluation = evaluate(lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds)
+        except Exception as error:
+            raise environment_error(f"{config.env_name} in evaluation", error) from error
         for env in envs:
             env.close()
         run = {"env_name": config.env_name, "seed": config.seed, "steps": self.step}
@@ -140,7 +144,7 @@ class Training:
         return {**run, **speed, "episodes": self.num_episodes, **returns}
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint of all that the rest of the run depends on."""
+        """Write a checkpoint: weights, optimiser, statistics, config and counters."""
         parts: dict[str, dict[str, Any]] = {
             "model": dict(self.model.named_parameters()),
             "optimizer": self.learner.optimizer.state_dict()["state"][0],
@@ -150,10 +154,6 @@ class Training:
         tensors = {f"{part}.{name}": torch.as_tensor(x) for part, named in parts.items() for name, x in named.items()}
         counters = {"iteration": self.iteration, "step": self.step, "episodes": self.num_episodes}
         checkpoint.save(path, tensors, {"config": dataclasses.asdict(self.config), **counters})
-
-    def _publish(self) -> None:
-        """Copy the weights to where the workers read them."""
-        self.published[:] = self.learner.weights.cpu().numpy()
 
     def _recent_mean(self, name: str) -> float | None:
         """Mean of a field of the last 100 episodes; None before there is one."""

@@ -6,6 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from envs.seeding import Stream, integer_seed
+
 
 class Constant(gymnasium.Env):
     """One state, reward 1, and an end after ten steps: by time limit, or as a termination."""
@@ -81,14 +83,18 @@ class Target(gymnasium.Env):
 
 
 class Faulty(Counting):
-    """Raises in its fortieth step, or is killed in it, or raises in the first reset."""
+    """Raises or is killed in its fortieth step, or raises in its first reset, in evaluation, or when it is made."""
 
     def __init__(self, fault: str) -> None:
+        if fault == "make":
+            raise ValueError("no licence")
         self.fault, self.lifetime = fault, 0
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
         if self.fault == "reset":
             raise ValueError("no reset today")
+        if self.fault == "evaluation" and arguments["seed"] == integer_seed(0, Stream.EVALUATION, 0):
+            raise ValueError("not in public")
         return super().reset(**arguments)
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
@@ -101,6 +107,21 @@ class Faulty(Counting):
 
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
+
+
+class Endless(Constant):
+    """A step of reward 1 after another, for ever, and an observation without dimensions."""
+
+    observation_space = spaces.Box(0, 1, ())
+
+    def __init__(self) -> None:
+        pass
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.float32(1), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.float32(1), 1.0, False, False, {}
 
 
 class Image(gymnasium.Env):
@@ -117,6 +138,9 @@ for name, entry_point, arguments in (
     ("Raises-v0", Faulty, {"fault": "raise"}),
     ("Killed-v0", Faulty, {"fault": "kill"}),
     ("BadReset-v0", Faulty, {"fault": "reset"}),
+    ("BadEvaluation-v0", Faulty, {"fault": "evaluation"}),
+    ("BadMake-v0", Faulty, {"fault": "make"}),
+    ("Endless-v0", Endless, {}),
     ("Image-v0", Image, {}),
 ):
     gymnasium.register(name, entry_point=entry_point, kwargs=arguments)

@@ -43,7 +43,15 @@ def test_safetensors_alone_reads_what_was_saved(path):
         assert set(file.keys()) == set(TENSORS)
         for name, tensor in TENSORS.items():
             torch.testing.assert_close(file.get_tensor(name), tensor.detach(), rtol=0, atol=0)
-        assert json.loads(file.metadata()["state"]) == {"format": 1, **STATE}
+        state = json.loads(file.metadata()["state"])
+    assert state.pop("sha256")
+    assert state == {"format": 1, **STATE}
+
+
+def test_the_same_content_makes_the_same_bytes(tmp_path):
+    for name in "abcd":
+        checkpoint.save(tmp_path / name, dict(sorted(TENSORS.items(), reverse=name == "a")), STATE)
+    assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
 
 
 def test_the_sha256_is_that_of_the_bytes_in_the_file(path):
@@ -51,13 +59,14 @@ def test_the_sha256_is_that_of_the_bytes_in_the_file(path):
     content = path.read_bytes()
     (header_size,) = struct.unpack("<Q", content[:8])
     header, data = json.loads(content[8 : 8 + header_size]), content[8 + header_size :]
-    metadata = header.pop("__metadata__")
+    state = json.loads(header.pop("__metadata__")["state"])
+    digest = state.pop("sha256")
     dtypes = {"F32": "float32", "F64": "float64", "I64": "int64", "BOOL": "bool"}
-    expected = metadata["state"].encode()
+    expected = json.dumps(state, sort_keys=True).encode()
     for name, entry in sorted(header.items()):
         expected += f"{name} torch.{dtypes[entry['dtype']]} {tuple(entry['shape'])}".encode()
         expected += data[slice(*entry["data_offsets"])]
-    assert metadata["sha256"] == hashlib.sha256(expected).hexdigest()
+    assert digest == hashlib.sha256(expected).hexdigest()
 
 
 @pytest.mark.parametrize(

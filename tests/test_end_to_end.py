@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
@@ -188,16 +189,27 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path, num_workers:
     )
 
 
-def test_an_environment_that_cannot_start_says_why(tmp_path: Path) -> None:
-    done = run_main("--env_name=tests.environments:BadReset-v0", "--num_workers=1", f"--run_dir={tmp_path / 'run'}")
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("BadReset-v0", "environment 0 of tests.environments:BadReset-v0 raised ValueError: no reset today"),
+        ("BadMake-v0", "environment tests.environments:BadMake-v0 raised ValueError: no licence"),
+        ("BadEvaluation-v0", "environment tests.environments:BadEvaluation-v0 in evaluation raised ValueError: not in"),
+    ],
+)
+def test_an_exception_before_or_after_training_does_so_too(tmp_path: Path, name: str, what: str) -> None:
+    arguments = ["--num_workers=1", "--total_steps=1024", f"--run_dir={tmp_path / 'run'}"]
+    done = run_main(f"--env_name=tests.environments:{name}", *arguments)
     assert done.returncode == 1
-    assert done.stderr.endswith("environment 0 of tests.environments:BadReset-v0 raised ValueError: no reset today\n")
+    traceback, error = done.stderr.rstrip("\n").rsplit("\n", 1)
+    assert traceback.startswith("Traceback (most recent call last):")
+    assert error.startswith(f"error: {what}")
 
 
 def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     done = run_main("--env_name=tests.environments:Killed-v0", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: worker 0 was killed by SIGKILL: ")
+    assert re.match(r"error: worker [01] was killed by SIGKILL; ", done.stderr)  # whichever was first
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen:
@@ -242,6 +254,41 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, cod
     last = int(metrics(tmp_path / "run")[-1]["step"])
     assert errors == f"error: {number.name} after step {last}: stopped, saved in {tmp_path / 'run'}\n"
     assert tensors(tmp_path / "run")["normalize_observation.count"] == pytest.approx(last, abs=1e-3)
+    assert nothing_left(process.pid)
+
+
+def test_a_signal_is_no_bug_to_debug(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "--num_workers=0", "--debug")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors.count("\n") == 1
+
+
+def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
+    arguments = command("--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
+    process = subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "metrics.csv").exists():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert nothing_left(process.pid)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_ends_an_evaluation_at_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    folder = tmp_path / "run"
+    arguments = ["--env_name=tests.environments:Endless-v0", "--total_steps=1024", "--num_workers=2"]
+    process = subprocess.Popen(command(*arguments, f"--run_dir={folder}"), cwd=ROOT, start_new_session=True)
+    while not (folder / "checkpoints" / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(number)
+    assert process.wait(timeout=20) == code
     assert nothing_left(process.pid)
 
 

@@ -1,5 +1,7 @@
 """Rollouts against a world that counts: every row must be the one that the episode, step and action say."""
 
+from multiprocessing import resource_tracker
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,7 @@ def test_actions_are_clipped_for_the_environment_and_kept_unclipped() -> None:
 
 
 def test_no_process_outlives_the_pool() -> None:
+    resource_tracker.ensure_running()  # multiprocessing's own helper, which stays
     before = children()
     training = make_training("Counting-v0", num_envs=4, num_steps=4)
     with WorkerPool(training.make_worker, 4, 2) as workers:

@@ -1,0 +1,42 @@
+"""Evaluation against a world that counts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.make import make_env
+from ppo.evaluation import evaluate
+from tests.running import trained
+
+SEEDS = [100, 201, 302, 403, 504, 605, 706]
+
+
+def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
+    """An episode of Counting lasts 3 + seed % 7 steps, and each step earns the action."""
+    returns = [12.0 * (3 + seed % 7) for seed in SEEDS]
+    for num_envs in (1, 2, 3, 7, 9):
+        envs = [make_env("tests.environments:Counting-v0") for _ in range(num_envs)]
+        seen: list[np.ndarray] = []
+
+        def act(observations: np.ndarray, seen: list[np.ndarray] = seen) -> list[int]:
+            seen += list(observations)
+            return [12] * len(observations)
+
+        result = evaluate(act, envs, SEEDS)
+        assert result == {"episodes": 7, "mean": pytest.approx(np.mean(returns)), "std": pytest.approx(np.std(returns))}
+        assert sorted(seed for seed, step in seen if step == 0) == SEEDS
+        assert len(seen) == sum(3 + seed % 7 for seed in SEEDS)
+
+
+def test_no_episode_has_no_mean() -> None:
+    assert evaluate(lambda observations: [], [], []) == {"episodes": 0, "mean": None, "std": None}
+
+
+def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
+    training = trained("Counting-v0", total_steps=2048, normalize_observations=True)
+    training.save(tmp_path / "before")
+    first, second = training.summary(1.0), training.summary(1.0)
+    training.save(tmp_path / "after")
+    assert first == second
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
