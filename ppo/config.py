@@ -112,12 +112,13 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     parser = _Parser(prog="main.py", description="Train PPO on a gymnasium environment.", allow_abbrev=False)
     for option in dataclasses.fields(Config):
         name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
-        help = f"{option.metadata['help']} (default: {option.default})"
+        default = "none" if option.default is None else option.default
+        help = f"{option.metadata['help']}; {' or '.join(_expected(option))} (default: {default})"
         if option.metadata["words"] == BOOLEAN:
             parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
             parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
         else:
-            parser.add_argument(*names, dest=name, metavar=" | ".join(_expected(option)), help=help)
+            parser.add_argument(*names, dest=name, metavar="VALUE", help=help)
     arguments = [re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
     given = vars(parser.parse_args(arguments))
     return {name: text for name, text in given.items() if text is not None}
@@ -155,6 +156,6 @@ def _convert(option: Field, value: Any) -> Any:
 def _expected(option: Field) -> list[str]:
     """What a field holds, in words."""
     kind, limits = option.metadata["kind"], option.metadata
-    bounds = "".join(f" {word} {limits[limit]:g}" for limit, word in LIMITS.items() if limit in limits)
+    bounds = "".join(f" {word} {limits[limit]}" for limit, word in LIMITS.items() if limit in limits)
     names = {int: "a whole number", float: "a number", str: "a text"}
     return [names[kind] + bounds, *limits["words"]] if kind else list(limits["words"])

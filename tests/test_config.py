@@ -273,7 +273,8 @@ def test_help_names_every_field_with_its_default_and_exits_0(line, capsys, monke
     entries = [" ".join(entry.split()) for entry in re.split(r"\n  (?=-)", capsys.readouterr().out)]
     for option in FIELDS:
         entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
-        assert entry.endswith(f"{option.metadata['help']} (default: {option.default})")
+        assert f" {option.metadata['help']}; " in entry
+        assert entry.endswith(f" (default: {'none' if option.default is None else option.default})")
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 
 

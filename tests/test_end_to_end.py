@@ -171,7 +171,7 @@ def test_bad_input_is_one_sentence(
 
 def test_a_value_of_several_lines_is_answered_by_one(capsys: pytest.CaptureFixture) -> None:
     assert main.main(["--seed=a\nb"]) == 2
-    assert capsys.readouterr().err == "error: --seed=a b: give a whole number from 0 up to 4.29497e+09\n"
+    assert capsys.readouterr().err == "error: --seed=a b: give a whole number from 0 up to 4294967295\n"
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
