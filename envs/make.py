@@ -38,7 +38,8 @@ def make_env(env_name: str) -> gymnasium.Env:
         hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all"
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
     except (gymnasium.error.Error, ImportError) as error:
-        hint = f": pip install {error.name}" if isinstance(error, ModuleNotFoundError) else ""
+        missing = error.name if isinstance(error, ModuleNotFoundError) and not module else None
+        hint = f": pip install {missing}" if missing else ""
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}{hint}") from error
     except Exception as error:
         raise environment_error(env_name, error) from error

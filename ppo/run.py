@@ -25,7 +25,7 @@ def create_run_folder(config: Config) -> Path:
     choose = f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if {path.name for path in folder.iterdir()} - {"config.json"}:  # alone, it is of a run that could not start
+        if any(folder.iterdir()):
             raise ConfigError(f"the folder {folder} is not empty, and no run is overwritten: {choose}")
         installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
         versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}

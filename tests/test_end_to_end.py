@@ -165,6 +165,7 @@ def test_bad_input_is_one_sentence(
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
     assert sentence in printed.err
+    assert "pip install" not in printed.err  # never a package by a name that the user made up
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "used"]
     assert (used / "file").read_text() == "mine"
 
