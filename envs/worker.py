@@ -16,6 +16,8 @@ from gymnasium import spaces
 from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.shared import SharedArray
 
+WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its return "r" and length "l"
+
 
 class Episode(NamedTuple):
     """An episode that ended with this step of the rollout."""
@@ -46,6 +48,7 @@ def environment_error(name: str, error: Exception) -> WorkerError:
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
+    make_env: each must report its episodes (WHOLE_EPISODE), as those of envs.make do.
     make_actor: from the policy's weights (P,) to what acts by them, however they change (models.actor.Actor).
     normalize: from observations to what that reads. rollout: name to time-major tensor, a column per environment."""
 
@@ -54,7 +57,7 @@ class Worker:
         environments: range,
         env_name: str,
         seed: int,
-        make_env: Callable[[str], gymnasium.Env],
+        make_env: Callable[[], gymnasium.Env],
         make_actor: Callable[[np.ndarray], Any],
         normalize: Callable[[np.ndarray], np.ndarray],
         rollout: dict[str, SharedArray],
@@ -64,17 +67,18 @@ class Worker:
         tables = {name: shared.array[:, columns] for name, shared in rollout.items()}
         self.observations, self.actions, self.rewards = (tables[n] for n in ("observations", "actions", "rewards"))
         self.terminations, self.truncations = tables["terminations"], tables["truncations"]
+        self.features: Any = tables.get("features", [None] * len(self.actions))
         self.environments, self.env_name, self.seed = environments, env_name, seed
         self.act, self.normalize = make_actor(weights.array), normalize
         self.num_episodes = [0] * len(environments)
-        self.returns, self.lengths = [0.0] * len(environments), [0] * len(environments)
-        self.envs: list[Any] = [make_env(env_name) for _ in environments]
+        self.envs: list[Any] = [make_env() for _ in environments]
         self.for_environment = action_converter(self.envs[0].action_space)
 
     def collect(self, iteration: int) -> Report:
         """Act and step T times from where the last rollout ended; iteration 1 starts with a reset. Raises WorkerError
         if an environment raises."""
         self.report = Report([], [])
+        self.act.refresh()
         self.terminations[:] = self.truncations[:] = False
         # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
         seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
@@ -85,7 +89,8 @@ class Worker:
                 for i in range(len(self.envs)):
                     self.observations[0, i] = self._reset(i)
             for t, noise in enumerate(np.stack(draws, axis=1)):
-                self.actions[t] = actions = self.act(self.normalize(self.observations[t]), noise)
+                actions = self.act(self.normalize(self.observations[t]), noise, self.features[t])
+                self.actions[t] = actions
                 self._step(t, actions)
         except Exception as error:
             raise environment_error(f"{self.environments[self.stepping]} of {self.env_name}", error) from error
@@ -96,22 +101,20 @@ class Worker:
         rewards, next_observations = self.rewards[t], self.observations[t + 1]
         for i, action in enumerate(self.for_environment(actions)):
             self.stepping = i
-            observation, reward, terminated, truncated, _ = self.envs[i].step(action)
-            rewards[i] = reward
-            self.returns[i] += reward
-            self.lengths[i] += 1
+            observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
             if terminated or truncated:
-                observation = self._end_episode(t, i, observation, terminated)
+                observation = self._end_episode(t, i, observation, terminated, info)
             next_observations[i] = observation
 
-    def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool) -> Any:
+    def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]) -> Any:
         """Record environment i's episode and start its next one, whose first observation is returned."""
         index = self.environments[i]
         (self.terminations if terminated else self.truncations)[t, i] = True
         if not terminated:
             self.report.last_observations.append((t, index, np.array(last_observation)))
-        self.report.episodes.append(Episode(t, index, float(self.returns[i]), self.lengths[i]))
-        self.returns[i], self.lengths[i] = 0.0, 0
+        if WHOLE_EPISODE in info:  # else it has ended for the learner only
+            episode = info[WHOLE_EPISODE]
+            self.report.episodes.append(Episode(t, index, float(episode["r"]), int(episode["l"])))
         return self._reset(i)
 
     def _reset(self, i: int) -> Any:

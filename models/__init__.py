@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512, "impala": 256}  # each model's own
+
 
 class ModelMismatch(ValueError):
     """The model cannot read the environment's observations; the message says what to do."""
@@ -14,19 +16,31 @@ class ModelMismatch(ValueError):
 def choose_model(name: str, observation_space: spaces.Box) -> str:
     """The model's name, auto resolved. Raises ModelMismatch if it cannot read the observations."""
     shape = observation_space.shape
-    if len(shape) > 1 and observation_space.dtype == np.uint8:
-        raise ModelMismatch(f"--model={name} cannot read images {shape}: choose an environment that observes vectors")
-    return "mlp"
+    are_images = len(shape) == 3 and observation_space.dtype == np.uint8
+    if name == "auto":
+        return "cnn" if are_images else "mlp"
+    if are_images and name == "mlp":
+        raise ModelMismatch(f"--model=mlp cannot read images {shape}: give --model=cnn")
+    if name != "mlp" and not are_images:
+        raise ModelMismatch(
+            f"--model={name} reads images, and these observations are vectors {shape}: give --model=mlp"
+        )
+    return name
 
 
-def make_model(name: str, seed: int, *arguments: Any) -> Any:
-    """A new model, its initial weights drawn from the seed. arguments: those of its class, as models.mlp.MLP."""
+def make_model(name: str, in_bfloat16: bool, seed: int, *arguments: Any) -> Any:
+    """A new model, its initial weights drawn from the seed. arguments: the spaces of observations and actions, the
+    number of hidden units, whether policy and value share them. Raises ModelMismatch if images are too small for it."""
     import torch
 
+    from models.cnn import CNN, TRUNKS
     from models.mlp import MLP
 
     torch.manual_seed(seed)
-    return {"mlp": MLP}[name](*arguments)
+    try:
+        return MLP(*arguments) if name == "mlp" else CNN(TRUNKS[name], in_bfloat16, *arguments)
+    except RuntimeError as error:
+        raise ModelMismatch(f"--model={name} needs larger images: give a larger --screen_size") from error
 
 
 def make_actor(new_model: Callable[[], Any], weights: np.ndarray) -> Any:

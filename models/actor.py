@@ -4,23 +4,37 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.utils import vector_to_parameters
 
-from models.mlp import MLP, Distribution
+from models.actor_critic import ActorCritic
+from models.cnn import CNN
 
 
 class Actor:
-    """Acts by a model whose weights lie in an array (P,), which another process may change between calls."""
+    """Acts by a copy of weights that lie in an array (P,), which another process may change between refreshes."""
 
-    def __init__(self, model: MLP, weights: np.ndarray) -> None:
-        self.policy: Callable[[Tensor], Distribution] = model.policy
+    def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
+        self.model = model
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
-        vector_to_parameters(torch.from_numpy(weights), model.requires_grad_(False).parameters())  # views, not copies
+        if isinstance(model, CNN) and model.in_bfloat16:
+            model.policy_trunk.to(torch.bfloat16)  # else every step would convert them
+        copies = list(model.requires_grad_(False).parameters())
+        parts = torch.from_numpy(weights).split([copy.numel() for copy in copies])
+        self.copies = [(copy, part.view_as(copy)) for copy, part in zip(copies, parts, strict=True)]
+        self.refresh()
 
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
-        """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions.
-        Returns actions: (n, *action)."""
-        distribution = self.policy(torch.from_numpy(observations))
+    def refresh(self) -> None:
+        """Act by the weights as they are now."""
+        for copy, weights in self.copies:
+            copy.copy_(weights)
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, record: np.ndarray | None = None
+    ) -> np.ndarray:
+        """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions. record: (n, F), to
+        be filled with the features that policy and value share. Returns actions: (n, *action)."""
+        features = self.model.features(self.model.policy_trunk, torch.from_numpy(observations))
+        if record is not None:
+            record[:] = features
+        distribution = self.model.policy_head(features)
         actions = distribution.mode() if noise is None else distribution.sample(torch.from_numpy(noise))
         return actions.numpy()

@@ -3,6 +3,7 @@ rollout: an action depends on its environment's own stream of random numbers onl
 
 import math
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -57,6 +58,10 @@ class DiagonalGaussian:
         return (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1).expand(self.mean.shape[:-1])
 
 
+Distribution = Categorical | DiagonalGaussian
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
+
+
 class CategoricalHead(nn.Module):
     """From features (..., F) to a distribution over a Discrete space."""
 
@@ -87,8 +92,14 @@ class DiagonalGaussianHead(nn.Module):
         return generator.standard_normal((num_steps, self.mean.out_features), dtype=np.float32)
 
 
-def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+def make_head(num_features: int, action_space: Any) -> CategoricalHead | DiagonalGaussianHead:
+    """The head for a space of actions."""
+    head = CategoricalHead if isinstance(action_space, spaces.Discrete) else DiagonalGaussianHead
+    return head(num_features, action_space)
+
+
+def orthogonal(layer: Layer, gain: float) -> Layer:
     """Orthogonal weights (Saxe et al. 2013), zero bias."""
     nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer

@@ -33,7 +33,9 @@ class Config:
     The plain defaults are those of Baselines' PPO2 with normalisation."""
 
     env_name: str = flag("LunarLander-v3", "gymnasium environment id, or module:id", "env", "env_id", kind=str)
-    model: str = flag("auto", "network; auto: what suits the observations", words=("auto", "mlp"))
+    model: str = flag(
+        "auto", "network; auto: mlp, or cnn for images", words=("auto", "mlp", "cnn", "cnn_small", "impala")
+    )
     preset: str = flag("auto", "tuned values: auto (the environment's, if any), none, or a preset's name", kind=str)
     seed: int = flag(0, "seed of everything random", kind=int, low=0, high=2**32 - 1)
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
@@ -58,10 +60,35 @@ class Config:
     normalize_advantages: str = flag(
         "minibatch", "set in which advantages are standardised", words=("minibatch", "rollout", "none")
     )
-    normalize_observations: bool = flag(True, "standardise observations by running mean and deviation", words=BOOLEAN)
-    normalize_rewards: bool = flag(True, "divide rewards by the running deviation of returns", words=BOOLEAN)
-    hidden_size: int = flag(64, "units in each of the two hidden layers", kind=int, low=1)
-    share_trunk: bool = flag(False, "policy and value share their hidden layers", words=BOOLEAN)
+    normalize_observations: bool | str = flag(
+        "auto", "standardise observations by running mean and deviation; auto: not images", words=(*BOOLEAN, "auto")
+    )
+    normalize_rewards: bool | str = flag(
+        "auto",
+        "divide rewards by the running deviation of returns; auto: neither with images nor clipped ones",
+        words=(*BOOLEAN, "auto"),
+    )
+    clip_rewards: bool = flag(False, "learn from the sign of rewards only", words=BOOLEAN)
+    hidden_size: int | str = flag(
+        "auto", "units in a hidden layer; auto: mlp 64, cnn 512, impala 256", kind=int, low=1, words=("auto",)
+    )
+    share_trunk: bool | str = flag(
+        "auto", "policy and value share their hidden layers; auto: on images", words=(*BOOLEAN, "auto")
+    )
+    frame_stack: int = flag(4, "images that make an observation", kind=int, low=1, high=100)
+    screen_size: int = flag(84, "height and width that images are resized to", kind=int, low=1, high=1024)
+    frame_skip: int | str = flag(
+        "auto", "frames that an action is held; auto: Atari 4, other images 1", kind=int, low=1, words=("auto",)
+    )
+    noop_max: int = flag(30, "Atari: frames up to which nothing is done when a game starts", kind=int, low=0)
+    end_on_life_loss: bool = flag(False, "Atari: a life lost ends the episode, not the game", words=BOOLEAN)
+    sticky_actions: float | str = flag(
+        "auto", "Atari: chance that a frame repeats the last action", kind=float, low=0, high=1, words=("auto",)
+    )
+    full_action_space: bool = flag(False, "Atari: all 18 actions, needed or not", words=BOOLEAN)
+    precision: str = flag(
+        "auto", "of networks on images; auto: bfloat16 where hardware has it", words=("auto", "float32", "bfloat16")
+    )
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", words=BOOLEAN)
     logger: str = flag("console", "where progress is shown", words=("console", "wandb", "none"))
@@ -96,11 +123,11 @@ class Config:
         return min(affordable, self.num_iterations or affordable)
 
 
-def load_preset(preset: str, env_name: str) -> dict[str, Any]:
-    """The values of a file in ppo/presets: of the one that is named; for auto, of the environment's if it has one.
-    Raises ConfigError for the name of none."""
+def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any]:
+    """The values of a file in ppo/presets: of the one that is named; for auto, of the environment's if it has one, else
+    of its family's. Raises ConfigError for the name of none."""
     known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
-    path = known.get(env_name if preset == "auto" else preset)
+    path = known.get(env_name, known.get(family or "")) if preset == "auto" else known.get(preset)
     if path is None and preset not in ("auto", "none"):
         raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
     return json.loads(path.read_text()) if path else {}
@@ -114,7 +141,7 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
         name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
         default = "none" if option.default is None else option.default
         help = f"{option.metadata['help']}; {' or '.join(_expected(option))} (default: {default})"
-        if option.metadata["words"] == BOOLEAN:
+        if option.metadata["words"][:2] == BOOLEAN:
             parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
             parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
         else:
@@ -140,9 +167,10 @@ def _convert(option: Field, value: Any) -> Any:
     """A value, or its text, as what the field holds. Raises ConfigError if the field cannot hold it."""
     kind, words, limits = option.metadata["kind"], option.metadata["words"], option.metadata
     text = str(value)
-    word = {"1": "true", "0": "false"}.get(text, text.lower()) if words == BOOLEAN else text.lower()
+    is_boolean = words[:2] == BOOLEAN
+    word = {"1": "true", "0": "false"}.get(text, text.lower()) if is_boolean else text.lower()
     if word in words:
-        return {"none": None, "true": True, "false": False}.get(word, word) if kind or words == BOOLEAN else word
+        return {"none": None, "true": True, "false": False}.get(word, word) if kind or is_boolean else word
     try:
         number = float(text) if kind in (int, float) else 0.0
         in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)

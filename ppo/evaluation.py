@@ -8,10 +8,11 @@ import numpy as np
 
 
 def evaluate(
-    act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int]
+    act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int], statistics: str
 ) -> dict[str, Any]:
-    """Play an episode for each seed. Returns the number, mean and std of their undiscounted, raw returns. act: from
-    observations (n, *observation) to n actions. The environments play side by side, each taking the next seed."""
+    """Play a whole episode for each seed. Returns number, mean and std of their undiscounted, raw returns. act: from
+    observations (n, *observation) to n actions. The environments play side by side, each taking the next seed;
+    statistics: under which name the info of a whole episode's last step has its return "r"."""
     returns = [0.0] * len(seeds)
     waiting = list(reversed(range(len(seeds))))
     playing = [(env, waiting.pop()) for env in envs[: len(seeds)]]
@@ -20,12 +21,13 @@ def evaluate(
         actions = act(np.stack(observations))
         players, playing, observations = playing, [], []
         for (env, episode), action in zip(players, actions, strict=True):
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[episode] += float(reward)
+            observation, _, terminated, truncated, info = env.step(action)
             if terminated or truncated:
-                if not waiting:
-                    continue
-                episode = waiting.pop()
+                if statistics in info:
+                    returns[episode] = float(info[statistics]["r"])
+                    if not waiting:
+                        continue
+                    episode = waiting.pop()
                 observation = env.reset(seed=seeds[episode])[0]
             playing.append((env, episode))
             observations.append(observation)

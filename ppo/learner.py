@@ -1,6 +1,7 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ class Learner:
     """Owns the optimiser, and moves the model's parameters and gradients into two vectors (P,), weights and gradients:
     to publish, to clip or to step is then one operation each."""
 
-    def __init__(self, model: nn.Module, config: Config) -> None:
+    def __init__(self, model: Any, config: Config) -> None:
         self.model, self.config = model, config
         self.weights = parameters_to_vector(model.parameters()).detach()
         self.gradients = torch.zeros_like(self.weights)
@@ -45,7 +46,11 @@ class Learner:
         """
         transitions = self._tensor(observations[:-1]).flatten(0, 1)
         actions = self._tensor(rollout.actions).flatten(0, 1)
-        distribution, flat_values = self.model(transitions)
+        if rollout.features is None:
+            distribution, flat_values = self.model(transitions)
+        else:
+            features = self._tensor(rollout.features).flatten(0, 1)
+            distribution, flat_values = self.model.heads(features, features)
         values = flat_values.cpu().numpy().reshape(rewards.shape)
         next_values = np.concatenate([values[1:], self._values(observations[-1:])])
         if last_observations:

@@ -26,13 +26,18 @@ class Rollout:
     rewards: np.ndarray  # (T, N) float32, the environment's own
     terminations: np.ndarray  # (T, N) bool
     truncations: np.ndarray  # (T, N) bool; where both, only terminated
+    features: np.ndarray | None = None  # (T, N, F) float32, of the observations, where policy and value share them
 
     @staticmethod
-    def layout(num_steps: int, num_envs: int, observation_space: Any, action_space: Any) -> dict[str, tuple]:
+    def layout(
+        num_steps: int, num_envs: int, observation_space: Any, action_space: Any, num_features: int = 0
+    ) -> dict[str, tuple]:
         """Shape and dtype of each tensor, by name."""
         T, N = num_steps, num_envs
         discrete = isinstance(action_space, spaces.Discrete)
+        features = {"features": ((T, N, num_features), np.float32)} if num_features else {}
         return {
+            **features,
             "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
             "actions": ((T, N), np.int64) if discrete else ((T, N, math.prod(action_space.shape)), np.float32),
             "rewards": ((T, N), np.float32),

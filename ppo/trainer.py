@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.make import make_env, spaces_of
+from envs.make import Preprocessing, atari_spec, make_env, spaces_of
 from envs.normalize import NormalizeObservation, NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Episode, Report, Worker, action_converter, environment_error
-from models import choose_model, make_actor, make_model
+from envs.worker import WHOLE_EPISODE, Episode, Report, Worker, action_converter, environment_error
+from models import HIDDEN_SIZES, choose_model, make_actor, make_model
 from ppo import checkpoint
 from ppo.config import Config, ConfigError
 from ppo.evaluation import evaluate
+from ppo.hardware import available_cores, find_device, has_bfloat16, use_threads
 from ppo.learner import Learner
 from ppo.logger import Logger
 from ppo.rollout import Rollout
@@ -42,14 +43,13 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
     """Train to the end, or until a signal; returns what summary.json holds. notes: what to tell the user first. Raises
     ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration; WorkerError if an environment or a
     worker fails; Interrupted after a signal."""
-    observation_space, action_space = spaces_of(config.env_name)
-    config = resolve(config, observation_space)
-    folder = create_run_folder(config)
+    config, observation_space, action_space = resolve(config)
     training = Training(config, observation_space, action_space)
+    folder = create_run_folder(config)
     start = time.perf_counter()
     with (
         WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers,
-        Logger(config, folder, [*notes, f"run folder: {folder}"]) as logger,
+        Logger(config, folder, [*notes, *training.notes(), f"run folder: {folder}"]) as logger,
     ):
         with StopSignals() as stop:
             for iteration in range(1, config.iterations + 1):
@@ -75,21 +75,25 @@ class Training:
     """The parts of a run, wired together, with all of the state that a checkpoint keeps."""
 
     def __init__(self, config: Config, observation_space: Any, action_space: Any) -> None:
-        torch.set_num_threads(1)  # with small matrices, more threads would only wait for each other
+        # With small matrices, more threads would only wait for each other.
+        use_threads(1 if config.model == "mlp" else available_cores())
         if config.torch_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.action_space = config, action_space
-        seed, size = integer_seed(config.seed, Stream.MODEL), (config.hidden_size, config.share_trunk)
-        self.new_model = partial(make_model, config.model, seed, observation_space, action_space, *size)
+        network = (config.model, config.precision == "bfloat16", integer_seed(config.seed, Stream.MODEL))
+        hidden = (config.hidden_size, config.share_trunk)
+        self.new_model = partial(make_model, *network, observation_space, action_space, *hidden)
         self.model = self.new_model().to(config.device)
         self.learner = Learner(self.model, config)
-        self.normalize_observation = NormalizeObservation(observation_space.shape, config.normalize_observations)
-        self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, config.normalize_rewards)
+        self.normalize_observation = NormalizeObservation(observation_space.shape, bool(config.normalize_observations))
+        self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
+        self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
         self.recent: deque[Episode] = deque(maxlen=100)
 
-        layout = Rollout.layout(config.num_steps, config.num_envs, observation_space, action_space)
+        size = (config.num_steps, config.num_envs)
+        layout = Rollout.layout(*size, observation_space, action_space, self.model.num_shared_features)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
@@ -99,7 +103,7 @@ class Training:
             Worker,
             env_name=config.env_name,
             seed=config.seed,
-            make_env=make_env,
+            make_env=self.make_env,
             make_actor=partial(make_actor, self.new_model),
             normalize=self.normalize_observation,
             rollout=shared,
@@ -116,7 +120,9 @@ class Training:
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
-            self.normalize_reward(rollout.rewards, rollout.terminations | rollout.truncations),
+            np.sign(rollout.rewards)
+            if self.config.clip_rewards
+            else self.normalize_reward(rollout.rewards, rollout.terminations | rollout.truncations),
             [(step, environment, normalize(last)) for step, environment, last in report.last_observations],
         )
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
@@ -126,14 +132,25 @@ class Training:
         means = {f"{name}_mean": self._recent_mean(name) for name in ("episode_return", "episode_length")}
         return {"episodes": self.num_episodes, **means, **metrics}
 
+    def notes(self) -> list[str]:
+        """What was decided for the user, for the user to see."""
+        config = self.config
+        if config.model == "mlp":
+            return []
+        atari = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
+        frames = f"{config.frame_skip} frames a step{atari}, {config.frame_stack} images an observation"
+        return [frames, f"{config.model} in {config.precision} on {config.device}"]
+
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the run came to, with an evaluation of the final policy: neither weights nor statistics change."""
         config = self.config
         actor, convert = make_actor(self.new_model, self.published), action_converter(self.action_space)
         seeds = [integer_seed(config.seed, Stream.EVALUATION, episode) for episode in range(config.eval_episodes)]
-        envs = [make_env(config.env_name) for _ in seeds[: config.num_envs]]
+        envs = [self.make_env() for _ in seeds[: config.num_envs]]
         try:
-            evaluation = evaluate(lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds)
+            evaluation = evaluate(
+                lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds, WHOLE_EPISODE
+            )
         except Exception as error:
             raise environment_error(f"{config.env_name} in evaluation", error) from error
         for env in envs:
@@ -160,21 +177,43 @@ class Training:
         return float(np.mean([getattr(episode, name) for episode in self.recent])) if self.recent else None
 
 
-def resolve(config: Config, observation_space: Any) -> Config:
-    """The config with every auto replaced by what it means on this machine. Raises ModelMismatch if the model cannot
-    read the observations, ConfigError if there is no such device."""
-    # For an MLP a GPU would be the slower choice: it waits for one small matrix after another.
-    device = "cpu" if config.device == "auto" else config.device
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--device={device} cannot be used ({reason}): give --device=cpu") from error
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return dataclasses.replace(
-        config,
-        model=choose_model(config.model, observation_space),
-        device=device,
-        num_workers=min(config.num_envs, cores) if config.num_workers == "auto" else config.num_workers,
-        clip_value_coef=config.clip_coef if config.clip_value_coef == "auto" else config.clip_value_coef,
+def resolve(config: Config) -> tuple[Config, Any, Any]:
+    """The config with every auto replaced by what it means here, and the spaces of observations and actions. Raises
+    EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
+    device or a flag means nothing for this environment."""
+    atari = atari_spec(config.env_name)
+    sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
+    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
+    preprocessing = preprocessing_of(config)
+    observation_space, action_space = spaces_of(config.env_name, preprocessing)
+    model = choose_model(config.model, observation_space)
+    images = model != "mlp"
+    for name in () if atari else preprocessing._fields[3 if images else 0 :]:
+        if getattr(preprocessing, name) != Preprocessing._field_defaults[name]:
+            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out")
+    if images and config.normalize_observations is True:
+        raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
+    if not images and config.precision == "bfloat16":
+        raise ConfigError("--precision=bfloat16 is for images: leave it out, the mlp would not gain by it")
+    device = find_device(config.device, images)
+    resolved = _replace_auto(
+        dataclasses.replace(config, model=model, device=device),
+        num_workers=min(config.num_envs, available_cores()),
+        clip_value_coef=config.clip_coef,
+        normalize_observations=not images,
+        normalize_rewards=not images and not config.clip_rewards,
+        hidden_size=HIDDEN_SIZES[model],
+        share_trunk=images,
+        precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
+    return resolved, observation_space, action_space
+
+
+def preprocessing_of(config: Config) -> Preprocessing:
+    """What a run does with images."""
+    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
+
+
+def _replace_auto(config: Config, **meanings: Any) -> Config:
+    """The config with values in place of auto."""
+    return dataclasses.replace(config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"})

@@ -124,11 +124,6 @@ class Endless(Constant):
         return np.float32(1), 1.0, False, False, {}
 
 
-class Image(gymnasium.Env):
-    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
-    action_space = spaces.Discrete(2)
-
-
 for name, entry_point, arguments in (
     ("Truncated-v0", Constant, {"terminates": False}),
     ("Terminated-v0", Constant, {"terminates": True}),
@@ -141,6 +136,5 @@ for name, entry_point, arguments in (
     ("BadEvaluation-v0", Faulty, {"fault": "evaluation"}),
     ("BadMake-v0", Faulty, {"fault": "make"}),
     ("Endless-v0", Endless, {}),
-    ("Image-v0", Image, {}),
 ):
     gymnasium.register(name, entry_point=entry_point, kwargs=arguments)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from envs.make import spaces_of
 from envs.pool import WorkerPool
 from ppo.config import Config
 from ppo.trainer import Training, resolve
@@ -19,9 +18,8 @@ TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning"
 
 def make_training(env_name: str, **values: Any) -> Training:
     """A run that has not begun, without normalisation or worker processes unless asked for."""
-    spaces = spaces_of(f"tests.environments:{env_name}")
-    config = Config(**{"env_name": f"tests.environments:{env_name}", **PLAIN, **values})
-    return Training(resolve(config, spaces[0]), *spaces)
+    name = f"tests.environments:{env_name}" if "NoFrameskip" not in env_name else env_name
+    return Training(*resolve(Config(**{"env_name": name, **PLAIN, **values})))
 
 
 def trained(env_name: str, **values: Any) -> Training:

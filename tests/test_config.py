@@ -52,7 +52,6 @@ def test_defaults_are_those_of_the_baselines_command_line():
         "num_minibatches": 4,
         "learning_rate": 2.5e-4,
         "max_grad_norm": 0.5,
-        "hidden_size": 64,
         "device": "cpu",
     }
     assert expected.items() <= vars(Config()).items()
@@ -87,6 +86,15 @@ BAD = {
     "normalize_advantages": ["batch", ""],
     "anneal_lr": ["maybe", "2", "", "none"],
     "share_trunk": ["yes"],
+    "precision": ["float16", "none"],
+    "frame_stack": ["0", "auto", "101"],
+    "frame_skip": ["0", "1.5", "none"],
+    "screen_size": ["0", "84x84"],
+    "noop_max": ["-1"],
+    "sticky_actions": ["-0.1", "1.1", "nan"],
+    "end_on_life_loss": ["3", "auto"],
+    "clip_rewards": ["sign"],
+    "normalize_observations": ["maybe", "none"],
 }
 
 
@@ -209,7 +217,7 @@ def test_none_stays_a_word_where_it_is_a_choice():
 
 def test_values_are_clipped_like_ratios_unless_told_otherwise():
     def value_clip(**flags):
-        return resolve(Config(**flags, num_workers=0), spaces.Box(-1, 1, (3,))).clip_value_coef
+        return resolve(Config(env_name="CartPole-v1", **flags))[0].clip_value_coef
 
     assert value_clip() == 0.1
     assert value_clip(clip_coef=0.3) == 0.3
@@ -232,18 +240,23 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_is_a_config_named_after_an_environment(path):
     values = json.loads(path.read_text())
-    assert path.stem in gymnasium.registry
-    assert load_preset("auto", path.stem) == load_preset(path.stem, "Other-v0") == values
+    assert path.stem in gymnasium.registry or path.stem == "Atari"
+    assert load_preset("auto", path.stem, None) == load_preset(path.stem, "Other-v0", None) == values
     assert Config(env_name=path.stem, **values) != Config(env_name=path.stem)
 
 
 def test_without_a_preset_nothing_is_tuned():
-    assert load_preset("auto", "Other-v0") == load_preset("none", PRESETS[0].stem) == {}
+    assert load_preset("auto", "Other-v0", None) == load_preset("none", PRESETS[0].stem, "Atari") == {}
+
+
+def test_a_games_own_preset_comes_before_its_familys():
+    assert load_preset("auto", "PongNoFrameskip-v4", "Atari") == load_preset("Atari", "Other-v0", None) != {}
+    assert load_preset("auto", "CartPole-v1", "Atari") == load_preset("CartPole-v1", "Other-v0", None)
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError) as caught:
-        load_preset("fast", "CartPole-v1")
+        load_preset("fast", "CartPole-v1", None)
     assert_one_sentence(str(caught.value), "--preset=fast", *(path.stem for path in PRESETS))
 
 

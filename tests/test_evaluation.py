@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from envs.make import make_env
+from envs.worker import WHOLE_EPISODE
 from ppo.evaluation import evaluate
 from tests.running import trained
 
@@ -23,14 +24,14 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             seen += list(observations)
             return [12] * len(observations)
 
-        result = evaluate(act, envs, SEEDS)
+        result = evaluate(act, envs, SEEDS, WHOLE_EPISODE)
         assert result == {"episodes": 7, "mean": pytest.approx(np.mean(returns)), "std": pytest.approx(np.std(returns))}
         assert sorted(seed for seed, step in seen if step == 0) == SEEDS
         assert len(seen) == sum(3 + seed % 7 for seed in SEEDS)
 
 
 def test_no_episode_has_no_mean() -> None:
-    assert evaluate(lambda observations: [], [], []) == {"episodes": 0, "mean": None, "std": None}
+    assert evaluate(lambda observations: [], [], [], WHOLE_EPISODE) == {"episodes": 0, "mean": None, "std": None}
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:

@@ -119,12 +119,13 @@ def test_observations_may_be_of_any_dtype(dtype):
 @ACTION_SPACES
 def test_the_policy_alone_is_that_of_the_whole_model(action_space, share_trunk):
     model, observations = make_mlp(action_space=action_space, share_trunk=share_trunk), torch.randn(5, 3)
-    assert_same_distribution(model.policy(observations), model(observations)[0])
+    alone = model.policy_head(model.features(model.policy_trunk, observations))
+    assert_same_distribution(alone, model(observations)[0])
 
 
 @TRUNKS
 @ACTION_SPACES
-def test_the_actor_acts_by_the_weights_that_are_in_its_array_now(action_space, share_trunk):
+def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(action_space, share_trunk):
     models = [make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)]
     vectors = [parameters_to_vector(model.parameters()).detach().numpy() for model in models]
     observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
@@ -133,7 +134,9 @@ def test_the_actor_acts_by_the_weights_that_are_in_its_array_now(action_space, s
     noise = actor.draw_noise(np.random.default_rng(0), 50)
     for model, vector in zip(models, vectors, strict=True):
         shared[:] = vector
-        expected = model.policy(torch.from_numpy(observations))
+        actor.refresh()
+        shared[:] = 0
+        expected, _ = model(torch.from_numpy(observations))
         assert_close(torch.from_numpy(actor(observations, noise)), expected.sample(torch.from_numpy(noise)).detach())
         assert_close(torch.from_numpy(actor(observations, None)), expected.mode().detach())
 

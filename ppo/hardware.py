@@ -1,0 +1,44 @@
+"""What the machine has, and how it is best used."""
+
+import ctypes
+import os
+import sys
+
+import torch
+
+from ppo.config import ConfigError
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+
+def find_device(device: str, images: bool) -> str:
+    """A device that is there, auto resolved. Raises ConfigError if it is not."""
+    if device == "auto":  # for an MLP a GPU would be slower: it waits for one small matrix after another
+        device = "cuda" if images and torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--device={device} cannot be used ({reason}): give --device=cpu") from error
+    return device
+
+
+def has_bfloat16(device: str) -> bool:
+    """Whether a device multiplies matrices of bfloat16 in hardware."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_threads(count: int) -> None:
+    """Let torch compute in so many threads, and keep memory that was once taken: else glibc would give activations back
+    to the system and take them anew, page by page, in every gradient step."""
+    torch.set_num_threads(count)
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -1,0 +1,320 @@
+"""Networks on images: their size, what they compute, in which precision, who learns and who acts by them."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import parameters_to_vector
+from torch.testing import assert_close
+
+from models import HIDDEN_SIZES, ModelMismatch, choose_model, make_model
+from models.actor import Actor
+from models.cnn import CNN, TRUNKS
+from models.mlp import MLP
+
+VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
+SMALL = spaces.Box(0, 255, (40, 48, 3), np.uint8)  # not square, so that height and width cannot be confused
+DISCRETE, CONTINUOUS = spaces.Discrete(6), spaces.Box(-1, 1, (2,))
+
+torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
+
+NAMES = pytest.mark.parametrize("name", list(TRUNKS))
+ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+SHARING = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+PRECISIONS = pytest.mark.parametrize("bfloat16", [False, True], ids=["float32", "bfloat16"])
+
+
+def make_cnn(
+    name: str = "cnn",
+    observation_space: spaces.Box = SMALL,
+    action_space: spaces.Space = DISCRETE,
+    share_trunk: bool = True,
+    bfloat16: bool = False,
+    seed: int = 0,
+) -> CNN:
+    return make_model(name, bfloat16, seed, observation_space, action_space, 64, share_trunk)
+
+
+def random_images(number: int) -> Tensor:
+    """Each channel of each as bright as none other: else all would look the same to a network."""
+    random = np.random.default_rng(0)
+    brightest = random.integers(1, 256, size=(number, 1, 1, SMALL.shape[2]))
+    return torch.from_numpy((random.random((number, *SMALL.shape)) * (brightest + 1)).astype(np.uint8))
+
+
+def disturbed(model: CNN) -> CNN:
+    """With weights as after some training: biases that are not zero, and policies that are not nearly uniform."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return model
+
+
+def convolution(before: int, after: int, size: int) -> int:
+    return before * after * size * size + after
+
+
+NATURE = convolution(4, 32, 8) + convolution(32, 64, 4)
+IMPALA = sum(
+    convolution(before, width, 3) + 4 * convolution(width, width, 3) for before, width in ((4, 16), (16, 32), (32, 32))
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parameters"),
+    [
+        ("cnn", 1_684_128),
+        ("cnn_small", NATURE + convolution(64, 32, 3) + (32 * 7 * 7 + 1) * 512),
+        ("impala", IMPALA + (32 * 11 * 11 + 1) * 256),  # 84 pixels become 42, 21, 11
+    ],
+)
+def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(name: str, num_parameters: int) -> None:
+    trunk = TRUNKS[name]((84, 84, 4), HIDDEN_SIZES[name])
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == num_parameters
+
+
+@NAMES
+@SHARING
+@ACTION_SPACES
+def test_outputs_have_one_row_for_each_image(name: str, action_space: spaces.Space, share_trunk: bool) -> None:
+    distribution, values = make_cnn(name, action_space=action_space, share_trunk=share_trunk)(random_images(5))
+    assert values.shape == distribution.entropy().shape == (5,)
+    assert distribution.mode().shape == ((5,) if action_space is DISCRETE else (5, 2))
+
+
+Layer = Callable[..., Tensor]
+
+
+def nature(images: Tensor, convolve: Layer) -> Tensor:
+    """The convolutions of Mnih et al. 2015."""
+    for stride in (4, 2, 1):
+        images = convolve(images, stride=stride).relu()
+    return images
+
+
+def impala(images: Tensor, convolve: Layer) -> Tensor:
+    """Those of Espeholt et al. 2018."""
+    for _ in range(3):
+        images = functional.max_pool2d(convolve(images, padding=1), 3, stride=2, padding=1)
+        for _ in range(2):
+            images = images + convolve(convolve(images.relu(), padding=1).relu(), padding=1)
+    return images.relu()
+
+
+def transcript(convolutions: Callable[[Tensor, Layer], Tensor], model: CNN, trunk: str, images: Tensor) -> Tensor:
+    """What a trunk makes of images, written out in float64."""
+    tensors = iter([p.double() for name, p in model.named_parameters() if name.startswith(trunk)])
+
+    def convolve(inputs: Tensor, **options: int) -> Tensor:
+        return functional.conv2d(inputs, next(tensors), next(tensors), **options)
+
+    features = convolutions(images.double().permute(0, 3, 1, 2) / 255, convolve).permute(0, 2, 3, 1).flatten(1)
+    return functional.linear(features, next(tensors), next(tensors)).relu()
+
+
+@SHARING
+@pytest.mark.parametrize(
+    ("name", "convolutions"), [("cnn", nature), ("cnn_small", nature), ("impala", impala)], ids=list(TRUNKS)
+)
+def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
+    name: str, convolutions: Callable[[Tensor, Layer], Tensor], share_trunk: bool
+) -> None:
+    model, images = disturbed(make_cnn(name, share_trunk=share_trunk)), random_images(5)
+    distribution, values = model(images)
+    features = transcript(convolutions, model, "policy_trunk", images)
+    logits = functional.linear(features, *(p.double() for p in model.policy_head.parameters()))
+    assert_close(distribution.logits, logits.float(), atol=1e-5, rtol=1e-5)
+    features = features if share_trunk else transcript(convolutions, model, "value_trunk", images)
+    expected = functional.linear(features, *(p.double() for p in model.value_head.parameters()))[:, 0]
+    assert_close(values, expected.float(), atol=1e-5, rtol=1e-5)
+
+
+@NAMES
+def test_to_permute_channels_and_the_weights_that_read_them_changes_nothing(name: str) -> None:
+    model, images, order = make_cnn(name), random_images(5), [2, 0, 1]
+    distribution, values = model(images)
+    assert (model(images[..., order])[1] - values).abs().max() > 1e-2
+    first = model.policy_trunk[0].weight
+    first.data = first.data[:, order]
+    permuted_distribution, permuted_values = model(images[..., order])
+    assert_close(permuted_values, values)
+    assert_close(permuted_distribution.logits, distribution.logits)
+
+
+@NAMES
+def test_observations_are_not_written_to(name: str) -> None:
+    images = random_images(5)
+    make_cnn(name)(images)
+    assert torch.equal(images, random_images(5))
+
+
+@NAMES
+@SHARING
+def test_policy_and_value_share_parameters_only_if_told_to(name: str, share_trunk: bool) -> None:
+    model = make_cnn(name, share_trunk=share_trunk)
+    distribution, values = model(random_images(2))
+    parameters = list(model.parameters())
+    by_policy, by_value = (
+        [gradient is not None and bool(gradient.any()) for gradient in gradients]
+        for gradients in (
+            torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
+            for output in (distribution.logits.square(), values)
+        )
+    )
+    num_layers = 16 if name == "impala" else 4
+    learned_by_both = [policy and value for policy, value in zip(by_policy, by_value, strict=True)]
+    assert sum(learned_by_both) == (2 * num_layers if share_trunk else 0)  # weights and biases
+    assert all(policy or value for policy, value in zip(by_policy, by_value, strict=True))
+    assert len({parameter.data_ptr() for parameter in parameters}) == 2 * (num_layers * (2 - share_trunk) + 2)
+
+
+def test_separate_trunks_start_from_different_weights() -> None:
+    model = make_cnn(share_trunk=False)
+    assert not torch.equal(model.policy_trunk[0].weight, model.value_trunk[0].weight)
+
+
+@NAMES
+@SHARING
+@ACTION_SPACES
+def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(
+    name: str, action_space: spaces.Space, share_trunk: bool
+) -> None:
+    gains = {"policy_trunk": math.sqrt(2), "value_trunk": math.sqrt(2), "policy_head": 0.01, "value_head": 1}
+    model = make_cnn(name, action_space=action_space, share_trunk=share_trunk)
+    for layer, parameter in model.named_parameters():
+        if layer.endswith("weight"):
+            matrix = parameter.flatten(1)
+            rows = matrix if len(matrix) <= matrix.shape[1] else matrix.T
+            assert_close(rows @ rows.T, gains[layer.split(".")[0]] ** 2 * torch.eye(len(rows)), atol=1e-5, rtol=0)
+        else:
+            assert not parameter.any()
+
+
+def test_weights_are_drawn_from_the_seed() -> None:
+    one, same, other = (parameters_to_vector(make_cnn(seed=seed).parameters()) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+@NAMES
+@SHARING
+def test_outputs_in_bfloat16_are_nearly_those_in_float32(name: str, share_trunk: bool) -> None:
+    images = random_images(10)
+    (exact_distribution, exact_values), (distribution, values) = (
+        make_cnn(name, share_trunk=share_trunk, bfloat16=bfloat16)(images) for bfloat16 in (False, True)
+    )
+    for output, exact in ((distribution.logits, exact_distribution.logits), (values, exact_values)):
+        assert output.dtype == torch.float32
+        assert 0 < (output - exact).abs().max() < 0.02 * exact.abs().max()
+
+
+@NAMES
+def test_weights_and_gradients_are_float32_where_the_trunk_computes_in_bfloat16(name: str) -> None:
+    exact, model = (make_cnn(name, bfloat16=bfloat16) for bfloat16 in (False, True))
+    for each in (exact, model):
+        distribution, values = each(random_images(10))
+        (values.sum() + distribution.logits.square().sum()).backward()
+    for of_model, of_exact in zip(model.parameters(), exact.parameters(), strict=True):
+        assert of_model.dtype == of_model.grad.dtype == torch.float32
+        assert torch.equal(of_model, of_exact)
+        similarity = functional.cosine_similarity(of_model.grad.flatten(), of_exact.grad.flatten(), dim=0)
+        assert similarity > 0.95
+
+
+def assert_near(output: Tensor, expected: Tensor, bfloat16: bool) -> None:
+    tolerance = (0.02 if bfloat16 else 1e-5) * expected.abs().max().item()
+    assert_close(output, expected, atol=tolerance, rtol=0)
+
+
+def weights_of(model: CNN) -> np.ndarray:
+    return parameters_to_vector(model.parameters()).detach().numpy()
+
+
+@NAMES
+@SHARING
+@PRECISIONS
+@ACTION_SPACES
+def test_the_actor_acts_as_the_learners_model_does(
+    name: str, share_trunk: bool, bfloat16: bool, action_space: spaces.Space
+) -> None:
+    arguments = name, SMALL, action_space, share_trunk, bfloat16
+    model, images = disturbed(make_cnn(*arguments)), random_images(20)
+    actor = Actor(make_cnn(*arguments, seed=1), weights_of(model))
+    actions, expected = torch.from_numpy(actor(images.numpy(), None)), model(images)[0]
+    if action_space is CONTINUOUS:
+        assert_near(actions, expected.mean, bfloat16)
+    else:
+        chosen = expected.logits.gather(1, actions[:, None])[:, 0]
+        assert_near(chosen, expected.logits.amax(1), bfloat16)
+
+
+@PRECISIONS
+def test_the_actor_samples_by_the_noise_that_it_draws(bfloat16: bool) -> None:
+    arguments = "cnn", SMALL, CONTINUOUS, True, bfloat16
+    model, images = disturbed(make_cnn(*arguments)), random_images(20)
+    actor = Actor(make_cnn(*arguments, seed=1), weights_of(model))
+    noise = actor.draw_noise(np.random.default_rng(0), 20)
+    expected = actor(images.numpy(), None) + model.policy_head.log_std.exp().detach().numpy() * noise
+    np.testing.assert_allclose(actor(images.numpy(), noise), expected, atol=1e-5)
+
+
+@SHARING
+@PRECISIONS
+def test_the_actor_acts_by_new_weights_only_when_refreshed(share_trunk: bool, bfloat16: bool) -> None:
+    arguments = "cnn", SMALL, CONTINUOUS, share_trunk, bfloat16
+    models = [disturbed(make_cnn(*arguments, seed=seed)) for seed in (1, 2)]
+    images, weights = random_images(20), weights_of(models[0]).copy()
+    old, new = (model(images)[0].mean.detach().numpy() for model in models)
+    tolerance = 0.1 * np.abs(old - new).max()
+    actor = Actor(make_cnn(*arguments), weights)
+    weights[:] = weights_of(models[1])
+    np.testing.assert_allclose(actor(images.numpy(), None), old, atol=tolerance)
+    actor.refresh()
+    np.testing.assert_allclose(actor(images.numpy(), None), new, atol=tolerance)
+
+
+@NAMES
+@PRECISIONS
+def test_the_features_that_the_actor_records_are_those_of_the_value(name: str, bfloat16: bool) -> None:
+    arguments = name, SMALL, DISCRETE, True, bfloat16
+    model, images, record = disturbed(make_cnn(*arguments)), random_images(20), np.zeros((20, 64), np.float32)
+    Actor(make_cnn(*arguments, seed=1), weights_of(model))(images.numpy(), None, record)
+    assert_near(model.value_head(torch.from_numpy(record))[:, 0], model(images)[1], bfloat16)
+
+
+def test_the_actor_leaves_the_learners_weights_alone() -> None:
+    weights = weights_of(make_cnn(bfloat16=True, seed=1)).copy()
+    before = weights.copy()
+    Actor(make_cnn(bfloat16=True), weights)(random_images(2).numpy(), None)
+    np.testing.assert_array_equal(weights, before)
+
+
+@pytest.mark.parametrize(("space", "name"), [(IMAGES, "cnn"), (VECTOR, "mlp"), (spaces.Box(-1, 1, (84, 84, 4)), "mlp")])
+def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, name: str) -> None:
+    assert choose_model("auto", space) == name
+
+
+@pytest.mark.parametrize(("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in TRUNKS)])
+def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
+    assert choose_model(name, space) == name
+    assert isinstance(make_model(name, False, 0, space, DISCRETE, 64, True), MLP if name == "mlp" else CNN)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "right"), [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in TRUNKS)]
+)
+def test_a_model_that_does_not_fit_is_answered_with_one_that_does(name: str, space: spaces.Box, right: str) -> None:
+    with pytest.raises(ModelMismatch, match=f"^--model={name} .*--model={right}$"):
+        choose_model(name, space)
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn_small"])
+def test_images_too_small_for_the_model_are_answered_with_the_flag_to_change(name: str) -> None:
+    with pytest.raises(ModelMismatch, match="--screen_size"):
+        make_cnn(name, spaces.Box(0, 255, (16, 16, 4), np.uint8))

@@ -1,0 +1,144 @@
+"""Images against what they should become, made by hand; and where actions are repeated."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from envs.images import RepeatAction, StackImages
+from envs.make import Preprocessing, make_env
+
+WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
+
+
+class Slides(gymnasium.Env):
+    """Shows one image after another; the episode ends with the last. Slide number n earns n."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, images: Any, truncates: bool = False) -> None:
+        self.images, self.truncates = np.asarray(images, np.uint8), truncates
+        self.observation_space = spaces.Box(0, 255, self.images.shape[1:], np.uint8)
+        self.actions: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.number = 0
+        return self.images[0], {"seed": seed}
+
+    def step(self, action: int) -> tuple[np.ndarray, int, bool, bool, dict]:
+        self.actions.append(action)
+        self.number += 1
+        ended = self.number == len(self.images) - 1
+        image, number = self.images[self.number], self.number
+        return image, number, ended and not self.truncates, ended and self.truncates, {"number": number}
+
+
+def plain(*values: Any, shape: tuple[int, ...] = (100, 90)) -> list[np.ndarray]:
+    """Images of the same value everywhere, or the same values in each channel."""
+    return [np.broadcast_to(value, shape) for value in values]
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+
+
+def first_pixels(env: gymnasium.Env, num_steps: int) -> list[list[int]]:
+    """The channels of a pixel after a reset and each step."""
+    observations = [env.reset()[0].copy(), *(env.step(0)[0].copy() for _ in range(num_steps))]
+    return [observation[5, 7].tolist() for observation in observations]
+
+
+def test_the_oldest_image_is_first_and_a_reset_fills_all_with_its_own() -> None:
+    env = StackImages(Slides(plain(10, 20, 30, 40, 50)), 84, 3)
+    expected = [[10, 10, 10], [10, 10, 20], [10, 20, 30], [20, 30, 40], [30, 40, 50]]
+    assert first_pixels(env, 4) == expected
+    assert first_pixels(env, 1) == expected[:2]
+
+
+def test_channels_of_an_image_stay_together() -> None:
+    env = StackImages(Slides(plain([11, 12], [21, 22], [31, 32], shape=(100, 90, 2))), 84, 2)
+    assert first_pixels(env, 2) == [[11, 12, 11, 12], [11, 12, 21, 22], [21, 22, 31, 32]]
+
+
+@pytest.mark.parametrize("num_images", [1, 4])
+@pytest.mark.parametrize(
+    ("shape", "num_channels"), [((9, 7), 1), ((99, 7, 1), 1), ((210, 160, 3), 1), ((84, 84, 2), 2), ((96, 96, 5), 5)]
+)
+def test_images_of_all_shapes_become_one_array(shape: tuple[int, ...], num_channels: int, num_images: int) -> None:
+    env = StackImages(Slides(noise(3, *shape)), 84, num_images)
+    assert env.observation_space == spaces.Box(0, 255, (84, 84, num_images * num_channels), np.uint8)
+    assert env.observation_space.contains(env.reset()[0])
+    assert env.observation_space.contains(env.step(0)[0])
+
+
+def test_images_are_resized_to_the_size_asked_for() -> None:
+    env = StackImages(Slides(plain(10, 20)), 36, 2)
+    assert env.observation_space.shape == env.reset()[0].shape == (36, 36, 2)
+
+
+def test_colours_become_gray_by_how_bright_they_look() -> None:
+    image = noise(84, 84, 3)
+    gray = StackImages(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
+    assert np.abs(gray - image @ WEIGHTS).max() <= 1
+
+
+@pytest.mark.parametrize(("height", "width"), [(168, 168), (84, 252)])
+def test_a_pixel_is_the_mean_of_those_that_it_replaces(height: int, width: int) -> None:
+    image = noise(height, width)
+    small = StackImages(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
+    assert np.abs(small - image.reshape(84, height // 84, 84, width // 84).mean((1, 3))).max() <= 1
+
+
+def test_all_but_the_image_is_passed_on() -> None:
+    env = StackImages(Slides(plain(10, 20, 30), truncates=True), 84, 4)
+    assert env.reset(seed=3)[1] == {"seed": 3}
+    assert env.step(0)[1:] == (1, False, False, {"number": 1})
+    assert env.step(1)[1:] == (2, False, True, {"number": 2})
+    assert env.unwrapped.actions == [0, 1]
+
+
+def test_a_repeated_actions_rewards_are_added_up() -> None:
+    env = RepeatAction(Slides(plain(*range(8))), 3)
+    env.reset()
+    for action, number in ((1, 3), (0, 6)):
+        image, reward, *ended, info = env.step(action)
+        assert (reward, ended, info) == (3 * number - 3, [False, False], {"number": number})
+        assert np.unique(image) == number
+    assert env.unwrapped.actions == [1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_an_action_is_repeated_to_the_end_of_the_episode_at_most(truncates: bool) -> None:
+    env = RepeatAction(Slides(plain(*range(6)), truncates), 4)
+    env.reset()
+    assert env.step(0)[1:4] == (1 + 2 + 3 + 4, False, False)
+    assert env.step(0)[1:4] == (5, not truncates, truncates)
+    assert len(env.unwrapped.actions) == 5
+
+
+def repeats(env: gymnasium.Env) -> list[int]:
+    """How often each wrapper that does so repeats an action."""
+    times = [env.times] if isinstance(env, RepeatAction) else []
+    return times + (repeats(env.env) if isinstance(env, gymnasium.Wrapper) else [])
+
+
+@pytest.mark.parametrize(("frame_skip", "expected"), [(1, []), (2, [2])])
+def test_actions_are_repeated_only_if_frames_are_to_be_skipped(frame_skip: int, expected: list[int]) -> None:
+    assert repeats(make_env("CarRacing-v3", Preprocessing(frame_skip=frame_skip))) == expected
+
+
+def test_actions_are_never_repeated_where_no_images_are_observed() -> None:
+    assert repeats(make_env("CartPole-v1", Preprocessing(frame_skip=2))) == []
+
+
+def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:
+    env = make_env("CarRacing-v3", Preprocessing(frame_skip=4))
+    assert env.observation_space == spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    first = env.reset(seed=0)[0].copy()
+    assert env.observation_space.contains(first)
+    start = env.unwrapped.t
+    observation = env.step(np.array([0, 1, 0]))[0]
+    assert env.unwrapped.t - start == pytest.approx(4 / 50)  # of a second, at 50 frames each
+    np.testing.assert_array_equal(observation[:, :, :3], first[:, :, 1:])
