@@ -82,7 +82,8 @@ class EndOnLifeLoss(gymnasium.Wrapper):
 
 
 class FireOnReset(gymnasium.Wrapper):
-    """After a reset the fire button is pressed for a step, which some games wait for (Baselines)."""
+    """After a reset the fire button is pressed for a step, which some games wait for (Baselines). Should that end the
+    game, the next step says so."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
@@ -90,5 +91,5 @@ class FireOnReset(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
         self.env.reset(**options)
-        observation, _, terminated, truncated, info = self.env.step(self.fire)
-        return self.env.reset(**options) if terminated or truncated else (observation, info)
+        observation, _, _, _, info = self.env.step(self.fire)
+        return observation, info

@@ -100,7 +100,7 @@ def _spec(env_name: str) -> EnvSpec:
 
 def _make_atari(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
     """A game up to its screen; whatever frames its id would skip, they are not skipped twice."""
-    from ale_py import ALEInterface, LoggerMode
+    from ale_py import Action, ALEInterface, LoggerMode
 
     from envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
@@ -116,7 +116,7 @@ def _make_atari(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
     game = AtariGame(emulator, preprocessing.frame_skip, preprocessing.noop_max)
     env: gymnasium.Env = gymnasium.wrappers.RecordEpisodeStatistics(game, stats_key=WHOLE_EPISODE)
     env = EndOnLifeLoss(env) if preprocessing.end_on_life_loss else env
-    return FireOnReset(env) if "FIRE" in game.get_action_meanings() else env
+    return FireOnReset(env) if Action.FIRE in game.ale.getMinimalActionSet() else env
 
 
 @contextmanager

@@ -16,7 +16,8 @@ class Actor:
         self.model = model
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
         if isinstance(model, CNN) and model.in_bfloat16:
-            model.policy_trunk.to(torch.bfloat16)  # else every step would convert them
+            model.policy_trunk.to(torch.bfloat16)  # else every step would convert the weights
+            model.policy_trunk[0].float()  # which it scales before it rounds them
         copies = list(model.requires_grad_(False).parameters())
         parts = torch.from_numpy(weights).split([copy.numel() for copy in copies])
         self.copies = [(copy, part.view_as(copy)) for copy, part in zip(copies, parts, strict=True)]

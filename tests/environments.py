@@ -68,6 +68,24 @@ class Counting(gymnasium.Env):
         return np.array([self.seed, self.steps], np.float64)
 
 
+class Picture(gymnasium.Env):
+    """Episodes of one step: the lighter half of the picture, left (0) or right (1), is the right action."""
+
+    observation_space = spaces.Box(0, 255, (48, 48, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.lighter = int(self.np_random.integers(2))
+        picture = self.np_random.integers(0, 100, self.observation_space.shape, np.uint8)
+        picture[:, 24 * self.lighter : 24 * self.lighter + 24] += 100
+        return picture, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        return picture, float(action == self.lighter), True, False, {}
+
+
 class Target(gymnasium.Env):
     """Episodes of one step in a box of an odd shape: the nearer the action to 0.5 everywhere, the better."""
 
@@ -130,6 +148,7 @@ for name, entry_point, arguments in (
     ("Bandit-v0", Bandit, {}),
     ("Counting-v0", Counting, {}),
     ("Target-v0", Target, {}),
+    ("Picture-v0", Picture, {}),
     ("Raises-v0", Faulty, {"fault": "raise"}),
     ("Killed-v0", Faulty, {"fault": "kill"}),
     ("BadReset-v0", Faulty, {"fault": "reset"}),

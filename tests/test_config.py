@@ -9,7 +9,6 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from gymnasium import spaces
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -91,17 +91,60 @@ def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subproces
     assert held["normalize_reward.returns"].shape == (4,)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_same_command_gives_the_same_bits(tmp_path: Path, num_workers: int) -> None:
+@pytest.mark.parametrize(
+    "run",
+    [
+        "--env_name=CartPole-v1 --total_steps=6144 --num_workers=0",
+        "--env_name=CartPole-v1 --total_steps=6144 --num_workers=2",
+        "--env_name=ALE/Breakout-v5 --num_envs=3 --num_workers=2 --num_iterations=2 --eval_episodes=0",
+    ],
+)
+def test_the_same_command_gives_the_same_bits(tmp_path: Path, run: str) -> None:
     for name in ("a", "b"):
-        arguments = f"--env_name=CartPole-v1 --num_workers={num_workers} --total_steps=6144 --seed=3 --logger=none"
-        done = run_main(*arguments.split(), f"--run_dir={tmp_path / name}")
+        done = run_main(*run.split(), "--seed=3", "--logger=none", f"--run_dir={tmp_path / name}")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     first, second = tensors(tmp_path / "a"), tensors(tmp_path / "b")
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert tensor.tobytes() == second[name].tobytes()
+
+
+PIXELS = "--model=cnn --num_iterations=2 --eval_episodes=0"
+SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            f'--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True {PIXELS}',
+            "4 frames a step, sticky actions 0.0, 4 images an observation",
+        ),
+        (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "4 frames a step, sticky actions 0.25"),
+        (f"--env_name=ALE/Qbert-v5 {PIXELS} {SMALL} --sticky_actions=0", "4 frames a step, sticky actions 0.0"),
+        (f"--env_name=BeamRiderNoFrameskip-v4 {PIXELS} {SMALL} --frame_skip=2", "2 frames a step, sticky actions 0.0"),
+        (f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32", "1 frames a step, 4 images an observation"),
+        (
+            f"--env_name=PongDeterministic-v4 {PIXELS} {SMALL} --model=impala",
+            "PongDeterministic-v4 is now PongNoFrames",
+        ),
+    ],
+)
+def test_images_train(arguments: str, said: str, tmp_path: Path) -> None:
+    done = run_main(*shlex.split(arguments), f"--run_dir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert said in done.stdout
+    rows = metrics(tmp_path / "run")
+    assert [row["iteration"] for row in rows] == ["1", "2"]
+    assert all(np.isfinite(float(row["grad_norm"])) for row in rows)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["normalize_observations"], config["normalize_rewards"], config["share_trunk"]) == (
+        False,
+        False,
+        True,
+    )
 
 
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:

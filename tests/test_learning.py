@@ -58,6 +58,38 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
     assert probabilities.diagonal().min() > 0.99
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("share_trunk", [True, False])
+def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> None:
+    training = trained(
+        "Picture-v0",
+        model="cnn_small",
+        hidden_size=32,
+        screen_size=36,
+        frame_stack=1,
+        num_steps=16,
+        total_steps=2560,
+        learning_rate=2e-3,
+        precision=precision,
+        share_trunk=share_trunk,
+    )
+    assert np.mean([episode.episode_return for episode in training.recent]) > 0.95
+
+
+def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
+    training = make_training("Counting-v0", clip_rewards=True, num_minibatches=1)
+    report = training.make_worker(range(8)).collect(1)
+    unclipped = training.rollout.rewards.copy()
+    assert unclipped.min() > 1  # Counting pays 10 and more
+    rewards = []
+    make_batch = training.learner.make_batch
+    training.learner.make_batch = lambda *tables: rewards.append(tables[2]) or make_batch(*tables)
+    training.learn(report)
+    np.testing.assert_array_equal(rewards[0], np.ones_like(unclipped))
+    np.testing.assert_array_equal(training.rollout.rewards, unclipped)
+    assert min(episode.episode_return for episode in report.episodes) > 10
+
+
 def test_a_box_of_two_dimensions_is_learned() -> None:
     training = trained(
         "Target-v0", num_steps=64, total_steps=51_200, learning_rate=3e-3, anneal_lr=True, entropy_coef=0.0
