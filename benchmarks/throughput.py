@@ -55,15 +55,15 @@ SB3 = {
 }
 
 
-def our_command(env_name: str, steps: int, seed: int | str) -> list[str]:
-    flags = {"env_name": env_name, "total_steps": steps, "seed": seed, **OURS}
+def our_command(env_name: str, steps: int, seed: int | str, flags: dict[str, Any] = OURS) -> list[str]:
+    flags = {"env_name": env_name, "total_steps": steps, "seed": seed, **flags}
     return ["main.py", *(f"--{name}={value}" for name, value in flags.items())]
 
 
-def run_ours(env_name: str, steps: int, seed: int) -> tuple[list[float], float | None]:
+def run_ours(env_name: str, steps: int, seed: int, flags: dict[str, Any] = OURS) -> tuple[list[float], float | None]:
     """The seconds at which iterations ended, by a clock of their own, and the mean of the last 100 returns."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *our_command(env_name, steps, seed), f"--run_dir={folder}"]
+        command = [sys.executable, *our_command(env_name, steps, seed, flags), f"--run_dir={folder}"]
         subprocess.run(command, check=True, cwd=ROOT)
         rows = list(csv.DictReader(Path(folder, "metrics.csv").read_text().splitlines()))
     mean_return = rows[-1]["episode_return_mean"]

@@ -101,8 +101,9 @@ class Emulator:
         self.game, self.frame = self.games[min(self.num_resets, len(self.games)) - 1], 0
 
     def act(self, action: Action) -> int:
-        assert not self.game_over()
         self.acts.append(action)
+        if self.game_over():
+            return 0  # as ALE does: it waits for a reset
         self.frame += 1
         return self.frame
 
@@ -154,6 +155,7 @@ def make_scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[gymnas
         *games: list[int], fire: bool = False, truncates: bool = False, **values: Any
     ) -> tuple[gymnasium.Env, Emulator]:
         emulator = Emulator(games, truncates)
+        emulator.getMinimalActionSet = lambda: [Action.NOOP, Action.FIRE if fire else Action.UP]
         console = Console(emulator, ["NOOP", "FIRE"] if fire else ["NOOP", "UP"])
         monkeypatch.setattr(ale_py.env, "Scripted", lambda **_: console, raising=False)
         monkeypatch.setitem(gymnasium.registry, "Scripted-v0", EnvSpec("Scripted-v0", "ale_py.env:Scripted"))
@@ -310,11 +312,13 @@ def test_fire_is_pressed_after_each_reset_of_a_game_that_has_it(make_scripted: A
 
 
 @LIFE_LOSS
-def test_if_firing_ends_the_game_there_is_another(make_scripted: Any, end_on_life_loss: bool) -> None:
+def test_a_game_that_firing_ends_is_reported_by_the_next_step(make_scripted: Any, end_on_life_loss: bool) -> None:
     env, emulator = make_scripted([1, 0], [1, 1, 1, 0], fire=True, end_on_life_loss=end_on_life_loss)
-    env.reset(seed=0)
-    assert emulator.num_resets == 2
-    assert not env.step(0)[2]
+    ends = play(env, 3)
+    assert list(ends) == [1, 3]
+    assert ends[1][2][WHOLE_EPISODE]["r"] == 1
+    assert ends[3][2][WHOLE_EPISODE]["r"] == 1 + 2 + 3
+    assert emulator.num_resets == 3
 
 
 def test_if_firing_costs_a_life_the_game_goes_on(make_scripted: Any) -> None:

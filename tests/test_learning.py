@@ -69,7 +69,7 @@ def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> N
         frame_stack=1,
         num_steps=16,
         total_steps=2560,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         precision=precision,
         share_trunk=share_trunk,
     )
