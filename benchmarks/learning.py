@@ -1,11 +1,13 @@
 """What is learned: python -m benchmarks.learning [RUN ...] [--seeds 1 2 3] [--episodes 100]
 
-Trains each environment that has a preset, and CartPole by the values of the CleanRL tutorial, once for each seed and by
-the command that a user would give. Writes results/learning/: summary.json and metrics.csv of every run, and README.md,
-a table of all that are there. With no seeds it only writes the table.
+Trains each environment that has a preset, CartPole by the values of the CleanRL tutorial, and Pong in three ways, once
+for each seed and by the command that a user would give. Writes results/learning/: summary.json and metrics.csv of every
+run, README.md, a table of all that are there, and Pong.png, their return against steps (needs matplotlib, of the extra
+bench). With no seeds it only writes table and figure.
 """
 
 import argparse
+import csv
 import json
 import shutil
 import subprocess
@@ -15,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "learning"
-RUNS = {path.stem: [f"--env_name={path.stem}"] for path in sorted((ROOT / "ppo" / "presets").glob("*.json"))}
+PRESETS = sorted((ROOT / "ppo" / "presets").glob("*.json"))
+RUNS = {path.stem: [f"--env_name={path.stem}"] for path in PRESETS if path.stem != "Atari"}
 RUNS["CartPole-v1-tutorial"] = [
     "--preset=none",
     "--env_id=CartPole-v1",
@@ -34,6 +37,10 @@ RUNS["CartPole-v1-tutorial"] = [
     "--no_normalize_observations",
     "--no_normalize_rewards",
 ]
+PONG = ["--env=PongNoFrameskip-v4", "--end_on_life_loss=True", "--clip_rewards=True"]
+RUNS["Pong"] = [*PONG, "--model=cnn", "--total_steps=2000000"]
+RUNS["Pong-float32"] = [*PONG, "--model=cnn", "--precision=float32", "--total_steps=600000"]
+RUNS["Pong-single-frame"] = [*PONG, "--model=cnn_small", "--frame_stack=1", "--total_steps=2000000"]
 HEADER = """# What is learned
 
 Written by `python -m benchmarks.learning`, which runs these commands for each SEED:
@@ -79,6 +86,22 @@ def table(episodes: int) -> str:
     return HEADER.format(commands="\n".join(commands)) + "".join(lines)
 
 
+def draw() -> None:
+    """Return against steps of all runs of Pong."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for path in sorted(RESULTS.glob("Pong*/metrics.csv")):
+        with path.open() as file:
+            rows = [row for row in csv.DictReader(file) if row["episode_return_mean"]]
+        steps, returns = ([float(row[name]) for row in rows] for name in ("step", "episode_return_mean"))
+        axes.plot(steps, returns, label=path.parent.name)
+    axes.axhline(18, color="gray", linewidth=0.5)
+    axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title="PongNoFrameskip-v4")
+    axes.legend()
+    figure.savefig(RESULTS / "Pong.png", dpi=100, bbox_inches="tight")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", default=list(RUNS), metavar="RUN", help=f"of {', '.join(RUNS)}")
@@ -89,6 +112,7 @@ def main() -> None:
         for seed in arguments.seeds:
             train(run, seed, arguments.episodes)
     (RESULTS / "README.md").write_text(table(arguments.episodes))
+    draw()
     print((RESULTS / "README.md").read_text())
 
 

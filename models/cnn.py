@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from models.actor_critic import ActorCritic
@@ -25,14 +24,15 @@ class CNN(ActorCritic):
         self,
         make_trunk: MakeTrunk,
         in_bfloat16: bool,
-        observation_space: spaces.Box,
+        observation_space: Any,
         action_space: Any,
-        hidden_size: int,
-        share_trunk: bool,
+        size: int,
+        share: bool,
     ) -> None:
-        policy_trunk = make_trunk(observation_space.shape, hidden_size)
-        value_trunk = policy_trunk if share_trunk else make_trunk(observation_space.shape, hidden_size)
-        super().__init__(policy_trunk, value_trunk, hidden_size, action_space)
+        """size: number of features; share: of the trunk."""
+        policy_trunk = make_trunk(observation_space.shape, size)
+        value_trunk = policy_trunk if share else make_trunk(observation_space.shape, size)
+        super().__init__(policy_trunk, value_trunk, size, action_space)
         self.in_bfloat16 = in_bfloat16
 
     def features(self, trunk: Any, observations: Tensor) -> Tensor:

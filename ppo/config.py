@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 PRESETS = Path(__file__).parent / "presets"
 BOOLEAN = ("true", "false")
+BOOLEAN_AUTO = (*BOOLEAN, "auto")
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
 
 
@@ -33,9 +34,7 @@ class Config:
     The plain defaults are those of Baselines' PPO2 with normalisation."""
 
     env_name: str = flag("LunarLander-v3", "gymnasium environment id, or module:id", "env", "env_id", kind=str)
-    model: str = flag(
-        "auto", "network; auto: mlp, or cnn for images", words=("auto", "mlp", "cnn", "cnn_small", "impala")
-    )
+    model: str = flag("auto", "network; auto: mlp, cnn for images", words=("auto", "mlp", "cnn", "cnn_small", "impala"))
     preset: str = flag("auto", "tuned values: auto (the environment's, if any), none, or a preset's name", kind=str)
     seed: int = flag(0, "seed of everything random", kind=int, low=0, high=2**32 - 1)
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
@@ -60,34 +59,28 @@ class Config:
     normalize_advantages: str = flag(
         "minibatch", "set in which advantages are standardised", words=("minibatch", "rollout", "none")
     )
-    normalize_observations: bool | str = flag(
-        "auto", "standardise observations by running mean and deviation; auto: not images", words=(*BOOLEAN, "auto")
-    )
+    normalize_observations: bool | str = flag("auto", "standardise observations; auto: not images", words=BOOLEAN_AUTO)
     normalize_rewards: bool | str = flag(
-        "auto",
-        "divide rewards by the running deviation of returns; auto: neither with images nor clipped ones",
-        words=(*BOOLEAN, "auto"),
+        "auto", "divide rewards by the running deviation of returns; auto: not of images or clipped", words=BOOLEAN_AUTO
     )
-    clip_rewards: bool = flag(False, "learn from the sign of rewards only", words=BOOLEAN)
+    clip_rewards: bool = flag(False, "learn from the sign of rewards", words=BOOLEAN)
     hidden_size: int | str = flag(
         "auto", "units in a hidden layer; auto: mlp 64, cnn 512, impala 256", kind=int, low=1, words=("auto",)
     )
-    share_trunk: bool | str = flag(
-        "auto", "policy and value share their hidden layers; auto: on images", words=(*BOOLEAN, "auto")
-    )
+    share_trunk: bool | str = flag("auto", "policy and value share hidden layers; auto: on images", words=BOOLEAN_AUTO)
     frame_stack: int = flag(4, "images that make an observation", kind=int, low=1, high=100)
     screen_size: int = flag(84, "height and width that images are resized to", kind=int, low=1, high=1024)
     frame_skip: int | str = flag(
-        "auto", "frames that an action is held; auto: Atari 4, other images 1", kind=int, low=1, words=("auto",)
+        "auto", "frames for which an action is held; auto: Atari 4, else 1", kind=int, low=1, words=("auto",)
     )
-    noop_max: int = flag(30, "Atari: frames up to which nothing is done when a game starts", kind=int, low=0)
-    end_on_life_loss: bool = flag(False, "Atari: a life lost ends the episode, not the game", words=BOOLEAN)
+    noop_max: int = flag(30, "Atari: most frames of doing nothing when a game starts", kind=int, low=0)
+    end_on_life_loss: bool = flag(False, "Atari: a lost life ends the episode, not the game", words=BOOLEAN)
     sticky_actions: float | str = flag(
-        "auto", "Atari: chance that a frame repeats the last action", kind=float, low=0, high=1, words=("auto",)
+        "auto", "Atari: chance to repeat the last action; auto: the id's", kind=float, low=0, high=1, words=("auto",)
     )
     full_action_space: bool = flag(False, "Atari: all 18 actions, needed or not", words=BOOLEAN)
     precision: str = flag(
-        "auto", "of networks on images; auto: bfloat16 where hardware has it", words=("auto", "float32", "bfloat16")
+        "auto", "on images; auto: bfloat16 where hardware has it", words=("auto", "float32", "bfloat16")
     )
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", words=BOOLEAN)
@@ -105,6 +98,8 @@ class Config:
             raise ConfigError(f"--device={self.device}: give cpu, cuda, cuda:N, mps or auto")
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
+        if self.clip_rewards and self.normalize_rewards is True:
+            raise ConfigError("--normalize_rewards=True: leave it out, or give --clip_rewards=False, which is on")
         batch = f"the {self.batch_size} steps of an iteration (num_envs x num_steps)"
         if self.num_minibatches > self.batch_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {batch}")

@@ -117,12 +117,11 @@ class Training:
         self.num_episodes += len(report.episodes)
         self.recent.extend(report.episodes)
         rollout, normalize = self.rollout, self.normalize_observation
+        clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
-            np.sign(rollout.rewards)
-            if self.config.clip_rewards
-            else self.normalize_reward(rollout.rewards, rollout.terminations | rollout.truncations),
+            np.sign(rollout.rewards) if clip else self.normalize_reward(rollout.rewards, dones),
             [(step, environment, normalize(last)) for step, environment, last in report.last_observations],
         )
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
@@ -137,9 +136,12 @@ class Training:
         config = self.config
         if config.model == "mlp":
             return []
-        atari = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
-        frames = f"{config.frame_skip} frames a step{atari}, {config.frame_stack} images an observation"
-        return [frames, f"{config.model} in {config.precision} on {config.device}"]
+        sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
+        threads = f", {torch.get_num_threads()} threads" if config.device == "cpu" else ""
+        return [
+            f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
+            f"learner: {config.model} in {config.precision} on {config.device}{threads}",
+        ]
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the run came to, with an evaluation of the final policy: neither weights nor statistics change."""

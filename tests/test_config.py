@@ -113,6 +113,7 @@ def test_a_value_of_another_kind_is_answered_likewise(value):
 @pytest.mark.parametrize(
     ("line", "named"),
     [
+        ("--clip_rewards --normalize_rewards", ["--normalize_rewards=True", "--clip_rewards=False"]),
         ("--num_envs=2 --num_workers=3", ["--num_workers=3", "--num_envs=2"]),
         ("--num_envs=2 --num_steps=3 --num_minibatches=7", ["--num_minibatches=7", "6 steps"]),
         ("--num_envs=2 --num_steps=30 --total_steps=59", ["--total_steps=59", "60 steps"]),

@@ -119,12 +119,12 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
     [
         (
             f'--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True {PIXELS}',
-            "4 frames a step, sticky actions 0.0, 4 images an observation",
+            "images: frame skip 4, sticky actions 0.0, frame stack 4",
         ),
-        (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "4 frames a step, sticky actions 0.25"),
-        (f"--env_name=ALE/Qbert-v5 {PIXELS} {SMALL} --sticky_actions=0", "4 frames a step, sticky actions 0.0"),
-        (f"--env_name=BeamRiderNoFrameskip-v4 {PIXELS} {SMALL} --frame_skip=2", "2 frames a step, sticky actions 0.0"),
-        (f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32", "1 frames a step, 4 images an observation"),
+        (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "frame skip 4, sticky actions 0.25"),
+        (f"--env_name=ALE/Qbert-v5 {PIXELS} {SMALL} --sticky_actions=0", "frame skip 4, sticky actions 0.0"),
+        (f"--env_name=BeamRiderNoFrameskip-v4 {PIXELS} {SMALL} --frame_skip=2", "frame skip 2, sticky actions 0.0"),
+        (f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32", "images: frame skip 1, frame stack 4"),
         (
             f"--env_name=PongDeterministic-v4 {PIXELS} {SMALL} --model=impala",
             "PongDeterministic-v4 is now PongNoFrames",
