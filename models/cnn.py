@@ -21,17 +21,11 @@ class CNN(ActorCritic):
     in_bfloat16: the trunk computes in it, with float32 weights in training; heads are float32 always."""
 
     def __init__(
-        self,
-        make_trunk: MakeTrunk,
-        in_bfloat16: bool,
-        observation_space: Any,
-        action_space: Any,
-        size: int,
-        share: bool,
+        self, make_trunk: MakeTrunk, in_bfloat16: bool, images: Any, action_space: Any, size: int, share_trunk: bool
     ) -> None:
-        """size: number of features; share: of the trunk."""
-        policy_trunk = make_trunk(observation_space.shape, size)
-        value_trunk = policy_trunk if share else make_trunk(observation_space.shape, size)
+        """images: the space of observations; size: the number of features."""
+        policy_trunk = make_trunk(images.shape, size)
+        value_trunk = policy_trunk if share_trunk else make_trunk(images.shape, size)
         super().__init__(policy_trunk, value_trunk, size, action_space)
         self.in_bfloat16 = in_bfloat16
 
