@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself
 
 
@@ -38,6 +39,9 @@ class StackImages(gymnasium.Wrapper):
         shape = env.observation_space.shape or ()
         self.is_colour, num_channels = shape[2:] == (3,), shape[2] if len(shape) == 3 else 1
         depth = num_images * (1 if self.is_colour else num_channels)
+        if not 0 < depth <= MAX_CHANNELS:
+            limit = f"{MAX_CHANNELS} channels in a stack of {num_images}"
+            raise gymnasium.error.Error(f"images {shape} are to be height x width x channels, with at most {limit}")
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
 

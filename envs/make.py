@@ -5,15 +5,16 @@ import importlib
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-from envs.worker import WHOLE_EPISODE, environment_error
+from envs.episodes import RecordEpisode
+from envs.worker import environment_error
 
 ALIASES = {f"{name}-v2": f"{name}-v3" for name in ("LunarLander", "LunarLanderContinuous", "BipedalWalker")}
 
@@ -23,15 +24,16 @@ class EnvironmentUnavailable(ValueError):
 
 
 class Preprocessing(NamedTuple):
-    """What is done with an environment that observes images; all but the first three, with an Atari game."""
+    """What is done with an environment that observes images; all but the first three, with an Atari game. Each is a
+    flag of the same name."""
 
-    frame_stack: int = 4  # images that make an observation
-    screen_size: int = 84  # height and width to which they are resized
-    frame_skip: int = 1  # frames for which an action is held
-    noop_max: int = 30  # frames up to which nothing is done when a game starts
+    frame_stack: int = 4
+    screen_size: int = 84
+    frame_skip: int = 1
+    noop_max: int = 30
     end_on_life_loss: bool = False
-    sticky_actions: float | str = "auto"  # probability that a frame repeats the action before; auto: the game's own
-    full_action_space: bool = False  # all 18 actions, also those that do nothing in the game
+    sticky_actions: float | str = "auto"
+    full_action_space: bool = False
 
 
 PREPROCESSING = Preprocessing()
@@ -39,8 +41,11 @@ PREPROCESSING = Preprocessing()
 
 def canonical_id(env_name: str) -> str:
     """The id under which gymnasium still has an environment, where it has given up an old one."""
-    # Frames are skipped here, so that an Atari game's ids with and without the emulator's own skip are one game.
-    return ALIASES.get(env_name, re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name))
+    ours = re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)  # for frames are skipped here
+    if ours != env_name and env_name not in gymnasium.registry:
+        with suppress(ImportError):
+            importlib.import_module("ale_py")
+    return ours if ours in gymnasium.registry else ALIASES.get(env_name, env_name)
 
 
 def is_image(space: Any) -> bool:
@@ -53,29 +58,30 @@ def atari_spec(env_name: str) -> EnvSpec | None:
     as make_env does."""
     with _unavailable(env_name):
         spec = _spec(env_name)
-        is_atari = str(spec.entry_point).startswith("ale_py.env") and spec.kwargs.get("obs_type", "rgb") != "ram"
-        return spec if is_atari else None
+    return spec if _is_atari(spec) else None
 
 
 def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gymnasium.Env:
     """A new environment, by an id that gymnasium knows, or by module:id, which imports the module first. Raises
     EnvironmentUnavailable if there is no such id or something that it needs is missing, WorkerError if it raises."""
-    atari = atari_spec(env_name)
     with _unavailable(env_name):
+        spec = _spec(env_name)
         env: gymnasium.Env
-        if atari:
-            env = _make_atari(atari, preprocessing)
+        if _is_atari(spec):
+            env = _make_atari(spec, preprocessing)
         else:
-            env = gymnasium.make(_spec(env_name), disable_env_checker=True)  # a checker would cost time at every step
-            env = gymnasium.wrappers.RecordEpisodeStatistics(env, stats_key=WHOLE_EPISODE)
+            env = gymnasium.make(spec, disable_env_checker=True)  # a checker would cost time at every step
+            if is_image(env.observation_space) and preprocessing.frame_skip > 1:
+                from envs.images import RepeatAction
+
+                env = RepeatAction(env, preprocessing.frame_skip)
+            env = RecordEpisode(env)
+        if is_image(env.observation_space):
+            from envs.images import StackImages
+
+            return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack)
         if env.observation_space.shape == ():
             return gymnasium.wrappers.ReshapeObservation(env, (1,))
-        if is_image(env.observation_space):
-            from envs.images import RepeatAction, StackImages
-
-            if preprocessing.frame_skip > 1 and not atari:
-                env = RepeatAction(env, preprocessing.frame_skip)
-            env = StackImages(env, preprocessing.screen_size, preprocessing.frame_stack)
         return env
 
 
@@ -91,11 +97,21 @@ def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> tu
 
 
 def _spec(env_name: str) -> EnvSpec:
-    """How gymnasium knows an environment."""
+    """How gymnasium knows an environment; of an id without a version, the latest."""
     module, _, name = env_name.rpartition(":")
     if module or name not in gymnasium.registry:
         importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
-    return gymnasium.spec(name)
+    namespace, base, version = parse_env_id(name)
+    if version is None:
+        version = find_highest_version(namespace, base)
+    return gymnasium.spec(get_env_id(namespace, base, version))
+
+
+def _is_atari(spec: EnvSpec) -> bool:
+    """Whether it is an Atari game with nothing about it that its emulator alone would not do."""
+    special = spec.kwargs.get("continuous") or spec.max_episode_steps or spec.additional_wrappers
+    is_seen = spec.kwargs.get("obs_type", "rgb") != "ram"
+    return str(spec.entry_point).startswith("ale_py.env") and is_seen and not special
 
 
 def _make_atari(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
@@ -114,7 +130,7 @@ def _make_atari(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
         fix = "point ALE_ROMS_DIR to a folder that has it, or pip install --force-reinstall ale_py"
         raise gymnasium.error.Error(f"its ROM cannot be read ({error}): {fix}") from error
     game = AtariGame(emulator, preprocessing.frame_skip, preprocessing.noop_max)
-    env: gymnasium.Env = gymnasium.wrappers.RecordEpisodeStatistics(game, stats_key=WHOLE_EPISODE)
+    env: gymnasium.Env = RecordEpisode(game)
     env = EndOnLifeLoss(env) if preprocessing.end_on_life_loss else env
     return FireOnReset(env) if Action.FIRE in game.ale.getMinimalActionSet() else env
 
@@ -133,6 +149,7 @@ def _unavailable(env_name: str) -> Iterator[None]:
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
     except (gymnasium.error.Error, ImportError) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) and not module else None
+        missing = {"cv2": "opencv-python"}.get(str(missing), missing)
         hint = f": pip install {missing}" if missing else ""
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}{hint}") from error
     except Exception as error:

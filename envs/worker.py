@@ -13,10 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from envs.episodes import WHOLE_EPISODE
 from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.shared import SharedArray
-
-WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its return "r" and length "l"
 
 
 class Episode(NamedTuple):
@@ -48,8 +47,8 @@ def environment_error(name: str, error: Exception) -> WorkerError:
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    make_env: each must report its episodes (WHOLE_EPISODE), as those of envs.make do.
-    make_actor: from the policy's weights (P,) to what acts by them, however they change (models.actor.Actor).
+    make_env: each must report its episodes (envs.episodes), as those of envs.make do.
+    make_actor: from the policy's weights (P,) to what acts by them, as they are when a rollout begins (models.actor).
     normalize: from observations to what that reads. rollout: name to time-major tensor, a column per environment."""
 
     def __init__(
@@ -113,8 +112,7 @@ class Worker:
         if not terminated:
             self.report.last_observations.append((t, index, np.array(last_observation)))
         if WHOLE_EPISODE in info:  # else it has ended for the learner only
-            episode = info[WHOLE_EPISODE]
-            self.report.episodes.append(Episode(t, index, float(episode["r"]), int(episode["l"])))
+            self.report.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
         return self._reset(i)
 
     def _reset(self, i: int) -> Any:

@@ -28,19 +28,25 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     return name
 
 
-def make_model(name: str, in_bfloat16: bool, seed: int, *arguments: Any) -> Any:
-    """A new model, its initial weights drawn from the seed. arguments: the spaces of observations and actions, the
-    number of hidden units, whether policy and value share them. Raises ModelMismatch if images are too small for it."""
+def make_model(
+    name: str,
+    seed: int,
+    observation_space: spaces.Box,
+    action_space: Any,
+    hidden_size: Any,
+    share_trunk: Any,
+    in_bfloat16: bool = False,
+) -> Any:
+    """A new model, its initial weights drawn from the seed. in_bfloat16: whether a network on images computes in it.
+    Raises ModelMismatch if images are too small for it."""
     import torch
 
     from models.cnn import CNN, TRUNKS
     from models.mlp import MLP
 
     torch.manual_seed(seed)
-    try:
-        return MLP(*arguments) if name == "mlp" else CNN(TRUNKS[name], in_bfloat16, *arguments)
-    except RuntimeError as error:
-        raise ModelMismatch(f"--model={name} needs larger images: give a larger --screen_size") from error
+    arguments = (observation_space, action_space, hidden_size, share_trunk)
+    return MLP(*arguments) if name == "mlp" else CNN(*arguments, TRUNKS[name], in_bfloat16)
 
 
 def make_actor(new_model: Callable[[], Any], weights: np.ndarray) -> Any:

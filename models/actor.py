@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from models.actor_critic import ActorCritic
-from models.cnn import CNN
 
 
 class Actor:
@@ -15,10 +14,8 @@ class Actor:
     def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
         self.model = model
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
-        if isinstance(model, CNN) and model.in_bfloat16:
-            model.policy_trunk.to(torch.bfloat16)  # else every step would convert the weights
-            model.policy_trunk[0].float()  # which it scales before it rounds them
-        copies = list(model.requires_grad_(False).parameters())
+        model.prepare_to_act()
+        copies = list(model.parameters())
         parts = torch.from_numpy(weights).split([copy.numel() for copy in copies])
         self.copies = [(copy, part.view_as(copy)) for copy, part in zip(copies, parts, strict=True)]
         self.refresh()

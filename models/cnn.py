@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models import ModelMismatch
 from models.actor_critic import ActorCritic
 from models.distributions import orthogonal
 
@@ -21,13 +22,19 @@ class CNN(ActorCritic):
     in_bfloat16: the trunk computes in it, with float32 weights in training; heads are float32 always."""
 
     def __init__(
-        self, make_trunk: MakeTrunk, in_bfloat16: bool, images: Any, action_space: Any, size: int, share_trunk: bool
+        self, images: Any, action_space: Any, size: int, share_trunk: bool, make_trunk: MakeTrunk, in_bfloat16: bool
     ) -> None:
         """images: the space of observations; size: the number of features."""
         policy_trunk = make_trunk(images.shape, size)
         value_trunk = policy_trunk if share_trunk else make_trunk(images.shape, size)
         super().__init__(policy_trunk, value_trunk, size, action_space)
         self.in_bfloat16 = in_bfloat16
+
+    def prepare_to_act(self) -> None:
+        super().prepare_to_act()
+        if self.in_bfloat16:  # else every step would convert the weights
+            self.policy_trunk.to(torch.bfloat16)
+            self.policy_trunk[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
     def features(self, trunk: Any, observations: Tensor) -> Tensor:
         images = observations.permute(0, 3, 1, 2).to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
@@ -86,9 +93,11 @@ class Residual(nn.Module):
 
 
 def _trunk(layers: list[nn.Module], shape: tuple[int, ...], hidden_size: int) -> nn.Module:
-    """Layers on images (H, W, C), then a hidden layer. Raises RuntimeError if the images are too small for them."""
-    with torch.no_grad():
+    """Layers on images (H, W, C), then a hidden layer. Raises ModelMismatch if the images are too small for them."""
+    try:
         num_features = nn.Sequential(*layers, FlattenPixels())(torch.zeros(1, shape[2], *shape[:2])).shape[1]
+    except RuntimeError as error:
+        raise ModelMismatch(f"--screen_size={shape[0]} is too small for this network: give a larger one") from error
     trunk = nn.Sequential(*layers, FlattenPixels(), nn.Linear(num_features, hidden_size), nn.ReLU(inplace=True))
     for layer in trunk.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

@@ -3,7 +3,7 @@ rollout: an action depends on its environment's own stream of random numbers onl
 
 import math
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +59,6 @@ class DiagonalGaussian:
 
 
 Distribution = Categorical | DiagonalGaussian
-Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 
 
 class CategoricalHead(nn.Module):
@@ -92,14 +91,8 @@ class DiagonalGaussianHead(nn.Module):
         return generator.standard_normal((num_steps, self.mean.out_features), dtype=np.float32)
 
 
-def make_head(num_features: int, action_space: Any) -> CategoricalHead | DiagonalGaussianHead:
-    """The head for a space of actions."""
-    head = CategoricalHead if isinstance(action_space, spaces.Discrete) else DiagonalGaussianHead
-    return head(num_features, action_space)
-
-
-def orthogonal(layer: Layer, gain: float) -> Layer:
+def orthogonal(layer: Any, gain: float) -> Any:
     """Orthogonal weights (Saxe et al. 2013), zero bias."""
     nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    nn.init.zeros_(layer.bias)
     return layer

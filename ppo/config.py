@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 
 PRESETS = Path(__file__).parent / "presets"
 BOOLEAN = ("true", "false")
+AUTO = ("auto",)
 BOOLEAN_AUTO = (*BOOLEAN, "auto")
+BOOLEANS = (BOOLEAN, BOOLEAN_AUTO)
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
 
 
@@ -35,12 +37,12 @@ class Config:
 
     env_name: str = flag("LunarLander-v3", "gymnasium environment id, or module:id", "env", "env_id", kind=str)
     model: str = flag("auto", "network; auto: mlp, cnn for images", words=("auto", "mlp", "cnn", "cnn_small", "impala"))
-    preset: str = flag("auto", "tuned values: auto (the environment's, if any), none, or a preset's name", kind=str)
+    preset: str = flag("auto", "tuned values: auto (the environment's or family's, if any), none, or a name", kind=str)
     seed: int = flag(0, "seed of everything random", kind=int, low=0, high=2**32 - 1)
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", kind=int, low=1)
     num_iterations: int | None = flag(None, "most iterations to train for", kind=int, low=1, words=("none",))
     num_envs: int = flag(8, "environments stepped in parallel", kind=int, low=1)
-    num_workers: int | str = flag("auto", "processes that step them; 0: this one", kind=int, low=0, words=("auto",))
+    num_workers: int | str = flag("auto", "processes that step them; 0: this one", kind=int, low=0, words=AUTO)
     num_steps: int = flag(128, "steps of each environment in an iteration", kind=int, low=1)
     num_epochs: int = flag(4, "passes over each rollout", "ppo_epochs", "update_epochs", kind=int, low=1)
     num_minibatches: int = flag(4, "gradient steps in a pass", "num_batches", kind=int, low=1)
@@ -65,22 +67,22 @@ class Config:
     )
     clip_rewards: bool = flag(False, "learn from the sign of rewards", words=BOOLEAN)
     hidden_size: int | str = flag(
-        "auto", "units in a hidden layer; auto: mlp 64, cnn 512, impala 256", kind=int, low=1, words=("auto",)
+        "auto", "units in a hidden layer; auto: mlp 64, cnn 512, impala 256", kind=int, low=1, high=65536, words=AUTO
     )
     share_trunk: bool | str = flag("auto", "policy and value share hidden layers; auto: on images", words=BOOLEAN_AUTO)
     frame_stack: int = flag(4, "images that make an observation", kind=int, low=1, high=100)
     screen_size: int = flag(84, "height and width that images are resized to", kind=int, low=1, high=1024)
     frame_skip: int | str = flag(
-        "auto", "frames for which an action is held; auto: Atari 4, else 1", kind=int, low=1, words=("auto",)
+        "auto", "frames that an action is held; auto: Atari 4, else 1", kind=int, low=1, high=1000, words=AUTO
     )
-    noop_max: int = flag(30, "Atari: most frames of doing nothing when a game starts", kind=int, low=0)
+    noop_max: int = flag(30, "Atari: most frames of doing nothing when a game starts", kind=int, low=0, high=1000)
     end_on_life_loss: bool = flag(False, "Atari: a lost life ends the episode, not the game", words=BOOLEAN)
     sticky_actions: float | str = flag(
-        "auto", "Atari: chance to repeat the last action; auto: the id's", kind=float, low=0, high=1, words=("auto",)
+        "auto", "Atari: chance that a frame repeats an action; auto: the id's", kind=float, low=0, high=1, words=AUTO
     )
     full_action_space: bool = flag(False, "Atari: all 18 actions, needed or not", words=BOOLEAN)
     precision: str = flag(
-        "auto", "on images; auto: bfloat16 where hardware has it", words=("auto", "float32", "bfloat16")
+        "auto", "of networks on images; auto: bfloat16 if in hardware", words=("auto", "float32", "bfloat16")
     )
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", words=BOOLEAN)
@@ -99,7 +101,7 @@ class Config:
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
         if self.clip_rewards and self.normalize_rewards is True:
-            raise ConfigError("--normalize_rewards=True: leave it out, or give --clip_rewards=False, which is on")
+            raise ConfigError("--normalize_rewards=True: leave it out with clipped ones, or give --clip_rewards=False")
         batch = f"the {self.batch_size} steps of an iteration (num_envs x num_steps)"
         if self.num_minibatches > self.batch_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {batch}")
@@ -136,7 +138,7 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
         name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
         default = "none" if option.default is None else option.default
         help = f"{option.metadata['help']}; {' or '.join(_expected(option))} (default: {default})"
-        if option.metadata["words"][:2] == BOOLEAN:
+        if option.metadata["words"] in BOOLEANS:
             parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
             parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
         else:
@@ -162,10 +164,9 @@ def _convert(option: Field, value: Any) -> Any:
     """A value, or its text, as what the field holds. Raises ConfigError if the field cannot hold it."""
     kind, words, limits = option.metadata["kind"], option.metadata["words"], option.metadata
     text = str(value)
-    is_boolean = words[:2] == BOOLEAN
-    word = {"1": "true", "0": "false"}.get(text, text.lower()) if is_boolean else text.lower()
+    word = {"1": "true", "0": "false"}.get(text, text.lower()) if words in BOOLEANS else text.lower()
     if word in words:
-        return {"none": None, "true": True, "false": False}.get(word, word) if kind or is_boolean else word
+        return {"none": None, "true": True, "false": False}.get(word, word) if kind or words in BOOLEANS else word
     try:
         number = float(text) if kind in (int, float) else 0.0
         in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)

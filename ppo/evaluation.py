@@ -8,11 +8,11 @@ import numpy as np
 
 
 def evaluate(
-    act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int], statistics: str
+    act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int], episode_key: str
 ) -> dict[str, Any]:
     """Play a whole episode for each seed. Returns number, mean and std of their undiscounted, raw returns. act: from
     observations (n, *observation) to n actions. The environments play side by side, each taking the next seed;
-    statistics: under which name the info of a whole episode's last step has its return "r"."""
+    episode_key: under which name the info of a whole episode's last step has its return, first."""
     returns = [0.0] * len(seeds)
     waiting = list(reversed(range(len(seeds))))
     playing = [(env, waiting.pop()) for env in envs[: len(seeds)]]
@@ -23,8 +23,8 @@ def evaluate(
         for (env, episode), action in zip(players, actions, strict=True):
             observation, _, terminated, truncated, info = env.step(action)
             if terminated or truncated:
-                if statistics in info:
-                    returns[episode] = float(info[statistics]["r"])
+                if episode_key in info:
+                    returns[episode] = info[episode_key][0]
                     if not waiting:
                         continue
                     episode = waiting.pop()

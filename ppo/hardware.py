@@ -8,7 +8,7 @@ import torch
 
 from ppo.config import ConfigError
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def find_device(device: str, images: bool) -> str:
@@ -35,10 +35,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def use_threads(count: int) -> None:
-    """Let torch compute in so many threads, and keep memory that was once taken: else glibc would give activations back
-    to the system and take them anew, page by page, in every gradient step."""
-    torch.set_num_threads(count)
+def keep_memory() -> None:
+    """Have glibc keep memory that was once taken: else it gives a minibatch's activations back to the system, and takes
+    them anew, page by page, in every gradient step."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -46,11 +46,7 @@ class Learner:
         """
         transitions = self._tensor(observations[:-1]).flatten(0, 1)
         actions = self._tensor(rollout.actions).flatten(0, 1)
-        if rollout.features is None:
-            distribution, flat_values = self.model(transitions)
-        else:
-            features = self._tensor(rollout.features).flatten(0, 1)
-            distribution, flat_values = self.model.heads(features, features)
+        log_probs, flat_values = self._evaluate(rollout, transitions, actions)
         values = flat_values.cpu().numpy().reshape(rewards.shape)
         next_values = np.concatenate([values[1:], self._values(observations[-1:])])
         if last_observations:
@@ -62,7 +58,7 @@ class Learner:
         return {
             "observations": transitions,
             "actions": actions,
-            "log_probs": distribution.log_prob(actions),
+            "log_probs": log_probs,
             "values": flat_values,
             "advantages": advantages,
             "returns": advantages + flat_values,
@@ -106,6 +102,20 @@ class Learner:
             metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
             metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
         return total, metrics
+
+    def _evaluate(self, rollout: Rollout, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and values (B,), from features if workers have recorded them. It is done in as many parts
+        as there are minibatches, to take no more memory than they do."""
+        model, inputs = self.model, observations
+        if rollout.features is not None:
+            model, inputs = lambda part: self.model.heads(part, part), self._tensor(rollout.features).flatten(0, 1)
+        log_probs, values = [], []
+        num_parts = self.config.num_minibatches
+        for part, acted in zip(inputs.tensor_split(num_parts), actions.tensor_split(num_parts), strict=True):
+            distribution, part_values = model(part)
+            log_probs.append(distribution.log_prob(acted))
+            values.append(part_values)
+        return torch.cat(log_probs), torch.cat(values)
 
     def _clip_gradients(self) -> Tensor:
         """Scale gradients to the norm allowed (Pascanu et al. 2013, algorithm 1); returns their own norm."""

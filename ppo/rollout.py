@@ -30,9 +30,9 @@ class Rollout:
 
     @staticmethod
     def layout(
-        num_steps: int, num_envs: int, observation_space: Any, action_space: Any, num_features: int = 0
+        num_steps: int, num_envs: int, num_features: int, observation_space: Any, action_space: Any
     ) -> dict[str, tuple]:
-        """Shape and dtype of each tensor, by name."""
+        """Shape and dtype of each tensor, by name. num_features: how many workers record, none if 0."""
         T, N = num_steps, num_envs
         discrete = isinstance(action_space, spaces.Discrete)
         features = {"features": ((T, N, num_features), np.float32)} if num_features else {}

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from envs.episodes import WHOLE_EPISODE
 from envs.make import Preprocessing, atari_spec, make_env, spaces_of
 from envs.normalize import NormalizeObservation, NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import WHOLE_EPISODE, Episode, Report, Worker, action_converter, environment_error
+from envs.worker import Episode, Report, Worker, action_converter, environment_error
 from models import HIDDEN_SIZES, choose_model, make_actor, make_model
 from ppo import checkpoint
 from ppo.config import Config, ConfigError
 from ppo.evaluation import evaluate
-from ppo.hardware import available_cores, find_device, has_bfloat16, use_threads
+from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory
 from ppo.learner import Learner
 from ppo.logger import Logger
 from ppo.rollout import Rollout
@@ -76,15 +77,25 @@ class Training:
 
     def __init__(self, config: Config, observation_space: Any, action_space: Any) -> None:
         # With small matrices, more threads would only wait for each other.
-        use_threads(1 if config.model == "mlp" else available_cores())
+        torch.set_num_threads(1 if config.model == "mlp" else available_cores())
+        keep_memory()
         if config.torch_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.action_space = config, action_space
-        network = (config.model, config.precision == "bfloat16", integer_seed(config.seed, Stream.MODEL))
-        hidden = (config.hidden_size, config.share_trunk)
-        self.new_model = partial(make_model, *network, observation_space, action_space, *hidden)
-        self.model = self.new_model().to(config.device)
+        make = partial(
+            make_model,
+            config.model,
+            integer_seed(config.seed, Stream.MODEL),
+            observation_space,
+            action_space,
+            hidden_size=config.hidden_size,
+            share_trunk=config.share_trunk,
+        )
+        in_bfloat16 = config.precision == "bfloat16"
+        self.model = make(in_bfloat16=in_bfloat16).to(config.device)
+        # Those who act do so on the CPU, whatever the learner's device is.
+        self.make_actor = partial(make_actor, partial(make, in_bfloat16=in_bfloat16 and has_bfloat16("cpu")))
         self.learner = Learner(self.model, config)
         self.normalize_observation = NormalizeObservation(observation_space.shape, bool(config.normalize_observations))
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
@@ -92,8 +103,8 @@ class Training:
         self.iteration = self.step = self.num_episodes = 0
         self.recent: deque[Episode] = deque(maxlen=100)
 
-        size = (config.num_steps, config.num_envs)
-        layout = Rollout.layout(*size, observation_space, action_space, self.model.num_shared_features)
+        sizes = (config.num_steps, config.num_envs, self.model.num_shared_features)
+        layout = Rollout.layout(*sizes, observation_space, action_space)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
@@ -104,7 +115,7 @@ class Training:
             env_name=config.env_name,
             seed=config.seed,
             make_env=self.make_env,
-            make_actor=partial(make_actor, self.new_model),
+            make_actor=self.make_actor,
             normalize=self.normalize_observation,
             rollout=shared,
             weights=shared_weights,
@@ -137,7 +148,7 @@ class Training:
         if config.model == "mlp":
             return []
         sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
-        threads = f", {torch.get_num_threads()} threads" if config.device == "cpu" else ""
+        threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
         return [
             f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
             f"learner: {config.model} in {config.precision} on {config.device}{threads}",
@@ -146,7 +157,7 @@ class Training:
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the run came to, with an evaluation of the final policy: neither weights nor statistics change."""
         config = self.config
-        actor, convert = make_actor(self.new_model, self.published), action_converter(self.action_space)
+        actor, convert = self.make_actor(self.published), action_converter(self.action_space)
         seeds = [integer_seed(config.seed, Stream.EVALUATION, episode) for episode in range(config.eval_episodes)]
         envs = [self.make_env() for _ in seeds[: config.num_envs]]
         try:
@@ -185,14 +196,13 @@ def resolve(config: Config) -> tuple[Config, Any, Any]:
     device or a flag means nothing for this environment."""
     atari = atari_spec(config.env_name)
     sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
-    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
-    preprocessing = preprocessing_of(config)
-    observation_space, action_space = spaces_of(config.env_name, preprocessing)
+    given, config = config, _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
+    observation_space, action_space = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, observation_space)
     images = model != "mlp"
-    for name in () if atari else preprocessing._fields[3 if images else 0 :]:
-        if getattr(preprocessing, name) != Preprocessing._field_defaults[name]:
-            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out")
+    for name in () if atari else Preprocessing._fields[3 if images else 0 :]:
+        if getattr(given, name) != getattr(Config, name):
+            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it, or a preset with it, out")
     if images and config.normalize_observations is True:
         raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
     if not images and config.precision == "bfloat16":

@@ -86,6 +86,22 @@ class Picture(gymnasium.Env):
         return picture, float(action == self.lighter), True, False, {}
 
 
+class ChannelsFirst(gymnasium.Env):
+    observation_space = spaces.Box(0, 255, (3, 64, 64), np.uint8)
+    action_space = spaces.Discrete(2)
+
+
+class SameInfo(Constant):
+    """Gives out the same info at every step."""
+
+    def __init__(self) -> None:
+        super().__init__(terminates=True)
+        self.info: dict = {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return *super().step(action)[:4], self.info
+
+
 class Target(gymnasium.Env):
     """Episodes of one step in a box of an odd shape: the nearer the action to 0.5 everywhere, the better."""
 
@@ -149,6 +165,9 @@ for name, entry_point, arguments in (
     ("Counting-v0", Counting, {}),
     ("Target-v0", Target, {}),
     ("Picture-v0", Picture, {}),
+    ("ChannelsFirst-v0", ChannelsFirst, {}),
+    ("SameInfo-v0", SameInfo, {}),
+    ("GridDeterministic-v0", Counting, {}),
     ("Raises-v0", Faulty, {"fault": "raise"}),
     ("Killed-v0", Faulty, {"fault": "kill"}),
     ("BadReset-v0", Faulty, {"fault": "reset"}),

@@ -13,8 +13,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from envs.atari import AtariGame
+from envs.episodes import WHOLE_EPISODE
 from envs.make import Preprocessing, make_env
-from envs.worker import WHOLE_EPISODE
 
 LIFE_LOSS = pytest.mark.parametrize("end_on_life_loss", [False, True], ids=["games", "lives"])
 IDS_OF_PONG = "PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"
@@ -277,11 +277,7 @@ def test_a_life_lost_ends_the_episode_and_not_the_game(make_scripted: Any, game:
 def test_the_return_reported_is_that_of_all_lives_together(make_scripted: Any) -> None:
     env, _ = make_scripted([3, 3, 2, 2, 1, 1, 0], end_on_life_loss=True)
     infos = {end: info for end, (_, _, info) in play(env, 12).items()}
-    reports = {
-        end: (info[WHOLE_EPISODE]["r"], info[WHOLE_EPISODE]["l"])
-        for end, info in infos.items()
-        if WHOLE_EPISODE in info
-    }
+    reports = {end: info[WHOLE_EPISODE] for end, info in infos.items() if WHOLE_EPISODE in info}
     assert reports == {6: (1 + 2 + 3 + 4 + 5 + 6, 6), 12: (1 + 2 + 3 + 4 + 5 + 6, 6)}
 
 
@@ -289,7 +285,7 @@ def test_the_return_reported_contains_what_firing_has_earned(make_scripted: Any)
     env, _ = make_scripted([2, 2, 1, 1, 1, 0], fire=True, end_on_life_loss=True)
     ends = play(env, 3)  # fire, a life, fire, two steps
     assert list(ends) == [1, 3]
-    assert ends[3][2][WHOLE_EPISODE]["r"] == 1 + 2 + 3 + 4 + 5
+    assert ends[3][2][WHOLE_EPISODE][0] == 1 + 2 + 3 + 4 + 5
 
 
 @LIFE_LOSS
@@ -316,8 +312,8 @@ def test_a_game_that_firing_ends_is_reported_by_the_next_step(make_scripted: Any
     env, emulator = make_scripted([1, 0], [1, 1, 1, 0], fire=True, end_on_life_loss=end_on_life_loss)
     ends = play(env, 3)
     assert list(ends) == [1, 3]
-    assert ends[1][2][WHOLE_EPISODE]["r"] == 1
-    assert ends[3][2][WHOLE_EPISODE]["r"] == 1 + 2 + 3
+    assert ends[1][2][WHOLE_EPISODE][0] == 1
+    assert ends[3][2][WHOLE_EPISODE][0] == 1 + 2 + 3
     assert emulator.num_resets == 3
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -300,3 +301,23 @@ def test_a_bad_command_line_ends_with_2_and_one_line(line, capsys):
     assert output == ""
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
+
+
+def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    pixels, vectors = (resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1"))
+    expected = {
+        "model": ("cnn", "mlp"),
+        "hidden_size": (512, 64),
+        "share_trunk": (True, False),
+        "precision": ("bfloat16", "float32"),
+        "normalize_observations": (False, True),
+        "normalize_rewards": (False, True),
+        "frame_skip": (4, 1),
+    }
+    assert {name: (getattr(pixels, name), getattr(vectors, name)) for name in expected} == expected
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert resolve(Config(env_name="PongNoFrameskip-v4"))[0].precision == "float32"
+    assert resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision == "bfloat16"
+    assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False

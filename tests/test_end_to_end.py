@@ -136,6 +136,8 @@ def test_images_train(arguments: str, said: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert said in done.stdout
+    if "CarRacing" not in arguments:
+        assert "learning_rate=0.0005" in done.stdout  # of the family's preset
     rows = metrics(tmp_path / "run")
     assert [row["iteration"] for row in rows] == ["1", "2"]
     assert all(np.isfinite(float(row["grad_norm"])) for row in rows)
@@ -185,7 +187,11 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         ("--env_name=Blackjack-v1", "--env_name=Blackjack-v1 observes Tuple("),
         ("--env_name=CarRacing-v3 --model=mlp", "--model=mlp cannot read images (84, 84, 4): give --model=cnn"),
         ("--env_name=CartPole-v1 --model=cnn", "--model=cnn reads images"),
-        ("--env_name=Pong-v4 --screen_size=20", "--model=cnn needs larger images: give a larger --screen_size"),
+        ("--env_name=Pong-v4 --screen_size=20", "--screen_size=20 is too small for this network: give a larger one"),
+        ("--env_name=CarRacing-v3 --preset=Atari", "--end_on_life_loss means nothing for CarRacing-v3"),
+        ("--env_name=CarRacing-v3 --frame_skip=2 --noop_max=5", "--noop_max means nothing for CarRacing-v3"),
+        ("--env_name=Pong-v4 --normalize_rewards", "--normalize_rewards=True: leave it out with clipped ones"),
+        ("--env_name=tests.environments:ChannelsFirst-v0", "images (3, 64, 64) are to be height x width x channels"),
         ("--env_name=CartPole-v1 --frame_stack=2", "--frame_stack means nothing for CartPole-v1: leave it out"),
         ("--env_name=CarRacing-v3 --end_on_life_loss", "--end_on_life_loss means nothing for CarRacing-v3"),
         ("--env_name=CartPole-v1 --precision=bfloat16", "--precision=bfloat16 is for images"),

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
+from envs.episodes import WHOLE_EPISODE
 from envs.make import make_env
-from envs.worker import WHOLE_EPISODE
 from ppo.evaluation import evaluate
 from tests.running import trained
 
@@ -41,3 +42,23 @@ def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
     training.save(tmp_path / "after")
     assert first == second
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+
+
+class Lives(gymnasium.Env):
+    """A game of three episodes, of 1, 2 and 3 steps, each of which earns 1."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        if not hasattr(self, "left") or not self.left:
+            self.left = [1, 2, 3]
+        self.steps = self.left.pop(0)
+        return np.zeros(1), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps -= 1
+        over = not self.steps and not self.left
+        return np.zeros(1), 1.0, not self.steps, False, {WHOLE_EPISODE: (6.0, 6)} if over else {}
+
+
+def test_what_ends_for_the_learner_only_is_played_on() -> None:
+    result = evaluate(lambda observations: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE)
+    assert result == {"episodes": 7, "mean": 6.0, "std": 0.0}

@@ -6,8 +6,9 @@ import textwrap
 import gymnasium
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
-from envs.make import ALIASES, EnvironmentUnavailable, canonical_id, make_env, spaces_of
+from envs.make import ALIASES, EnvironmentUnavailable, atari_spec, canonical_id, make_env, spaces_of
 
 MODULE = """
     import gymnasium
@@ -124,3 +125,55 @@ def test_observations_other_than_a_box_are_named(module, name):
 @pytest.mark.parametrize("name", ["MultiDiscrete", "MultiBinary"])
 def test_actions_other_than_a_box_or_discrete_are_named(module, name):
     assert f"acts in {name}(" in refusal(f"{module}:{name}-v0")
+
+
+def test_a_missing_rom_is_named_with_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
+    message = refusal("PongNoFrameskip-v4")
+    assert "pong.bin" in message
+    assert "ALE_ROMS_DIR" in message
+
+
+@pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "ALE/Pong-v5"])
+def test_without_ale_py_its_games_are_answered_with_how_to_install_it(env_name, monkeypatch):
+    for name in [name for name, spec in gymnasium.registry.items() if "ale_py" in str(spec.entry_point)]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # from now on, to import it fails
+    assert "pip install ale" in refusal(env_name)
+
+
+@pytest.mark.parametrize("env_name", ["PongNoFrameskip-v9", "ALE/Pnog-v5", "Pong-v44"])
+def test_a_wrong_id_of_a_game_is_answered_with_near_ones(env_name):
+    assert "did you mean" in refusal(env_name)
+    assert "Pong" in refusal(env_name)
+
+
+def test_deterministic_ids_are_the_same_game_since_frames_are_skipped_here():
+    assert canonical_id("PongDeterministic-v4") == "PongNoFrameskip-v4"
+    assert canonical_id("PongDeterministic-v0") == "PongNoFrameskip-v0"
+
+
+@pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"])
+def test_atari_games_are_told_from_all_else(env_name):
+    assert atari_spec(env_name).id == env_name
+    assert atari_spec("CarRacing-v3") is atari_spec("CartPole-v1") is None
+
+
+def test_an_id_of_ones_own_that_is_called_deterministic_stays_what_it_is():
+    assert canonical_id("tests.environments:GridDeterministic-v0") == "tests.environments:GridDeterministic-v0"
+    make_env("tests.environments:GridDeterministic-v0")
+    assert canonical_id("GridDeterministic-v0") == "GridDeterministic-v0"
+
+
+@pytest.mark.parametrize(("short", "latest"), [("CartPole", "CartPole-v1"), ("ALE/Pong", "ALE/Pong-v5")])
+def test_an_id_without_a_version_is_the_latest(short, latest):
+    assert make_env(short).spec.id == latest
+
+
+def test_a_game_with_a_time_limit_of_its_own_keeps_it(monkeypatch):
+    spec = EnvSpec("Short-v0", "ale_py.env:AtariEnv", kwargs={"game": "pong"}, max_episode_steps=3)
+    monkeypatch.setitem(gymnasium.registry, "Short-v0", spec)
+    assert atari_spec("Short-v0") is None
+    env = make_env("Short-v0")
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]

@@ -20,7 +20,7 @@ from ppo.rollout import Rollout, minibatches
     ids=["discrete", "box", "matrix"],
 )
 def test_layout_is_time_major_with_one_more_observation(action_space, actions):
-    layout = Rollout.layout(5, 3, spaces.Box(0, 255, (2, 7), np.uint8), action_space)
+    layout = Rollout.layout(5, 3, 0, spaces.Box(0, 255, (2, 7), np.uint8), action_space)
     assert layout == {
         "observations": ((6, 3, 2, 7), np.uint8),
         "actions": actions,

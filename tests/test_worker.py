@@ -4,6 +4,7 @@ from multiprocessing import resource_tracker
 
 import numpy as np
 import pytest
+import torch
 
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
@@ -92,3 +93,39 @@ def test_no_process_outlives_the_pool() -> None:
         assert len(children() - before) >= 2
     assert not children() - before - {process.pid for process in workers.processes if process.is_alive()}
     assert not any(process.is_alive() for process in workers.processes)
+
+
+def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
+    training = make_training("SameInfo-v0", num_envs=1, num_steps=30)
+    report = training.make_worker(range(1)).collect(1)
+    ends = training.rollout.terminations[:, 0].nonzero()[0]
+    assert len(ends) > 1
+    assert [episode.step for episode in report.episodes] == ends.tolist()
+
+
+def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:
+    training = make_training(
+        "Picture-v0", model="cnn_small", screen_size=36, num_envs=3, num_steps=5, num_minibatches=1
+    )
+    training.make_worker(range(3)).collect(1)
+    observations = torch.from_numpy(training.rollout.observations[:-1]).flatten(0, 1)
+    features = training.model.features(training.model.policy_trunk, observations).detach()
+    recorded = torch.from_numpy(training.rollout.features).flatten(0, 1)
+    torch.testing.assert_close(recorded, features, atol=0.02, rtol=0.02)
+    assert not torch.allclose(recorded[0], recorded[1], atol=0.02, rtol=0.02)
+
+
+def test_the_flags_reach_the_games() -> None:
+    training = make_training(
+        *("PongNoFrameskip-v4",),
+        **{"num_envs": 1, "num_steps": 4, "num_minibatches": 1, "frame_skip": 3, "noop_max": 0, "frame_stack": 2},
+        **{"screen_size": 40, "end_on_life_loss": True, "sticky_actions": 0.5, "full_action_space": True},
+    )
+    worker = training.make_worker(range(1))
+    worker.collect(1)
+    env = worker.envs[0]
+    assert training.rollout.observations.shape == (5, 1, 40, 40, 2)
+    assert env.unwrapped.ale.getEpisodeFrameNumber() == 3 * (1 + 4)  # FIRE, and four steps
+    assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0.5
+    assert env.action_space.n == 18
+    assert env.has_wrapper_attr("lives")  # of EndOnLifeLoss
