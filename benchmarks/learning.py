@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from matplotlib import pyplot
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "learning"
 PRESETS = sorted((ROOT / "ppo" / "presets").glob("*.json"))
@@ -77,25 +79,31 @@ def table(episodes: int) -> str:
         f"    python main.py {' '.join(flags)} --seed=SEED --eval_episodes={episodes}" for flags in RUNS.values()
     )
     lines = []
-    for path in sorted(RESULTS.glob("*/summary.json")):
-        run, seed = path.parent.name.rsplit("-s", 1)
-        s = json.loads(path.read_text())
-        mean, std, played = (s["evaluation"][name] for name in ("mean", "std", "episodes"))
-        row = (run, seed, f"{s['steps']:,}", f"{s['mean_return']:.1f}", f"{mean:.1f} ± {std:.1f}", played, s["seconds"])
-        lines.append(f"| {' | '.join(map(str, row))} |\n")
+    for folder in sorted(path.parent for path in RESULTS.glob("*/metrics.csv")):
+        run, seed = folder.name.rsplit("-s", 1)
+        last = _rows(folder)[-1]
+        evaluated, played = "stopped before", 0
+        if (folder / "summary.json").exists():
+            evaluation = json.loads((folder / "summary.json").read_text())["evaluation"]
+            evaluated, played = f"{evaluation['mean']:.1f} ± {evaluation['std']:.1f}", evaluation["episodes"]
+        numbers = f"{int(last['step']):,} | {float(last['episode_return_mean']):.1f} | {evaluated} | {played}"
+        lines.append(f"| {run} | {seed} | {numbers} | {float(last['seconds']):,.0f} |\n")
     return HEADER.format(commands="\n".join(commands)) + "".join(lines)
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    """A run's metrics from its first finished episode on."""
+    with (folder / "metrics.csv").open() as file:
+        return [row for row in csv.DictReader(file) if row["episode_return_mean"]]
 
 
 def draw() -> None:
     """Return against steps of all runs of Pong."""
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    for path in sorted(RESULTS.glob("Pong*/metrics.csv")):
-        with path.open() as file:
-            rows = [row for row in csv.DictReader(file) if row["episode_return_mean"]]
+    for folder in sorted(RESULTS.glob("Pong*/")):
+        rows = _rows(folder)
         steps, returns = ([float(row[name]) for row in rows] for name in ("step", "episode_return_mean"))
-        axes.plot(steps, returns, label=path.parent.name)
+        axes.plot(steps, returns, label=folder.name)
     axes.axhline(18, color="gray", linewidth=0.5)
     axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title="PongNoFrameskip-v4")
     axes.legend()
