@@ -202,7 +202,7 @@ def resolve(config: Config) -> tuple[Config, Any, Any]:
     images = model != "mlp"
     for name in () if atari else Preprocessing._fields[3 if images else 0 :]:
         if getattr(given, name) != getattr(Config, name):
-            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it, or a preset with it, out")
+            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
     if images and config.normalize_observations is True:
         raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
     if not images and config.precision == "bfloat16":
