@@ -170,7 +170,13 @@ def measure_memory() -> dict[str, Any]:
 def tell() -> str:
     """Markdown: what the files in the results say."""
     found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    lines = ["# Learning from pixels", "", "Written by `python -m benchmarks.pixels`.", *__doc__.split("\n")[1:-2]]
+    lines = [
+        "# Learning from pixels",
+        "",
+        "Written by `python -m benchmarks.pixels`.",
+        "",
+        *__doc__.strip().split("\n")[2:],
+    ]
     for name, r in found.items():
         machine = f"{r['cpu']}, {r['cores']} cores, load before {r['load_before']}, commit {r['commit']}"
         versions = ", ".join(f"{package} {version}" for package, version in r["versions"].items())
