@@ -22,9 +22,8 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     if are_images and name == "mlp":
         raise ModelMismatch(f"--model=mlp cannot read images {shape}: give --model=cnn")
     if name != "mlp" and not are_images:
-        raise ModelMismatch(
-            f"--model={name} reads images, and these observations are vectors {shape}: give --model=mlp"
-        )
+        kind = f"{observation_space.dtype} {shape}"
+        raise ModelMismatch(f"--model={name} reads images of uint8, these observations are {kind}: give --model=mlp")
     return name
 
 

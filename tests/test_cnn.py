@@ -318,3 +318,8 @@ def test_a_model_that_does_not_fit_is_answered_with_one_that_does(name: str, spa
 def test_images_too_small_for_the_model_are_answered_with_the_flag_to_change(name: str) -> None:
     with pytest.raises(ModelMismatch, match="--screen_size"):
         make_cnn(name, spaces.Box(0, 255, (16, 16, 4), np.uint8))
+
+
+def test_images_of_another_type_are_not_called_vectors() -> None:
+    with pytest.raises(ModelMismatch, match=r"these observations are float32 \(50, 40, 3\)"):
+        choose_model("cnn", spaces.Box(0, 1, (50, 40, 3)))
