@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 128 + signal."""
-    from envs.make import EnvironmentUnavailable, atari_spec, canonical_id
+    from envs.make import EnvironmentUnavailable, Preprocessing, atari_spec, canonical_id
     from envs.worker import WorkerError
     from models import ModelMismatch
     from ppo.config import Config, ConfigError, load_preset, parse_flags
@@ -18,7 +18,8 @@ def main(arguments: Sequence[str]) -> int:
         given = parse_flags(arguments)
         asked = given.get("env_name", Config.env_name)
         env_name = canonical_id(asked)
-        family = "Atari" if atari_spec(env_name) else None
+        env_kwargs = Config(env_kwargs=given.get("env_kwargs", Config.env_kwargs)).env_kwargs
+        family = "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
         preset = load_preset(given.get("preset", Config.preset), env_name, family)
         tuned = {name: value for name, value in preset.items() if name not in given}
         config = Config(**{**tuned, **given, "env_name": env_name})

@@ -1,10 +1,11 @@
 """From an environment's id to an environment."""
 
+import dataclasses
 import difflib
 import importlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from envs.episodes import RecordEpisode
+from envs.spaces import ACTION_MASK, can_act_in
 from envs.worker import environment_error
 
 ALIASES = {f"{name}-v2": f"{name}-v3" for name in ("LunarLander", "LunarLanderContinuous", "BipedalWalker")}
@@ -24,9 +26,10 @@ class EnvironmentUnavailable(ValueError):
 
 
 class Preprocessing(NamedTuple):
-    """What is done with an environment that observes images; all but the first three, with an Atari game. Each is a
-    flag of the same name."""
+    """What an environment is made by: its own arguments, what is done with images, and after the first four what only
+    Atari games have. Each is a flag of the same name."""
 
+    env_kwargs: Mapping[str, Any] = {}
     frame_stack: int = 4
     screen_size: int = 84
     frame_skip: int = 1
@@ -34,6 +37,14 @@ class Preprocessing(NamedTuple):
     end_on_life_loss: bool = False
     sticky_actions: float | str = "auto"
     full_action_space: bool = False
+
+
+class Spaces(NamedTuple):
+    """What observations and actions are, and whether the environment says which actions it allows."""
+
+    observations: spaces.Box
+    actions: Any
+    has_masks: bool
 
 
 PREPROCESSING = Preprocessing()
@@ -53,58 +64,67 @@ def is_image(space: Any) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
-def atari_spec(env_name: str) -> EnvSpec | None:
+def atari_spec(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> EnvSpec | None:
     """How gymnasium knows an Atari game that is observed as images; None for all else. Raises EnvironmentUnavailable
     as make_env does."""
     with _unavailable(env_name):
-        spec = _spec(env_name)
+        spec = _spec(env_name, preprocessing.env_kwargs)
     return spec if _is_atari(spec) else None
 
 
 def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gymnasium.Env:
-    """A new environment, by an id that gymnasium knows, or by module:id, which imports the module first. Raises
-    EnvironmentUnavailable if there is no such id or something that it needs is missing, WorkerError if it raises."""
+    """A new environment, whose observations are in a Box, by an id that gymnasium knows, or by module:id, which imports
+    the module first, or by module:Class. Raises EnvironmentUnavailable if there is none, if something that it needs is
+    missing, or if there is no reading its observations or acting in it; WorkerError if it raises."""
     with _unavailable(env_name):
-        spec = _spec(env_name)
+        spec = _spec(env_name, preprocessing.env_kwargs)
         env: gymnasium.Env
         if _is_atari(spec):
             env = _make_atari(spec, preprocessing)
         else:
             env = gymnasium.make(spec, disable_env_checker=True)  # a checker would cost time at every step
-            if is_image(env.observation_space) and preprocessing.frame_skip > 1:
+            if preprocessing.frame_skip > 1:
                 from envs.images import RepeatAction
 
                 env = RepeatAction(env, preprocessing.frame_skip)
             env = RecordEpisode(env)
-        if is_image(env.observation_space):
+        space = env.observation_space
+        if not space.is_np_flattenable or not can_act_in(env.action_space):
+            problem = f"observes {space} and acts in {env.action_space}, of which one has no fixed size"
+            raise EnvironmentUnavailable(f"--env_name={env_name} {problem}: choose another")
+        parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
+        images = [key for key, part in parts.items() if is_image(part)]
+        if len(images) == 1:
             from envs.images import StackImages
 
-            return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack)
-        if env.observation_space.shape == ():
-            return gymnasium.wrappers.ReshapeObservation(env, (1,))
-        return env
+            return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack, images[0])
+        if not isinstance(space, spaces.Box):
+            return gymnasium.wrappers.FlattenObservation(env)
+        return env if space.shape else gymnasium.wrappers.ReshapeObservation(env, (1,))
 
 
-def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> tuple[Any, Any]:
-    """Observation and action space. Raises EnvironmentUnavailable as make_env does, and for other kinds of space."""
+def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Spaces:
+    """What there is to observe and to do. Raises EnvironmentUnavailable as make_env does."""
     env = make_env(env_name, preprocessing)
+    observations: Any = env.observation_space
+    with _unavailable(env_name):
+        has_masks = not isinstance(env.action_space, spaces.Box) and ACTION_MASK in env.reset(seed=0)[1]
     env.close()
-    if not isinstance(env.observation_space, spaces.Box):
-        raise EnvironmentUnavailable(f"--env_name={env_name} observes {env.observation_space}: choose one with a Box")
-    if not isinstance(env.action_space, (spaces.Box, spaces.Discrete)):
-        raise EnvironmentUnavailable(f"--env_name={env_name} acts in {env.action_space}: choose one with a Discrete")
-    return env.observation_space, env.action_space
+    return Spaces(observations, env.action_space, has_masks)
 
 
-def _spec(env_name: str) -> EnvSpec:
+def _spec(env_name: str, env_kwargs: Mapping[str, Any]) -> EnvSpec:
     """How gymnasium knows an environment; of an id without a version, the latest."""
     module, _, name = env_name.rpartition(":")
     if module or name not in gymnasium.registry:
-        importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
+        imported = importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
+        if module and name not in gymnasium.registry and hasattr(imported, name):
+            return EnvSpec(name, entry_point=getattr(imported, name), kwargs=dict(env_kwargs))
     namespace, base, version = parse_env_id(name)
     if version is None:
         version = find_highest_version(namespace, base)
-    return gymnasium.spec(get_env_id(namespace, base, version))
+    spec = gymnasium.spec(get_env_id(namespace, base, version))
+    return dataclasses.replace(spec, kwargs={**spec.kwargs, **env_kwargs})
 
 
 def _is_atari(spec: EnvSpec) -> bool:
@@ -143,6 +163,8 @@ def _unavailable(env_name: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is a newer version
             yield
+    except EnvironmentUnavailable:
+        raise
     except gymnasium.error.UnregisteredEnv as error:
         near = difflib.get_close_matches(name, gymnasium.registry, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all"
@@ -153,4 +175,6 @@ def _unavailable(env_name: str) -> Iterator[None]:
         hint = f": pip install {missing}" if missing else ""
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}{hint}") from error
     except Exception as error:
+        if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+            raise EnvironmentUnavailable(f"--env_kwargs does not suit --env_name={env_name}: {error}") from error
         raise environment_error(env_name, error) from error

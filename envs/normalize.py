@@ -1,7 +1,7 @@
 """Running normalisation of the stream of rollouts, with one set of statistics for the whole run: frozen while a rollout
 is collected, they take in all of it at once afterwards. Turned off, both classes return what they are given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -31,19 +31,23 @@ class RunningMeanStd:
 
 class NormalizeObservation:
     """(observation - mean) / deviation, clipped to +/- 10, as float32. Mean and deviation lie in shared memory: a copy
-    sent to another process follows this one's updates."""
+    sent to another process follows this one's updates. num_pixels: as many numbers at the start of observations (n,)
+    stay as they are."""
 
-    def __init__(self, shape: Sequence[int], enabled: bool = True) -> None:
+    def __init__(self, shape: Sequence[int], enabled: bool = True, num_pixels: int = 0) -> None:
         self.statistics = RunningMeanStd(shape)
-        self.__setstate__((SharedArray((2, *shape), np.float32), enabled))
-        self.scale[...] = 1
+        applied = SharedArray((3, *shape), np.float32)
+        applied.array[1:] = np.reshape((1, CLIP), (2, *[1] * len(shape)))
+        applied.array[2, :num_pixels] = np.inf
+        self.__setstate__((applied, enabled))
 
     def __getstate__(self) -> tuple[SharedArray, bool]:
         return self.applied, self.enabled
 
     def __setstate__(self, state: tuple[SharedArray, bool]) -> None:
         self.applied, self.enabled = state
-        self.shift, self.scale = self.applied.array
+        self.shift, self.scale, self.highest = self.applied.array
+        self.lowest = -self.highest
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """observations and result: (..., *observation)."""
@@ -51,15 +55,21 @@ class NormalizeObservation:
             return observations
         normalized = np.subtract(observations, self.shift, dtype=np.float32)
         normalized *= self.scale
-        np.minimum(normalized, CLIP, out=normalized)
-        return np.maximum(normalized, -CLIP, out=normalized)
+        np.minimum(normalized, self.highest, out=normalized)
+        return np.maximum(normalized, self.lowest, out=normalized)
 
     def update(self, observations: np.ndarray) -> None:
         """observations: (T, N, *observation). From now on they count, in every process."""
         if self.enabled:
             self.statistics.update(observations.reshape(-1, *self.shift.shape))
-            self.shift[...] = self.statistics.mean
-            self.scale[...] = 1 / np.sqrt(self.statistics.variance + EPSILON)
+            self.restore(vars(self.statistics))
+
+    def restore(self, statistics: Mapping[str, np.ndarray]) -> None:
+        """Go on from statistics, those of RunningMeanStd by name."""
+        vars(self.statistics).update(statistics)
+        is_scaled = np.isfinite(self.highest)
+        np.copyto(self.shift, self.statistics.mean, where=is_scaled, casting="same_kind")
+        np.copyto(self.scale, 1 / np.sqrt(self.statistics.variance + EPSILON), where=is_scaled, casting="same_kind")
 
 
 class NormalizeReward:

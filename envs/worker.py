@@ -5,17 +5,17 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from envs.episodes import WHOLE_EPISODE
 from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.shared import SharedArray
+from envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 
 class Episode(NamedTuple):
@@ -27,12 +27,21 @@ class Episode(NamedTuple):
     episode_length: int
 
 
+class LastObservation(NamedTuple):
+    """The true last observation of an episode that was truncated with this step, and the state it was met with, of a
+    policy that remembers."""
+
+    step: int
+    environment: int
+    observation: np.ndarray
+    state: np.ndarray | None
+
+
 class Report(NamedTuple):
-    """What a rollout brings beside its tensors. last_observations: (step, environment, true last observation) of each
-    episode that was truncated."""
+    """What a rollout brings beside its tensors."""
 
     episodes: list[Episode]
-    last_observations: list[tuple[int, int, np.ndarray]]
+    last_observations: list[LastObservation]
 
 
 class WorkerError(Exception):
@@ -47,15 +56,15 @@ def environment_error(name: str, error: Exception) -> WorkerError:
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    make_env: each must report its episodes (envs.episodes), as those of envs.make do.
+    config: its env_name, seed and squash_actions. make_env: each must report its episodes (envs.episodes), as those of
+    envs.make do.
     make_actor: from the policy's weights (P,) to what acts by them, as they are when a rollout begins (models.actor).
     normalize: from observations to what that reads. rollout: name to time-major tensor, a column per environment."""
 
     def __init__(
         self,
         environments: range,
-        env_name: str,
-        seed: int,
+        config: Any,
         make_env: Callable[[], gymnasium.Env],
         make_actor: Callable[[np.ndarray], Any],
         normalize: Callable[[np.ndarray], np.ndarray],
@@ -66,12 +75,15 @@ class Worker:
         tables = {name: shared.array[:, columns] for name, shared in rollout.items()}
         self.observations, self.actions, self.rewards = (tables[n] for n in ("observations", "actions", "rewards"))
         self.terminations, self.truncations = tables["terminations"], tables["truncations"]
-        self.features: Any = tables.get("features", [None] * len(self.actions))
-        self.environments, self.env_name, self.seed = environments, env_name, seed
+        absent: list[Any] = [None] * len(self.observations)
+        self.masks, self.states, self.features = (tables.get(n, absent) for n in ("action_masks", "states", "features"))
+        self.carried = [table for name, table in tables.items() if name in ("observations", "action_masks", "states")]
+        self.environments, self.env_name, self.seed = environments, config.env_name, config.seed
         self.act, self.normalize = make_actor(weights.array), normalize
         self.num_episodes = [0] * len(environments)
         self.envs: list[Any] = [make_env() for _ in environments]
-        self.for_environment = action_converter(self.envs[0].action_space)
+        space = self.envs[0].action_space
+        self.for_environment, self.for_policy = action_converter(space, config.squash_actions), mask_converter(space)
 
     def collect(self, iteration: int) -> Report:
         """Act and step T times from where the last rollout ended; iteration 1 starts with a reset. Raises WorkerError
@@ -83,12 +95,14 @@ class Worker:
         seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
         draws = [self.act.draw_noise(np.random.default_rng(seed), len(self.actions)) for seed in seeds]
         try:
-            self.observations[0] = self.observations[-1]
+            for table in self.carried:
+                table[0] = table[-1]
             if iteration == 1:
                 for i in range(len(self.envs)):
-                    self.observations[0, i] = self._reset(i)
+                    self._arrive(0, i, *self._reset(0, i))
             for t, noise in enumerate(np.stack(draws, axis=1)):
-                actions = self.act(self.normalize(self.observations[t]), noise, self.features[t])
+                memory = (self.masks[t], self.states[t], self.states[t + 1], self.features[t])
+                actions = self.act(self.normalize(self.observations[t]), noise, *memory)
                 self.actions[t] = actions
                 self._step(t, actions)
         except Exception as error:
@@ -97,40 +111,39 @@ class Worker:
 
     def _step(self, t: int, actions: np.ndarray) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
-        rewards, next_observations = self.rewards[t], self.observations[t + 1]
+        rewards = self.rewards[t]
         for i, action in enumerate(self.for_environment(actions)):
             self.stepping = i
             observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
             if terminated or truncated:
-                observation = self._end_episode(t, i, observation, terminated, info)
-            next_observations[i] = observation
+                observation, info = self._end_episode(t, i, observation, terminated, info)
+            self._arrive(t + 1, i, observation, info)
+
+    def _arrive(self, row: int, i: int, observation: Any, info: dict[str, Any]) -> None:
+        """Write what environment i shows to a row: an observation, and which actions it allows."""
+        self.observations[row, i] = observation
+        if self.masks[row] is not None:
+            self.masks[row][i] = self.for_policy(info.get(ACTION_MASK))
 
     def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]) -> Any:
-        """Record environment i's episode and start its next one, whose first observation is returned."""
-        index = self.environments[i]
+        """Record environment i's episode and start its next one; returns what its reset does."""
+        index, state = self.environments[i], self.states[t + 1]
         (self.terminations if terminated else self.truncations)[t, i] = True
         if not terminated:
-            self.report.last_observations.append((t, index, np.array(last_observation)))
+            last_state = None if state is None else state[i].copy()
+            self.report.last_observations.append(LastObservation(t, index, np.array(last_observation), last_state))
         if WHOLE_EPISODE in info:  # else it has ended for the learner only
             self.report.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
-        return self._reset(i)
+        return self._reset(t + 1, i)
 
-    def _reset(self, i: int) -> Any:
-        """Start environment i's next episode, whose randomness depends on its number alone."""
+    def _reset(self, row: int, i: int) -> tuple[Any, dict[str, Any]]:
+        """Start environment i's next episode, whose randomness depends on its number alone, without a memory."""
         seed = integer_seed(self.seed, Stream.EPISODE, self.environments[i], self.num_episodes[i])
         self.num_episodes[i] += 1
         self.stepping = i
-        return self.envs[i].reset(seed=seed)[0]
-
-
-def action_converter(space: spaces.Box | spaces.Discrete) -> Callable[[np.ndarray], Sequence[Any]]:
-    """From the policy's actions (n, *action) to the actions of n environments. Only here are they clipped to their
-    box: it is the unclipped ones that are learned from."""
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return lambda actions: (actions + start).tolist()
-    shape, low, high, dtype = (-1, *space.shape), space.low, space.high, space.dtype
-    return lambda actions: np.minimum(np.maximum(actions.reshape(shape), low), high).astype(dtype, copy=False)
+        if self.states[row] is not None:
+            self.states[row][i] = 0
+        return self.envs[i].reset(seed=seed)
 
 
 def run_worker(make: Callable[[range], Worker], environments: range, connection: Connection, parent: int) -> None:

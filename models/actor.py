@@ -7,6 +7,8 @@ import torch
 
 from models.actor_critic import ActorCritic
 
+Table = np.ndarray | None
+
 
 class Actor:
     """Acts by a copy of weights that lie in an array (P,), which another process may change between refreshes."""
@@ -26,13 +28,24 @@ class Actor:
             copy.copy_(weights)
 
     def __call__(
-        self, observations: np.ndarray, noise: np.ndarray | None, record: np.ndarray | None = None
+        self,
+        observations: np.ndarray,
+        noise: Table,
+        mask: Table = None,
+        states: Table = None,
+        next_states: Table = None,
+        features: Table = None,
     ) -> np.ndarray:
-        """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions. record: (n, F), to
-        be filled with the features that policy and value share. Returns actions: (n, *action)."""
-        features = self.model.features(self.model.policy_trunk, torch.from_numpy(observations))
-        if record is not None:
-            record[:] = features
-        distribution = self.model.policy_head(features)
+        """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool,
+        what is allowed; states: (n, S), of a model that remembers. To be filled: next_states (n, S), after this step,
+        and features (n, F), that policy and value share. Returns actions: (n, D)."""
+        remembered = None if states is None else torch.from_numpy(states)
+        distribution, shared, remembered = self.model.act(torch.from_numpy(observations), remembered)
+        if features is not None:
+            features[:] = shared
+        if next_states is not None:
+            next_states[:] = remembered
+        if mask is not None:
+            distribution = distribution.masked(torch.from_numpy(mask))
         actions = distribution.mode() if noise is None else distribution.sample(torch.from_numpy(noise))
         return actions.numpy()

@@ -1,41 +1,67 @@
-"""What actor-critics have in common."""
+"""Actor-critics: what all are, and those whose policy and value read features that a trunk makes of observations."""
 
+from collections.abc import Callable
 from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from models.distributions import CategoricalHead, DiagonalGaussianHead, Distribution, orthogonal
+from models.distributions import Distribution, orthogonal, policy_head
 
 
 class ActorCritic(nn.Module):
-    """Policy and value, each linear in the features that a trunk makes of observations: one trunk each, or one that
-    they share. Orthogonal initial weights of gain sqrt(2), but 0.01 for the policy's head and 1 for the value's; zero
-    bias (Baselines)."""
+    """What a model of your own derives from. It is made from (observation_space, action_space, config), sets
+    policy_head to models.distributions.policy_head(F, action_space, config), and has a forward."""
 
-    def __init__(self, policy_trunk: Any, value_trunk: Any, num_features: int, action_space: Any) -> None:
-        super().__init__()
-        self.policy_trunk, self.value_trunk = policy_trunk, value_trunk
-        head = CategoricalHead if isinstance(action_space, spaces.Discrete) else DiagonalGaussianHead
-        self.policy_head = head(num_features, action_space)
-        self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
-        # What an actor records of each step, so that its learner need not compute it again.
-        self.num_shared_features = num_features if policy_trunk is value_trunk else 0
+    policy_head: Any
+    state_size = 0  # how many numbers it remembers from one step to the next
+    num_shared_features = 0  # features that policy and value share: workers record them, to be computed once
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """observations: (B, *observation). Returns the distribution of actions, and values (B,)."""
-        features = self.features(self.policy_trunk, observations)
-        shared = self.num_shared_features > 0
-        return self.heads(features, features if shared else self.features(self.value_trunk, observations))
+        """observations: (B, *observation). Returns what policy_head makes of features (B, F), and values (B,)."""
+        raise NotImplementedError
+
+    def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
+        """As workers use it: the distribution, features (B, num_shared_features), and the states after this step."""
+        return self(observations)[0], None, None
+
+    def prepare_to_act(self) -> None:
+        """Make what is to act only, by weights that are copied in, as fast as it can be."""
+        self.requires_grad_(False)
+        for module in self.modules():
+            if isinstance(module, Trunk):
+                module.prepare_to_act()
+
+
+class Trunk(nn.Module):
+    """From observations (B, *observation) to features (B, num_features) float32."""
+
+    num_features: int
+
+    def prepare_to_act(self) -> None:
+        """As an actor-critic does."""
+
+
+class FeedForward(ActorCritic):
+    """Policy and value, each linear in features: from a trunk each, or one that they share. Orthogonal initial weights
+    of gain sqrt(2), but 0.01 for the policy's head and 1 for the value's; zero bias (Baselines)."""
+
+    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Any, config: Any) -> None:
+        super().__init__()
+        self.policy_trunk = make_trunk()
+        self.value_trunk = self.policy_trunk if config.share_trunk else make_trunk()
+        num_features = self.policy_trunk.num_features
+        self.num_shared_features = num_features if config.share_trunk else 0
+        self.policy_head = policy_head(num_features, action_space, config)
+        self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        features = self.policy_trunk(observations)
+        return self.heads(features, features if self.num_shared_features else self.value_trunk(observations))
 
     def heads(self, policy_features: Tensor, value_features: Tensor) -> tuple[Distribution, Tensor]:
         """features: (B, F) each. Returns the distribution of actions, and values (B,)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def prepare_to_act(self) -> None:
-        """Make what is to act only, by weights that are copied in, as fast as it can be."""
-        self.requires_grad_(False)
-
-    def features(self, trunk: Any, observations: Tensor) -> Tensor:
-        """Features (B, F) float32 of observations (B, *observation)."""
-        raise NotImplementedError
+    def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
+        features = self.policy_trunk(observations)
+        return self.policy_head(features), features, None

@@ -1,4 +1,4 @@
-"""Actor-critics on images."""
+"""Trunks for images."""
 
 import math
 from collections.abc import Callable
@@ -9,37 +9,46 @@ import torch
 from torch import Tensor, nn
 
 from models import ModelMismatch
-from models.actor_critic import ActorCritic
+from models.actor_critic import Trunk
 from models.distributions import orthogonal
+from models.mlp import VectorTrunk
 
-MakeTrunk = Callable[[tuple[int, ...], int], nn.Module]  # from (H, W, C) and a number of features
+MakeLayers = Callable[[tuple[int, ...], int], nn.Module]  # from (H, W, C) and a number of features
 
 
-class CNN(ActorCritic):
-    """A trunk of convolutions for policy and value, or one each. Observations (B, H, W, C) uint8 are scaled to [0, 1]
-    here; as they lie in memory, channels last, convolutions take them fastest.
+class ImageTrunk(Trunk):
+    """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here; as they lie in memory, channels last,
+    convolutions take them fastest.
 
-    in_bfloat16: the trunk computes in it, with float32 weights in training; heads are float32 always."""
+    in_bfloat16: it computes in it, with float32 weights in training; heads are float32 always."""
 
-    def __init__(
-        self, images: Any, action_space: Any, size: int, share_trunk: bool, make_trunk: MakeTrunk, in_bfloat16: bool
-    ) -> None:
-        """images: the space of observations; size: the number of features."""
-        policy_trunk = make_trunk(images.shape, size)
-        value_trunk = policy_trunk if share_trunk else make_trunk(images.shape, size)
-        super().__init__(policy_trunk, value_trunk, size, action_space)
-        self.in_bfloat16 = in_bfloat16
+    def __init__(self, layers: nn.Module, size: int, in_bfloat16: bool) -> None:
+        super().__init__()
+        self.layers: Any = layers
+        self.num_features, self.in_bfloat16 = size, in_bfloat16
 
     def prepare_to_act(self) -> None:
-        super().prepare_to_act()
         if self.in_bfloat16:  # else every step would convert the weights
-            self.policy_trunk.to(torch.bfloat16)
-            self.policy_trunk[0].float()  # PixelConv2d rounds its weights after it has scaled them
+            self.layers.to(torch.bfloat16)
+            self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
-    def features(self, trunk: Any, observations: Tensor) -> Tensor:
+    def forward(self, observations: Tensor) -> Tensor:
         images = observations.permute(0, 3, 1, 2).to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
         with torch.autocast(observations.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-            return trunk(images).float()
+            return self.layers(images).float()
+
+
+class ImageAndVectorTrunk(Trunk):
+    """A trunk for the first numbers of observations (B, n), the pixels of an image, and one for the others."""
+
+    def __init__(self, shape: tuple[int, ...], images: ImageTrunk, vectors: VectorTrunk) -> None:
+        super().__init__()
+        self.shape, self.images, self.vectors = shape, images, vectors
+        self.num_features = images.num_features + vectors.num_features
+
+    def forward(self, observations: Tensor) -> Tensor:
+        pixels, others = observations.tensor_split([math.prod(self.shape)], 1)
+        return torch.cat([self.images(pixels.unflatten(1, self.shape)), self.vectors(others)], 1)
 
 
 def nature(shape: tuple[int, ...], hidden_size: int, last_width: int = 64) -> nn.Module:
@@ -105,4 +114,4 @@ def _trunk(layers: list[nn.Module], shape: tuple[int, ...], hidden_size: int) ->
     return trunk
 
 
-TRUNKS: dict[str, MakeTrunk] = {"cnn": nature, "cnn_small": partial(nature, last_width=32), "impala": impala}
+LAYERS: dict[str, MakeLayers] = {"cnn": nature, "cnn_small": partial(nature, last_width=32), "impala": impala}

@@ -1,29 +1,27 @@
-"""Actor-critic on vectors."""
+"""Trunks for vectors."""
 
 import math
 from typing import Any
 
-import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.actor_critic import ActorCritic
+from models.actor_critic import Trunk
 from models.distributions import orthogonal
 
 
-class MLP(ActorCritic):
-    """Two hidden layers of tanh units each for policy and value, or two that they share."""
+class VectorTrunk(Trunk):
+    """Hidden layers of units of one kind on observations of any shape, flattened."""
 
-    def __init__(self, observation_space: spaces.Box, action_space: Any, hidden_size: int, share_trunk: bool) -> None:
-        sizes = ((math.prod(observation_space.shape), hidden_size), (hidden_size, hidden_size))
-        policy_trunk, value_trunk = (
-            nn.ModuleList(orthogonal(nn.Linear(*size), math.sqrt(2)) for size in sizes) for _ in range(2)
-        )
-        super().__init__(policy_trunk, policy_trunk if share_trunk else value_trunk, hidden_size, action_space)
+    def __init__(self, shape: tuple[int, ...], size: int, config: Any) -> None:
+        super().__init__()
+        self.num_features = size
+        self.activation: Any = getattr(functional, config.activation)
+        inputs = [math.prod(shape), *[size] * (config.num_layers - 1)]
+        self.layers: Any = nn.ModuleList(orthogonal(nn.Linear(width, size), math.sqrt(2)) for width in inputs)
 
-    def features(self, trunk: Any, observations: Tensor) -> Tensor:
-        inputs = observations.flatten(1).float()
-        for layer in trunk:
-            inputs = torch.tanh(functional.linear(inputs, layer.weight, layer.bias))  # half the cost of calling layers
-        return inputs
+    def forward(self, observations: Tensor) -> Tensor:
+        features = observations.flatten(1).float()
+        for layer in self.layers:  # half the cost of calling layers
+            features = self.activation(functional.linear(features, layer.weight, layer.bias))
+        return features

@@ -1,0 +1,13 @@
+"""Train a policy, and use it: from ppo import Config, train, load_policy."""
+
+import importlib
+from typing import Any
+
+WHERE = {"Config": "config", "Learner": "learner", "Policy": "policy", "load_policy": "policy", "train": "trainer"}
+
+
+def __getattr__(name: str) -> Any:
+    """What stands in WHERE, imported when it is first asked for: torch is heavy."""
+    if name not in WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ppo.{WHERE[name]}"), name)

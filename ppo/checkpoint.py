@@ -12,6 +12,12 @@ import safetensors.torch
 from torch import Tensor
 
 
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used; the message says why."""
+
+    exit_code = 3
+
+
 def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, or leave the file as it was: path never names half of one. state: plain JSON."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
@@ -40,3 +46,16 @@ def digest(tensors: Mapping[str, Tensor], state: str) -> str:
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         result.update(tensor.numpy().tobytes())
     return result.hexdigest()
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the state of a checkpoint. Raises CheckpointError if it cannot be read, or is not as it was."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            state = dict(json.loads(file.metadata()["state"]))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dict
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is no readable checkpoint ({error}): give another") from error
+    if state.pop("sha256", None) != digest(tensors, json.dumps(state, sort_keys=True)):
+        raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
+    return tensors, state

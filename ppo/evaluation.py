@@ -8,28 +8,37 @@ import numpy as np
 
 
 def evaluate(
-    act: Callable[[np.ndarray], Sequence[Any]], envs: Sequence[gymnasium.Env], seeds: Sequence[int], episode_key: str
+    act: Callable[..., Sequence[Any]],
+    envs: Sequence[gymnasium.Env],
+    seeds: Sequence[int],
+    episode_key: str,
+    state_size: int = 0,
 ) -> dict[str, Any]:
-    """Play a whole episode for each seed. Returns number, mean and std of their undiscounted, raw returns. act: from
-    observations (n, *observation) to n actions. The environments play side by side, each taking the next seed;
-    episode_key: under which name the info of a whole episode's last step has its return, first."""
-    returns = [0.0] * len(seeds)
+    """Play a whole episode for each seed. Returns how many, their undiscounted, raw returns, the mean and deviation of
+    those, and their lengths. act: from observations (n, *observation), n infos and states (n, S), which it overwrites
+    by the next ones, to n actions. The environments play side by side, each taking the next seed; episode_key: under
+    which name the info of a whole episode's last step has its return and length."""
+    episodes: list[Any] = [None] * len(seeds)
     waiting = list(reversed(range(len(seeds))))
-    playing = [(env, waiting.pop()) for env in envs[: len(seeds)]]
-    observations = [env.reset(seed=seeds[episode])[0] for env, episode in playing]
+
+    def begin(env: gymnasium.Env, episode: int) -> tuple:
+        return (env, episode, *env.reset(seed=seeds[episode]), np.zeros(state_size, np.float32))
+
+    playing = [begin(env, waiting.pop()) for env in envs[: len(seeds)]]
     while playing:
-        actions = act(np.stack(observations))
-        players, playing, observations = playing, [], []
-        for (env, episode), action in zip(players, actions, strict=True):
+        _, _, observations, infos, last_states = zip(*playing, strict=True)
+        states = np.stack(last_states)
+        actions = act(np.stack(observations), infos, states)
+        players, playing = playing, []
+        for (env, episode, *_), action, state in zip(players, actions, states, strict=True):
             observation, _, terminated, truncated, info = env.step(action)
-            if terminated or truncated:
-                if episode_key in info:
-                    returns[episode] = info[episode_key][0]
-                    if not waiting:
-                        continue
-                    episode = waiting.pop()
-                observation = env.reset(seed=seeds[episode])[0]
-            playing.append((env, episode))
-            observations.append(observation)
+            if not (terminated or truncated):
+                playing.append((env, episode, observation, info, state))
+            elif episode_key not in info:
+                playing.append(begin(env, episode))
+            else:
+                episodes[episode] = info[episode_key]
+                playing += [begin(env, waiting.pop())] if waiting else []
+    returns, lengths = ([episode[i] for episode in episodes] for i in range(2))
     mean, std = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
-    return {"episodes": len(returns), "mean": mean, "std": std}
+    return {"episodes": len(returns), "mean": mean, "std": std, "returns": returns, "lengths": lengths}

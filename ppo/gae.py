@@ -24,3 +24,16 @@ def generalized_advantages(
     for t in range(len(errors) - 1, -1, -1):
         advantages[t] = advantage = errors[t] + decay[t] * advantage
     return advantages
+
+
+class GAE:
+    """The same as labml's annotated implementation has it: an environment is a row, and every end is a termination."""
+
+    def __init__(self, n_workers: int, worker_steps: int, gamma: float, lambda_: float) -> None:
+        self.shape, self.discounts = (n_workers, worker_steps), (gamma, lambda_)
+
+    def __call__(self, done: np.ndarray, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """done, rewards: (n_workers, worker_steps); values: one step more. Returns (n_workers, worker_steps)."""
+        ends = np.reshape(done, self.shape).T.astype(np.bool_)
+        tables = (rewards.T, values[:, :-1].T, values[:, 1:].T, ends, np.zeros_like(ends))
+        return generalized_advantages(*tables, *self.discounts).T

@@ -1,6 +1,7 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ppo import losses
-from ppo.config import Config
+from ppo.config import Config, ConfigError, scheduled
 from ppo.gae import generalized_advantages
 from ppo.rollout import Batch, Rollout, minibatches
 
 ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
+ADAPTIVE_KL = 0.01  # what an adaptive learning rate aims at, if not at target_kl
+ADAPTIVE_RATES = (1e-5, 1e-2)
 
 
 class Learner:
@@ -22,6 +25,9 @@ class Learner:
     to publish, to clip or to step is then one operation each."""
 
     def __init__(self, model: Any, config: Config) -> None:
+        if model.state_size and not config.batch_size and config.num_minibatches > config.num_envs:
+            fix = f"give at most --num_envs={config.num_envs}, for the model learns from whole sequences of them"
+            raise ConfigError(f"--num_minibatches={config.num_minibatches}: {fix}")
         self.model, self.config = model, config
         self.weights = parameters_to_vector(model.parameters()).detach()
         self.gradients = torch.zeros_like(self.weights)
@@ -31,8 +37,14 @@ class Learner:
             parameter.grad = part.view_as(parameter)
         self.parameters = nn.Parameter(self.weights)
         self.parameters.grad = self.gradients
-        fused = self.weights.device.type in ("cpu", "cuda")
-        self.optimizer = torch.optim.Adam([self.parameters], config.learning_rate, eps=ADAM_EPSILON, fused=fused)
+        adam = {"eps": ADAM_EPSILON, "fused": self.weights.device.type in ("cpu", "cuda")}
+        options = adam if config.optimizer == Config.optimizer else {}
+        self.remaining, self.learning_rate = 1.0, scheduled(config.learning_rate, 1.0)
+        try:
+            self.optimizer = resolve_name(config.optimizer)([self.parameters], lr=self.learning_rate, **options)
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            fix = "give a class of torch.optim, or one that is made as they are"
+            raise ConfigError(f"--optimizer={config.optimizer} cannot be used ({error}): {fix}") from error
 
     @torch.no_grad()
     def make_batch(
@@ -41,38 +53,44 @@ class Learner:
         """What is learned from: the rollout's transitions with their values, advantages and returns.
 
         observations (T + 1, N, *observation), rewards (T, N): the rollout's, as the learner is to see them.
-        last_observations: likewise, (step, environment, true last observation) of each truncated episode.
+        last_observations: likewise, of each truncated episode (step, environment, true last observation, state).
         All is evaluated under the present weights, which are those that acted.
         """
-        transitions = self._tensor(observations[:-1]).flatten(0, 1)
-        actions = self._tensor(rollout.actions).flatten(0, 1)
-        log_probs, flat_values = self._evaluate(rollout, transitions, actions)
-        values = flat_values.cpu().numpy().reshape(rewards.shape)
-        next_values = np.concatenate([values[1:], self._values(observations[-1:])])
+        tables = {"observations": observations[:-1], "actions": rollout.actions}
+        tables |= {
+            name: table[:-1] for name in ("states", "action_masks") if (table := getattr(rollout, name)) is not None
+        }
+        batch = {name: self._flat(table) for name, table in tables.items()}
+        recorded = {} if rollout.features is None else {"features": self._flat(rollout.features)}
+        batch["log_probs"], batch["values"] = self._evaluate({**batch, **recorded})
+        if rollout.states is not None:
+            dones = rollout.terminations | rollout.truncations
+            batch["starts"] = self._flat(np.concatenate([np.zeros_like(dones[:1]), dones[:-1]]))
+        values = batch["values"].cpu().numpy().reshape(rewards.shape)
+        last_states = None if rollout.states is None else rollout.states[-1]
+        next_values = np.concatenate([values[1:], self._values(observations[-1], last_states)[None]])
         if last_observations:
-            steps, environments, lasts = zip(*last_observations, strict=True)
-            next_values[steps, environments] = self._values(np.stack(lasts)[None])
+            steps, environments, lasts, states = zip(*last_observations, strict=True)
+            last_states = None if rollout.states is None else np.stack(states)
+            next_values[steps, environments] = self._values(np.stack(lasts), last_states)
         ends = (rollout.terminations, rollout.truncations)
         discounts = (self.config.gamma, self.config.gae_lambda)
-        advantages = self._tensor(generalized_advantages(rewards, values, next_values, *ends, *discounts)).flatten()
-        return {
-            "observations": transitions,
-            "actions": actions,
-            "log_probs": log_probs,
-            "values": flat_values,
-            "advantages": advantages,
-            "returns": advantages + flat_values,
-        }
+        batch["advantages"] = self._flat(generalized_advantages(rewards, values, next_values, *ends, *discounts))
+        return {**batch, "returns": batch["advantages"] + batch["values"]}
 
     def learn(self, batch: Batch, iteration: int, shuffle_seed: int) -> dict[str, float]:
         """Take an iteration's gradient steps; iteration counts from 1. Returns metrics, averaged over them."""
         config = self.config
-        remaining = 1 - (iteration - 1) / config.iterations if config.anneal_lr else 1.0
-        learning_rate = self.optimizer.param_groups[0]["lr"] = config.learning_rate * remaining
+        self.remaining = 1 - (iteration - 1) / config.iterations
+        adapts = str(config.learning_rate).startswith("adaptive:")
+        self.learning_rate = self.learning_rate if adapts else scheduled(config.learning_rate, self.remaining)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
         if config.normalize_advantages == "rollout":
             batch = {**batch, "advantages": losses.standardize(batch["advantages"])}
         history: list[dict[str, Tensor]] = []
-        for minibatch in minibatches(batch, config.num_epochs, config.num_minibatches, shuffle_seed):
+        sizes = (config.num_epochs, config.num_minibatches, config.batch_size)
+        for minibatch in minibatches(batch, *sizes, config.num_steps if "states" in batch else 1, shuffle_seed):
             loss, metrics = self.loss(minibatch)
             if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
                 break
@@ -83,37 +101,58 @@ class Learner:
         table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
         means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
-        return {**means, "explained_variance": explained, "learning_rate": learning_rate}
+        rates = {"learning_rate": self.learning_rate, "clip_coef": scheduled(config.clip_coef, self.remaining)}
+        if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate
+            goal, kl = config.target_kl or ADAPTIVE_KL, means["approx_kl"]
+            factor = 1 / 1.5 if kl > 2 * goal else 1.5 if kl < goal / 2 else 1.0
+            self.learning_rate = float(np.clip(self.learning_rate * factor, *ADAPTIVE_RATES))
+        return {**means, "explained_variance": explained, "gradient_steps": len(history), **rates}
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
         config = self.config
-        distribution, values = self.model(minibatch["observations"])
+        clip, clip_value, entropy_coef = (
+            scheduled(value, self.remaining)
+            for value in (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        )
+        distribution, values = self.forward(minibatch)
         log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
         advantages = minibatch["advantages"]
         if config.normalize_advantages == "minibatch":
             advantages = losses.standardize(advantages)
-        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, advantages, config.clip_coef)
-        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], config.clip_value_coef)
+        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, advantages, clip)
+        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], clip_value)
         entropy = distribution.entropy().mean()
-        total = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
-        metrics = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(), "entropy": entropy.detach()}
+        total = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
+        terms = {"loss": total, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        metrics = {name: term.detach() for name, term in terms.items()}
         with torch.no_grad():
             metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
-            metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, config.clip_coef)
+            metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, clip)
         return total, metrics
 
-    def _evaluate(self, rollout: Rollout, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and values (B,), from features if workers have recorded them. It is done in as many parts
-        as there are minibatches, to take no more memory than they do."""
-        model, inputs = self.model, observations
-        if rollout.features is not None:
-            model, inputs = lambda part: self.model.heads(part, part), self._tensor(rollout.features).flatten(0, 1)
+    def forward(self, batch: Batch) -> tuple[Any, Tensor]:
+        """The distribution of a batch's actions, within what was allowed, and its values (B,): from features if there
+        are some; with starts, of whole sequences, each from the state of its first row."""
+        if "features" in batch:
+            distribution, values = self.model.heads(batch["features"], batch["features"])
+        elif "starts" in batch:
+            first_states = batch["states"][: len(batch["states"]) // self.config.num_steps]
+            distribution, values = self.model(batch["observations"], first_states, batch["starts"])
+        else:
+            distribution, values = self.model(*(batch[name] for name in ("observations", "states") if name in batch))
+        return distribution.masked(batch["action_masks"]) if "action_masks" in batch else distribution, values
+
+    def _evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and values (B,), from features if workers have recorded them, in parts as large as
+        minibatches are, to take no more memory than they do."""
         log_probs, values = [], []
-        num_parts = self.config.num_minibatches
-        for part, acted in zip(inputs.tensor_split(num_parts), actions.tensor_split(num_parts), strict=True):
-            distribution, part_values = model(part)
-            log_probs.append(distribution.log_prob(acted))
+        total = len(batch["actions"])
+        size = self.config.batch_size or -(-total // self.config.num_minibatches)
+        for first in range(0, total, size):
+            part = {name: tensor[first : first + size] for name, tensor in batch.items()}
+            distribution, part_values = self.forward(part)
+            log_probs.append(distribution.log_prob(part["actions"]))
             values.append(part_values)
         return torch.cat(log_probs), torch.cat(values)
 
@@ -124,9 +163,14 @@ class Learner:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
 
-    def _values(self, observations: np.ndarray) -> np.ndarray:
-        """Values (A, B) of observations (A, B, *observation)."""
-        return self.model(self._tensor(observations).flatten(0, 1))[1].cpu().numpy().reshape(observations.shape[:2])
+    def _values(self, observations: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+        """Values (B,) of observations (B, *observation), met with states (B, S)."""
+        inputs = [self._tensor(table) for table in (observations, states) if table is not None]
+        return self.model(*inputs)[1].cpu().numpy()
+
+    def _flat(self, table: np.ndarray) -> Tensor:
+        """(T, N, ...) as (T * N, ...)."""
+        return self._tensor(table).flatten(0, 1)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         narrowed = array.astype(np.float32) if array.dtype == np.float64 else array  # all that models compute in

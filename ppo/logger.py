@@ -1,7 +1,6 @@
 """Where metrics go: always to metrics.csv; to the console and to Weights & Biases if asked."""
 
 import csv
-import dataclasses
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -22,8 +21,8 @@ class Logger(AbstractContextManager):
         self.displays: list[Terminal | WeightsAndBiases] = []
         if config.logger == "wandb":
             self.displays.append(WeightsAndBiases(config, folder))
-        if config.logger != "none":
-            self.displays.append(Terminal(config.iterations * config.batch_size, notes))
+        if config.logger != "none" and config.verbose:
+            self.displays.append(Terminal(config, notes))
         self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
         self.writer: csv.DictWriter | None = None
 
@@ -48,15 +47,18 @@ class Logger(AbstractContextManager):
 
 
 class Terminal:
-    """On a terminal, a bar; elsewhere a line every 5 seconds, and for the first and the last iteration."""
+    """On a terminal, a bar; elsewhere a line every 5 seconds, and for the first and the last iteration; or everywhere a
+    line every log_every iterations. verbose=2: all settings first, and all metrics with each line."""
 
-    def __init__(self, total_steps: int, notes: Sequence[str]) -> None:
-        self.total_steps, self.start, self.next_line = total_steps, time.monotonic(), 0.0
+    def __init__(self, config: Config, notes: Sequence[str]) -> None:
+        self.total_steps, self.start, self.next_line = config.iterations * config.rollout_size, time.monotonic(), 0.0
+        self.verbose, self.log_every = config.verbose, config.log_every
         self.console = Console(highlight=False, markup=False, soft_wrap=True)
-        self.console.print("\n".join(notes))
+        settings = [f"{name}={value}" for name, value in config.__getstate__().items()] if self.verbose > 1 else []
+        self.console.print("\n".join([*settings, *notes]))
         columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.task = self.bar.add_task("starting", total=total_steps)
+        self.task = self.bar.add_task("starting", total=self.total_steps)
         self.bar.start()
 
     def log(self, metrics: dict[str, Any]) -> None:
@@ -64,9 +66,14 @@ class Terminal:
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
-        if self.bar.disable and (now >= self.next_line or step >= self.total_steps):
+        is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
+        if metrics["iteration"] % self.log_every == 0 if self.log_every else is_due:
             self.next_line = now + 5
             self.console.print(f"{line}, {(now - self.start) * (self.total_steps / step - 1):.0f} s left")
+            if self.verbose > 1:
+                self.console.print(
+                    ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
+                )
 
     def finish(self, summary: dict[str, Any]) -> None:
         if summary["evaluation"]["episodes"]:
@@ -84,7 +91,7 @@ class WeightsAndBiases:
         import wandb
 
         try:
-            self.run = wandb.init(dir=folder, name=folder.name, config=dataclasses.asdict(config))
+            self.run = wandb.init(dir=folder, name=folder.name, config=config.__getstate__())
         except wandb.Error as error:
             fix = "or log without an account, by WANDB_MODE=offline"
             raise ConfigError(f"--logger=wandb: {error}; {fix}") from error

@@ -1,7 +1,7 @@
 """The terms of the PPO objective and what is watched about them. Pure functions of tensors (B,)."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def clipped_surrogate(log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
@@ -44,3 +44,18 @@ def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
     """1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant ones; 0 where returns do not vary."""
     variance = returns.var()
     return torch.where(variance > 0, 1 - (returns - values).var() / variance, 0.0)
+
+
+class ClippedPPOLoss(nn.Module):
+    """clipped_surrogate as labml's annotated implementation has it; clip_fraction is the last call's."""
+
+    def forward(self, log_pi: Tensor, sampled_log_pi: Tensor, advantage: Tensor, clip: float) -> Tensor:
+        self.clip_fraction = clip_fraction(log_pi.detach(), sampled_log_pi, clip).item()
+        return clipped_surrogate(log_pi, sampled_log_pi, advantage, clip)
+
+
+class ClippedValueFunctionLoss(nn.Module):
+    """value_loss as labml's annotated implementation has it."""
+
+    def forward(self, value: Tensor, sampled_value: Tensor, sampled_return: Tensor, clip: float) -> Tensor:
+        return value_loss(value, sampled_value, sampled_return, clip)

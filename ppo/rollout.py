@@ -1,56 +1,55 @@
 """The rollout: T steps of N environments, time-major."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """The tensors that workers write, as numpy arrays in shared memory.
+class Rollout(SimpleNamespace):
+    """The tensors of a layout, which workers write, as numpy arrays in shared memory; None for what it lacks.
 
     Row t + 1 of the observations is what action t led to, or the next episode's first observation if it
-    ended one. Row T is row 0 of the next rollout.
+    ended one. Row T is row 0 of the next rollout, of states and masks too.
     """
 
-    observations: np.ndarray  # (T + 1, N, *observation), of the space's own dtype
-    actions: np.ndarray  # (T, N) int64; for a Box (T, N, D) float32, flat and not yet clipped
-    rewards: np.ndarray  # (T, N) float32, the environment's own
-    terminations: np.ndarray  # (T, N) bool
-    truncations: np.ndarray  # (T, N) bool; where both, only terminated
-    features: np.ndarray | None = None  # (T, N, F) float32, of the observations, where policy and value share them
+    def __init__(self, **tables: np.ndarray) -> None:
+        super().__init__(**{"features": None, "states": None, "action_masks": None, **tables})
 
     @staticmethod
-    def layout(
-        num_steps: int, num_envs: int, num_features: int, observation_space: Any, action_space: Any
-    ) -> dict[str, tuple]:
-        """Shape and dtype of each tensor, by name. num_features: how many workers record, none if 0."""
-        T, N = num_steps, num_envs
-        discrete = isinstance(action_space, spaces.Discrete)
-        features = {"features": ((T, N, num_features), np.float32)} if num_features else {}
-        return {
-            **features,
+    def layout(num_steps: int, num_envs: int, observation_space: Any, model: Any, has_masks: bool) -> dict[str, tuple]:
+        """Shape and dtype of each tensor, by name: of those that the model (models.actor_critic) and the environment
+        have."""
+        T, N, head = num_steps, num_envs, model.policy_head
+        layout = {
             "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
-            "actions": ((T, N), np.int64) if discrete else ((T, N, math.prod(action_space.shape)), np.float32),
-            "rewards": ((T, N), np.float32),
+            "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
+            "rewards": ((T, N), np.float32),  # the environment's own
             "terminations": ((T, N), np.bool_),
-            "truncations": ((T, N), np.bool_),
+            "truncations": ((T, N), np.bool_),  # not where both
+            "features": ((T, N, model.num_shared_features), np.float32),  # of observations, for policy and value
+            "states": ((T + 1, N, model.state_size), np.float32),  # that observations are met with
+            "action_masks": ((T + 1, N, head.mask_size * has_masks), np.bool_),  # what is allowed then
         }
+        return {name: (shape, dtype) for name, (shape, dtype) in layout.items() if 0 not in shape}
 
 
-def minibatches(batch: Batch, num_epochs: int, num_minibatches: int, seed: int) -> Iterator[Batch]:
-    """Each epoch splits the batch anew at random: every row is in one minibatch; sizes differ by one at most."""
-    observations = batch["observations"]
+def minibatches(
+    batch: Batch, num_epochs: int, num_minibatches: int, batch_size: int | None, length: int, seed: int
+) -> Iterator[Batch]:
+    """Each epoch splits the batch anew at random: every row is in one minibatch. There are num_minibatches, whose sizes
+    are as equal as can be; or if a batch_size is given, minibatches of that many rows and a last one with the rest.
+    length: rows that belong together, one environment's, stay together and in order; 1 for each by itself."""
+    rows = torch.arange(len(batch["observations"]), device=batch["observations"].device).view(length, -1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(num_epochs):
-        order = torch.randperm(len(observations), generator=generator).to(observations.device)
-        for rows in order.tensor_split(num_minibatches):
-            yield {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
+        order = torch.randperm(rows.shape[1], generator=generator).to(rows.device)
+        parts = order.split(max(1, batch_size // length)) if batch_size else order.tensor_split(num_minibatches)
+        for part in parts:
+            chosen = rows[:, part].flatten()
+            yield {name: tensor.index_select(0, chosen) for name, tensor in batch.items()}

@@ -1,6 +1,5 @@
 """The folder of a run: made once, never reused."""
 
-import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -30,7 +29,7 @@ def create_run_folder(config: Config) -> Path:
         installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
         versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
         about = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
-        write_json(folder / "config.json", {**dataclasses.asdict(config), **about})
+        write_json(folder / "config.json", {**config.__getstate__(), **about})
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be written to ({error.strerror}): {choose}") from error
     return folder

@@ -1,11 +1,12 @@
 """Training: collect, learn, log, save."""
 
 import dataclasses
+import math
 import os
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.episodes import WHOLE_EPISODE
-from envs.make import Preprocessing, atari_spec, make_env, spaces_of
-from envs.normalize import NormalizeObservation, NormalizeReward
+from envs.make import Preprocessing, Spaces, atari_spec, canonical_id, make_env, spaces_of
+from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Episode, Report, Worker, action_converter, environment_error
-from models import HIDDEN_SIZES, choose_model, make_actor, make_model
+from envs.worker import Episode, Report, Worker
+from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
 from ppo import checkpoint
 from ppo.config import Config, ConfigError
-from ppo.evaluation import evaluate
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory
 from ppo.learner import Learner
 from ppo.logger import Logger
+from ppo.policy import Policy, new_model, new_normalizer, preprocessing_of
 from ppo.rollout import Rollout
 from ppo.run import create_run_folder, write_json
 from ppo.signals import StopSignals
@@ -40,12 +40,15 @@ class Interrupted(Exception):
         self.exit_code = 128 + received
 
 
-def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Train to the end, or until a signal; returns what summary.json holds. notes: what to tell the user first. Raises
-    ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration; WorkerError if an environment or a
-    worker fails; Interrupted after a signal."""
-    config, observation_space, action_space = resolve(config)
-    training = Training(config, observation_space, action_space)
+def train(
+    config: Config, notes: Sequence[str] = (), make_learner: Callable[[Any, Config], Learner] = Learner
+) -> dict[str, Any]:
+    """Train to the end, or until a signal; returns what summary.json holds, and where the checkpoint is. notes: what to
+    tell the user first; make_learner: a Learner of your own. Raises ConfigError, EnvironmentUnavailable or
+    ModelMismatch before the first iteration; WorkerError if an environment or a worker fails; Interrupted after a
+    signal."""
+    config, spaces = resolve(config)
+    training = Training(config, spaces, make_learner)
     folder = create_run_folder(config)
     start = time.perf_counter()
     with (
@@ -59,7 +62,8 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
                 collected = time.perf_counter()
                 metrics = training.learn(report)
                 learned = time.perf_counter()
-                speed = {"seconds": learned - start, "steps_per_second": config.batch_size / (learned - began)}
+                metrics |= training.evaluate_if_due(folder / "checkpoints" / "best.safetensors")
+                speed = {"seconds": learned - start, "steps_per_second": config.rollout_size / (learned - began)}
                 phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
                 logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **phases})
                 if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
@@ -69,42 +73,36 @@ def train(config: Config, notes: Sequence[str] = ()) -> dict[str, Any]:
         summary = training.summary(time.perf_counter() - start)
         write_json(folder / "summary.json", summary)
         logger.finish(summary)
-    return summary
+    return {**summary, "checkpoint": str(folder / "checkpoints" / "last.safetensors")}
 
 
 class Training:
     """The parts of a run, wired together, with all of the state that a checkpoint keeps."""
 
-    def __init__(self, config: Config, observation_space: Any, action_space: Any) -> None:
+    def __init__(
+        self, config: Config, spaces: Spaces, make_learner: Callable[[Any, Config], Learner] = Learner
+    ) -> None:
+        has_images = image_shape(spaces.observations) is not None
         # With small matrices, more threads would only wait for each other.
-        torch.set_num_threads(1 if config.model == "mlp" else available_cores())
+        torch.set_num_threads(available_cores() if has_images else 1)
         keep_memory()
         if config.torch_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
-        self.config, self.action_space = config, action_space
-        make = partial(
-            make_model,
-            config.model,
-            integer_seed(config.seed, Stream.MODEL),
-            observation_space,
-            action_space,
-            hidden_size=config.hidden_size,
-            share_trunk=config.share_trunk,
-        )
-        in_bfloat16 = config.precision == "bfloat16"
-        self.model = make(in_bfloat16=in_bfloat16).to(config.device)
+        self.config, self.spaces = config, spaces
+        self.model = new_model(config, spaces).to(config.device)
         # Those who act do so on the CPU, whatever the learner's device is.
-        self.make_actor = partial(make_actor, partial(make, in_bfloat16=in_bfloat16 and has_bfloat16("cpu")))
-        self.learner = Learner(self.model, config)
-        self.normalize_observation = NormalizeObservation(observation_space.shape, bool(config.normalize_observations))
+        self.make_actor = partial(make_actor, partial(new_model, config, spaces, to_act=True))
+        self.learner = make_learner(self.model, config)
+        self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
         self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
+        self.best = -math.inf
         self.recent: deque[Episode] = deque(maxlen=100)
 
-        sizes = (config.num_steps, config.num_envs, self.model.num_shared_features)
-        layout = Rollout.layout(*sizes, observation_space, action_space)
+        sizes = (config.num_steps, config.num_envs)
+        layout = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
@@ -112,8 +110,7 @@ class Training:
         self.published[:] = self.learner.weights.cpu()
         self.make_worker = partial(
             Worker,
-            env_name=config.env_name,
-            seed=config.seed,
+            config=config,
             make_env=self.make_env,
             make_actor=self.make_actor,
             normalize=self.normalize_observation,
@@ -124,7 +121,7 @@ class Training:
     def learn(self, report: Report) -> dict[str, Any]:
         """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""
         self.iteration += 1
-        self.step += self.config.batch_size
+        self.step += self.config.rollout_size
         self.num_episodes += len(report.episodes)
         self.recent.extend(report.episodes)
         rollout, normalize = self.rollout, self.normalize_observation
@@ -133,7 +130,7 @@ class Training:
             rollout,
             normalize(rollout.observations),
             np.sign(rollout.rewards) if clip else self.normalize_reward(rollout.rewards, dones),
-            [(step, environment, normalize(last)) for step, environment, last in report.last_observations],
+            [last._replace(observation=normalize(last.observation)) for last in report.last_observations],
         )
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
@@ -145,7 +142,7 @@ class Training:
     def notes(self) -> list[str]:
         """What was decided for the user, for the user to see."""
         config = self.config
-        if config.model == "mlp":
+        if image_shape(self.spaces.observations) is None:
             return []
         sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
         threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
@@ -155,75 +152,83 @@ class Training:
         ]
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What the run came to, with an evaluation of the final policy: neither weights nor statistics change."""
-        config = self.config
-        actor, convert = self.make_actor(self.published), action_converter(self.action_space)
-        seeds = [integer_seed(config.seed, Stream.EVALUATION, episode) for episode in range(config.eval_episodes)]
-        envs = [self.make_env() for _ in seeds[: config.num_envs]]
-        try:
-            evaluation = evaluate(
-                lambda inputs: convert(actor(self.normalize_observation(inputs), None)), envs, seeds, WHOLE_EPISODE
-            )
-        except Exception as error:
-            raise environment_error(f"{config.env_name} in evaluation", error) from error
-        for env in envs:
-            env.close()
-        run = {"env_name": config.env_name, "seed": config.seed, "steps": self.step}
+        """What the run came to, with an evaluation of the final policy."""
+        run = {"env_name": self.config.env_name, "seed": self.config.seed, "steps": self.step}
         speed = {"seconds": round(seconds, 3), "steps_per_second": round(self.step / seconds, 1)}
-        returns = {"mean_return": self._recent_mean("episode_return"), "evaluation": evaluation}
+        returns = {"mean_return": self._recent_mean("episode_return"), "evaluation": self._evaluate()}
         return {**run, **speed, "episodes": self.num_episodes, **returns}
 
     def save(self, path: Path) -> None:
         """Write a checkpoint: weights, optimiser, statistics, config and counters."""
         parts: dict[str, dict[str, Any]] = {
             "model": dict(self.model.named_parameters()),
-            "optimizer": self.learner.optimizer.state_dict()["state"][0],
+            "optimizer": self.learner.optimizer.state_dict()["state"].get(0, {}),
             "normalize_observation": vars(self.normalize_observation.statistics),
             "normalize_reward": vars(self.normalize_reward.statistics) | {"returns": self.normalize_reward.returns},
         }
-        tensors = {f"{part}.{name}": torch.as_tensor(x) for part, named in parts.items() for name, x in named.items()}
+        tensors = {
+            f"{part}.{key}": torch.as_tensor(x)
+            for part, named in parts.items()
+            for key, x in named.items()
+            if x is not None
+        }
         counters = {"iteration": self.iteration, "step": self.step, "episodes": self.num_episodes}
-        checkpoint.save(path, tensors, {"config": dataclasses.asdict(self.config), **counters})
+        checkpoint.save(path, tensors, {"config": self.config.__getstate__(), **counters})
+
+    def evaluate_if_due(self, path: Path) -> dict[str, Any]:
+        """A metric if there is a rhythm of evaluations, None between them; the best policy so far is saved to path."""
+        if not self.config.eval_every:
+            return {}
+        mean = self._evaluate()["mean"] if self.iteration % self.config.eval_every == 0 else None
+        if mean is not None and mean > self.best:
+            self.best = mean
+            self.save(path)
+        return {"evaluation_return_mean": mean}
+
+    def _evaluate(self) -> dict[str, Any]:
+        """The present policy's evaluation, which changes neither weights nor statistics nor any random stream."""
+        policy = Policy(self.config, self.spaces, self.published, self.normalize_observation)
+        return policy.evaluate(self.config.eval_episodes, num_envs=self.config.num_envs)
 
     def _recent_mean(self, name: str) -> float | None:
         """Mean of a field of the last 100 episodes; None before there is one."""
         return float(np.mean([getattr(episode, name) for episode in self.recent])) if self.recent else None
 
 
-def resolve(config: Config) -> tuple[Config, Any, Any]:
+def resolve(config: Config) -> tuple[Config, Spaces]:
     """The config with every auto replaced by what it means here, and the spaces of observations and actions. Raises
     EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
     device or a flag means nothing for this environment."""
-    atari = atari_spec(config.env_name)
+    config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
+    atari = atari_spec(config.env_name, preprocessing_of(config))
     sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
     given, config = config, _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
-    observation_space, action_space = spaces_of(config.env_name, preprocessing_of(config))
-    model = choose_model(config.model, observation_space)
-    images = model != "mlp"
-    for name in () if atari else Preprocessing._fields[3 if images else 0 :]:
+    spaces = spaces_of(config.env_name, preprocessing_of(config))
+    model = choose_model(config.model, spaces.observations)
+    images = image_shape(spaces.observations)
+    for name in () if atari else Preprocessing._fields[4 if images else 1 :]:
         if getattr(given, name) != getattr(Config, name):
             raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
-    if images and config.normalize_observations is True:
+    only_images = images == spaces.observations.shape
+    if only_images and config.normalize_observations is True:
         raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
     if not images and config.precision == "bfloat16":
         raise ConfigError("--precision=bfloat16 is for images: leave it out, the mlp would not gain by it")
-    device = find_device(config.device, images)
+    if model == "lstm" and config.share_trunk is False:
+        raise ConfigError("--share_trunk=False: leave it out, policy and value share what the lstm remembers")
+    device = find_device(config.device, images is not None)
     resolved = _replace_auto(
         dataclasses.replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),
         clip_value_coef=config.clip_coef,
-        normalize_observations=not images,
-        normalize_rewards=not images and not config.clip_rewards,
-        hidden_size=HIDDEN_SIZES[model],
-        share_trunk=images,
+        normalize_observations=not only_images,
+        normalize_rewards=images is None and not config.clip_rewards,
+        hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
+        share_trunk=images is not None or model == "lstm",
+        log_std_init=-2.0 if config.use_sde else 0.0,
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
-    return resolved, observation_space, action_space
-
-
-def preprocessing_of(config: Config) -> Preprocessing:
-    """What a run does with images."""
-    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
+    return resolved, spaces
 
 
 def _replace_auto(config: Config, **meanings: Any) -> Config:

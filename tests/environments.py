@@ -158,12 +158,128 @@ class Endless(Constant):
         return np.float32(1), 1.0, False, False, {}
 
 
+SPACES: dict[str, Any] = {
+    "Discrete": spaces.Discrete(3),
+    "Box": spaces.Box(-1, 1, (2,)),
+    "MultiDiscrete": spaces.MultiDiscrete([3, 2]),
+    "MultiBinary": spaces.MultiBinary(3),
+    "From1": spaces.Discrete(3, start=1),
+    "Grid": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [2, 3]]),
+    "Unbounded": spaces.Box(-np.inf, np.inf, (1, 2), np.float64),
+    "Integers": spaces.Box(-3, 3, (2,), np.int32),
+    "Dict": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (1,)), "c": spaces.MultiBinary(2)}),
+    "Tuple": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"x": spaces.Box(-1, 1, (1,))}))),
+    "Choices": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
+}
+
+
+def point(space: Any, bit: int) -> Any:
+    """One of two members of a space."""
+    if isinstance(space, spaces.Dict):
+        return {key: point(part, bit) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(point(part, bit) for part in space)
+    if isinstance(space, spaces.Discrete):
+        return space.start + bit * (space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start + bit * (space.nvec - 1)
+    numbers = (2 * bit - 1) / 2 if space.dtype.kind == "f" else bit
+    return np.full(space.shape, numbers, space.dtype)
+
+
+def likeness(space: Any, one: Any, other: Any) -> float:
+    """1 for the same; for numbers less their mean distance, for choices the share that agrees."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        keys = list(space) if isinstance(space, spaces.Dict) else range(len(space))
+        return float(np.mean([likeness(space[key], one[key], other[key]) for key in keys]))
+    is_box = isinstance(space, spaces.Box)
+    return float(np.mean(1 - np.abs(one - other) if is_box else np.equal(one, other)))
+
+
+class Identity(gymnasium.Env):
+    """Shows one of two members of a space; to do the member of the other space that belongs to it earns 1, which is the
+    most that there is. Episodes are five such steps."""
+
+    def __init__(self, shown: str, done: str) -> None:
+        self.observation_space, self.action_space = SPACES[shown], SPACES[done]
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        reward = likeness(self.action_space, action, point(self.action_space, self.bit))
+        self.steps += 1
+        return self._show(), reward, self.steps == 5, False, {}
+
+    def _show(self) -> Any:
+        self.bit = int(self.np_random.integers(2))
+        return point(self.observation_space, self.bit)
+
+
+class Masked(Identity):
+    """Four actions of which only the first two, or the last two, are allowed; of those, the one that is shown earns 1.
+    The others end the run."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = SPACES["Discrete"], spaces.Discrete(4, start=-1)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        observation, _ = super().reset(seed=seed)
+        return observation, self._allow()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        assert self.allowed[action + 1], "a forbidden action"
+        reward = float((action + 1) % 2 == self.bit)
+        self.steps += 1
+        return self._show(), reward, self.steps == 5, False, self._allow()
+
+    def _allow(self) -> dict:
+        self.allowed = np.repeat(np.eye(2, dtype=np.int8)[int(self.np_random.integers(2))], 2)
+        return {"action_mask": self.allowed}
+
+
+class Camera(gymnasium.Env):
+    """Shows a picture beside numbers, one of which grows without bounds, and a choice: the lighter half of the picture,
+    left (0) or right (1), is the right action where the choice is 0, and the wrong one where it is 1. Episodes are five
+    such steps."""
+
+    observation_space = spaces.Dict(
+        {
+            "distance": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "picture": spaces.Box(0, 255, (48, 40, 3), np.uint8),
+            "switch": spaces.Discrete(2),
+        }
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
+        reward = float(action == (self.lighter ^ self.switch))
+        self.steps += 1
+        return self._show(), reward, False, self.steps == 5, {}
+
+    def _show(self) -> dict:
+        self.lighter, self.switch = (int(bit) for bit in self.np_random.integers(2, size=2))
+        picture = self.np_random.integers(0, 100, (48, 40, 3), np.uint8)
+        picture[:, 20 * self.lighter : 20 * self.lighter + 20] += 100
+        return {"distance": np.array([self.steps, -1000.0 * self.steps]), "picture": picture, "switch": self.switch}
+
+
 for name, entry_point, arguments in (
     ("Truncated-v0", Constant, {"terminates": False}),
     ("Terminated-v0", Constant, {"terminates": True}),
     ("Bandit-v0", Bandit, {}),
     ("Counting-v0", Counting, {}),
     ("Target-v0", Target, {}),
+    ("Identity-v0", Identity, {"shown": "Discrete", "done": "Discrete"}),
+    ("Masked-v0", Masked, {}),
     ("Picture-v0", Picture, {}),
     ("ChannelsFirst-v0", ChannelsFirst, {}),
     ("SameInfo-v0", SameInfo, {}),

@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from envs.pool import WorkerPool
+from models import make_model
 from ppo.config import Config
 from ppo.trainer import Training, resolve
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"normalize_observations": False, "normalize_rewards": False, "clip_value_coef": None, "num_workers": 0}
 TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning"}
+
+
+def make_network(
+    observation_space: Any, action_space: Any, seed: int = 0, in_bfloat16: bool = False, **values: Any
+) -> Any:
+    """A model, by default of 64 hidden units in trunks of their own for policy and value."""
+    resolved = {"model": "mlp", "hidden_size": 64, "share_trunk": False, "log_std_init": 0.0, **values}
+    return make_model(Config(**resolved), seed, observation_space, action_space, in_bfloat16)
 
 
 def make_training(env_name: str, **values: Any) -> Training:

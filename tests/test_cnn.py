@@ -12,10 +12,12 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from models import HIDDEN_SIZES, ModelMismatch, choose_model, make_model
+from models import HIDDEN_SIZES, ModelMismatch, choose_model
 from models.actor import Actor
-from models.cnn import CNN, TRUNKS
-from models.mlp import MLP
+from models.actor_critic import FeedForward
+from models.cnn import LAYERS, ImageTrunk
+from models.mlp import VectorTrunk
+from tests.running import make_network
 
 VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
 SMALL = spaces.Box(0, 255, (40, 48, 3), np.uint8)  # not square, so that height and width cannot be confused
@@ -23,7 +25,7 @@ DISCRETE, CONTINUOUS = spaces.Discrete(6), spaces.Box(-1, 1, (2,))
 
 torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
 
-NAMES = pytest.mark.parametrize("name", list(TRUNKS))
+NAMES = pytest.mark.parametrize("name", list(LAYERS))
 ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 SHARING = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 PRECISIONS = pytest.mark.parametrize("bfloat16", [False, True], ids=["float32", "bfloat16"])
@@ -36,8 +38,8 @@ def make_cnn(
     share_trunk: bool = True,
     bfloat16: bool = False,
     seed: int = 0,
-) -> CNN:
-    return make_model(name, seed, observation_space, action_space, 64, share_trunk, bfloat16)
+) -> FeedForward:
+    return make_network(observation_space, action_space, seed, bfloat16, model=name, share_trunk=share_trunk)
 
 
 def random_images(number: int) -> Tensor:
@@ -47,7 +49,7 @@ def random_images(number: int) -> Tensor:
     return torch.from_numpy((random.random((number, *SMALL.shape)) * (brightest + 1)).astype(np.uint8))
 
 
-def disturbed(model: CNN) -> CNN:
+def disturbed(model: FeedForward) -> FeedForward:
     """With weights as after some training: biases that are not zero, and policies that are not nearly uniform."""
     torch.manual_seed(1)
     with torch.no_grad():
@@ -75,8 +77,8 @@ IMPALA = sum(
     ],
 )
 def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(name: str, num_parameters: int) -> None:
-    trunk = TRUNKS[name]((84, 84, 4), HIDDEN_SIZES[name])
-    assert sum(parameter.numel() for parameter in trunk.parameters()) == num_parameters
+    layers = LAYERS[name]((84, 84, 4), HIDDEN_SIZES[name])
+    assert sum(parameter.numel() for parameter in layers.parameters()) == num_parameters
 
 
 @NAMES
@@ -85,7 +87,7 @@ def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(name: str, num_
 def test_outputs_have_one_row_for_each_image(name: str, action_space: spaces.Space, share_trunk: bool) -> None:
     distribution, values = make_cnn(name, action_space=action_space, share_trunk=share_trunk)(random_images(5))
     assert values.shape == distribution.entropy().shape == (5,)
-    assert distribution.mode().shape == ((5,) if action_space is DISCRETE else (5, 2))
+    assert distribution.mode().shape == ((5, 1) if action_space is DISCRETE else (5, 2))
 
 
 Layer = Callable[..., Tensor]
@@ -107,7 +109,9 @@ def impala(images: Tensor, convolve: Layer) -> Tensor:
     return images.relu()
 
 
-def transcript(convolutions: Callable[[Tensor, Layer], Tensor], model: CNN, trunk: str, images: Tensor) -> Tensor:
+def transcript(
+    convolutions: Callable[[Tensor, Layer], Tensor], model: FeedForward, trunk: str, images: Tensor
+) -> Tensor:
     """What a trunk makes of images, written out in float64."""
     tensors = iter([p.double() for name, p in model.named_parameters() if name.startswith(trunk)])
 
@@ -120,7 +124,7 @@ def transcript(convolutions: Callable[[Tensor, Layer], Tensor], model: CNN, trun
 
 @SHARING
 @pytest.mark.parametrize(
-    ("name", "convolutions"), [("cnn", nature), ("cnn_small", nature), ("impala", impala)], ids=list(TRUNKS)
+    ("name", "convolutions"), [("cnn", nature), ("cnn_small", nature), ("impala", impala)], ids=list(LAYERS)
 )
 def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
     name: str, convolutions: Callable[[Tensor, Layer], Tensor], share_trunk: bool
@@ -129,7 +133,7 @@ def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
     distribution, values = model(images)
     features = transcript(convolutions, model, "policy_trunk", images)
     logits = functional.linear(features, *(p.double() for p in model.policy_head.parameters()))
-    assert_close(distribution.logits, logits.float(), atol=1e-5, rtol=1e-5)
+    assert_close(distribution.logits, logits.float().unsqueeze(1), atol=1e-5, rtol=1e-5)
     features = features if share_trunk else transcript(convolutions, model, "value_trunk", images)
     expected = functional.linear(features, *(p.double() for p in model.value_head.parameters()))[:, 0]
     assert_close(values, expected.float(), atol=1e-5, rtol=1e-5)
@@ -140,7 +144,7 @@ def test_to_permute_channels_and_the_weights_that_read_them_changes_nothing(name
     model, images, order = make_cnn(name), random_images(5), [2, 0, 1]
     distribution, values = model(images)
     assert (model(images[..., order])[1] - values).abs().max() > 1e-2
-    first = model.policy_trunk[0].weight
+    first = model.policy_trunk.layers[0].weight
     first.data = first.data[:, order]
     permuted_distribution, permuted_values = model(images[..., order])
     assert_close(permuted_values, values)
@@ -176,7 +180,7 @@ def test_policy_and_value_share_parameters_only_if_told_to(name: str, share_trun
 
 def test_separate_trunks_start_from_different_weights() -> None:
     model = make_cnn(share_trunk=False)
-    assert not torch.equal(model.policy_trunk[0].weight, model.value_trunk[0].weight)
+    assert not torch.equal(model.policy_trunk.layers[0].weight, model.value_trunk.layers[0].weight)
 
 
 @NAMES
@@ -232,7 +236,7 @@ def assert_near(output: Tensor, expected: Tensor, bfloat16: bool) -> None:
     assert_close(output, expected, atol=tolerance, rtol=0)
 
 
-def weights_of(model: CNN) -> np.ndarray:
+def weights_of(model: FeedForward) -> np.ndarray:
     return parameters_to_vector(model.parameters()).detach().numpy()
 
 
@@ -250,8 +254,8 @@ def test_the_actor_acts_as_the_learners_model_does(
     if action_space is CONTINUOUS:
         assert_near(actions, expected.mean, bfloat16)
     else:
-        chosen = expected.logits.gather(1, actions[:, None])[:, 0]
-        assert_near(chosen, expected.logits.amax(1), bfloat16)
+        chosen = expected.logits.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        assert_near(chosen, expected.logits.amax(-1), bfloat16)
 
 
 @PRECISIONS
@@ -284,7 +288,7 @@ def test_the_actor_acts_by_new_weights_only_when_refreshed(share_trunk: bool, bf
 def test_the_features_that_the_actor_records_are_those_of_the_value(name: str, bfloat16: bool) -> None:
     arguments = name, SMALL, DISCRETE, True, bfloat16
     model, images, record = disturbed(make_cnn(*arguments)), random_images(20), np.zeros((20, 64), np.float32)
-    Actor(make_cnn(*arguments, seed=1), weights_of(model))(images.numpy(), None, record)
+    Actor(make_cnn(*arguments, seed=1), weights_of(model))(images.numpy(), None, features=record)
     assert_near(model.value_head(torch.from_numpy(record))[:, 0], model(images)[1], bfloat16)
 
 
@@ -300,14 +304,15 @@ def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, n
     assert choose_model("auto", space) == name
 
 
-@pytest.mark.parametrize(("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in TRUNKS)])
+@pytest.mark.parametrize(("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in LAYERS)])
 def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
     assert choose_model(name, space) == name
-    assert isinstance(make_model(name, 0, space, DISCRETE, 64, True), MLP if name == "mlp" else CNN)
+    model = make_network(space, DISCRETE, model=name, share_trunk=True)
+    assert isinstance(model.policy_trunk, VectorTrunk if name == "mlp" else ImageTrunk)
 
 
 @pytest.mark.parametrize(
-    ("name", "space", "right"), [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in TRUNKS)]
+    ("name", "space", "right"), [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in LAYERS)]
 )
 def test_a_model_that_does_not_fit_is_answered_with_one_that_does(name: str, space: spaces.Box, right: str) -> None:
     with pytest.raises(ModelMismatch, match=f"^--model={name} .*--model={right}$"):

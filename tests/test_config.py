@@ -21,6 +21,7 @@ from ppo.trainer import resolve
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]
 PRESETS = sorted((Path(ppo.config.__file__).parent / "presets").glob("*.json"))
+OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
 
 
 def config_of(line):
@@ -59,7 +60,10 @@ def test_defaults_are_those_of_the_baselines_command_line():
 
 
 BAD = {
-    "learning_rate": ["nan", "inf", "-inf", "0", "-0", "-0.0", "-1", "1e31", "1e400", "fast", "", "none", "True"],
+    "learning_rate": [
+        *("nan", "inf", "-inf", "0", "-0", "-0.0", "-1", "1e31", "1e400", "fast", "", "none", "True"),
+        *("linear", "linear:", "linear:0", "linear:nan", "linear:fast", "linear:linear:1", "falling:1", ":1"),
+    ],
     "gamma": ["nan", "-0.1", "1.1"],
     "gae_lambda": ["nan", "-1e-9", "2"],
     "clip_coef": ["0", "-0", "inf", "nan"],
@@ -84,7 +88,7 @@ BAD = {
     "device": ["", "tpu", "cuda:", "cuda:x", "cpu:0"],
     "logger": ["tensorboard", ""],
     "normalize_advantages": ["batch", ""],
-    "anneal_lr": ["maybe", "2", "", "none"],
+    "torch_deterministic": ["maybe", "2", "", "none"],
     "share_trunk": ["yes"],
     "precision": ["float16", "none"],
     "frame_stack": ["0", "auto", "101"],
@@ -126,7 +130,7 @@ def test_values_that_contradict_each_other_are_both_named(line, named):
 
 def test_values_that_just_agree_are_accepted():
     config = config_of("--num_envs=2 --num_steps=30 --num_workers=2 --num_minibatches=60 --total_steps=60")
-    assert (config.batch_size, config.iterations) == (60, 1)
+    assert (config.rollout_size, config.iterations) == (60, 1)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_values_that_just_agree_are_accepted():
         ("--no_seed", ["--no_seed"]),
         ("--seed", ["--seed"]),
         ("--lr --seed=1", ["--learning_rate"]),
-        ("--no_anneal_lr=True", ["--no_anneal_lr"]),
+        ("--no_clip_rewards=True", ["--no_clip_rewards"]),
     ],
 )
 def test_an_unknown_or_unfinished_flag_is_named_with_its_neighbour(line, named):
@@ -182,8 +186,8 @@ def test_hyphens_are_only_translated_in_names():
 
 @pytest.mark.parametrize("spelling", ["", "=True", "=true", "=TRUE", "=1", " true", " 1"])
 def test_a_switch_is_turned_on(spelling):
-    assert config_of(f"--anneal_lr{spelling}").anneal_lr is True
-    assert config_of(f"--anneal-lr{spelling} --seed=1").anneal_lr is True
+    assert config_of(f"--clip_rewards{spelling}").clip_rewards is True
+    assert config_of(f"--clip-rewards{spelling} --seed=1").clip_rewards is True
 
 
 @pytest.mark.parametrize(
@@ -239,9 +243,9 @@ def test_a_config_is_frozen():
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_is_a_config_named_after_an_environment(path):
+def test_a_preset_is_a_config_named_after_an_environment_or_where_it_is_from(path):
     values = json.loads(path.read_text())
-    assert path.stem in gymnasium.registry or path.stem == "Atari"
+    assert path.stem in gymnasium.registry or path.stem in ("Atari", *OTHER_TRAINERS)
     assert load_preset("auto", path.stem, None) == load_preset(path.stem, "Other-v0", None) == values
     assert Config(env_name=path.stem, **values) != Config(env_name=path.stem)
 

@@ -9,19 +9,43 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from safetensors import safe_open
 
 import main
+from envs.seeding import Stream, integer_seed
+from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, run_main
 
 COLUMNS = [
     *("iteration", "step", "seconds", "steps_per_second", "episodes", "episode_return_mean", "episode_length_mean"),
-    *("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance"),
-    *("learning_rate", "seconds_collecting", "seconds_learning"),
+    *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"),
+    *("explained_variance", "gradient_steps", "learning_rate", "clip_coef", "seconds_collecting", "seconds_learning"),
 ]
+
+
+class BadStart(Faulty):
+    """Raises in the first reset of its training."""
+
+    def __init__(self) -> None:
+        super().__init__("start")
+
+    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
+        if arguments["seed"] == integer_seed(0, Stream.EPISODE, 0, 0):
+            raise ValueError("not ready")
+        return super().reset(**arguments)
+
+
+class Talk(gymnasium.Env):
+    """Of lists of words that have no fixed length."""
+
+    observation_space = spaces.Sequence(spaces.Text(9))
+    action_space = spaces.Discrete(2)
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -184,7 +208,7 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         ("--env_nam=CartPole-v1", "unknown flag --env_nam: did you mean --env_name?"),
         ("--env_name=CartPol-v1", "--env_name=CartPol-v1 is unknown: did you mean CartPole-v1"),
         ("--env_name=no_such_module:Thing-v0", "--env_name=no_such_module:Thing-v0 cannot be made: No module named"),
-        ("--env_name=Blackjack-v1", "--env_name=Blackjack-v1 observes Tuple("),
+        ("--env_name=tests.test_end_to_end:Talk", "--env_name=tests.test_end_to_end:Talk observes Sequence("),
         ("--env_name=CarRacing-v3 --model=mlp", "--model=mlp cannot read images (84, 84, 4): give --model=cnn"),
         ("--env_name=CartPole-v1 --model=cnn", "--model=cnn reads images"),
         ("--env_name=Pong-v4 --screen_size=20", "--screen_size=20 is too small for this network: give a larger one"),
@@ -248,18 +272,19 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path, num_workers:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("BadReset-v0", "environment 0 of tests.environments:BadReset-v0 raised ValueError: no reset today"),
-        ("BadMake-v0", "environment tests.environments:BadMake-v0 raised ValueError: no licence"),
-        ("BadEvaluation-v0", "environment tests.environments:BadEvaluation-v0 in evaluation raised ValueError: not in"),
+        ("tests.environments:BadReset-v0", "environment {} raised ValueError: no reset today"),
+        ("tests.environments:BadMake-v0", "environment {} raised ValueError: no licence"),
+        ("tests.environments:BadEvaluation-v0", "environment {} in evaluation raised ValueError: not in"),
+        ("tests.test_end_to_end:BadStart", "environment 0 of {} raised ValueError: not ready"),
     ],
 )
 def test_an_exception_before_or_after_training_does_so_too(tmp_path: Path, name: str, what: str) -> None:
     arguments = ["--num_workers=1", "--total_steps=1024", f"--run_dir={tmp_path / 'run'}"]
-    done = run_main(f"--env_name=tests.environments:{name}", *arguments)
+    done = run_main(f"--env_name={name}", *arguments)
     assert done.returncode == 1
     traceback, error = done.stderr.rstrip("\n").rsplit("\n", 1)
     assert traceback.startswith("Traceback (most recent call last):")
-    assert error.startswith(f"error: {what}")
+    assert error.startswith(f"error: {what.format(name)}")
 
 
 def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Evaluation against a world that counts."""
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,23 +17,31 @@ SEEDS = [100, 201, 302, 403, 504, 605, 706]
 
 def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
     """An episode of Counting lasts 3 + seed % 7 steps, and each step earns the action."""
-    returns = [12.0 * (3 + seed % 7) for seed in SEEDS]
+    lengths = [3 + seed % 7 for seed in SEEDS]
+    returns = [12.0 * length for length in lengths]
     for num_envs in (1, 2, 3, 7, 9):
         envs = [make_env("tests.environments:Counting-v0") for _ in range(num_envs)]
         seen: list[np.ndarray] = []
 
-        def act(observations: np.ndarray, seen: list[np.ndarray] = seen) -> list[int]:
+        def act(observations: np.ndarray, *_: Any, seen: list[np.ndarray] = seen) -> list[int]:
             seen += list(observations)
             return [12] * len(observations)
 
         result = evaluate(act, envs, SEEDS, WHOLE_EPISODE)
-        assert result == {"episodes": 7, "mean": pytest.approx(np.mean(returns)), "std": pytest.approx(np.std(returns))}
+        assert result == {
+            "episodes": 7,
+            "mean": pytest.approx(np.mean(returns)),
+            "std": pytest.approx(np.std(returns)),
+            "returns": returns,
+            "lengths": lengths,
+        }
         assert sorted(seed for seed, step in seen if step == 0) == SEEDS
-        assert len(seen) == sum(3 + seed % 7 for seed in SEEDS)
+        assert len(seen) == sum(lengths)
 
 
 def test_no_episode_has_no_mean() -> None:
-    assert evaluate(lambda observations: [], [], [], WHOLE_EPISODE) == {"episodes": 0, "mean": None, "std": None}
+    nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
+    assert evaluate(lambda *_: [], [], [], WHOLE_EPISODE) == nothing
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
@@ -60,5 +69,5 @@ class Lives(gymnasium.Env):
 
 
 def test_what_ends_for_the_learner_only_is_played_on() -> None:
-    result = evaluate(lambda observations: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE)
-    assert result == {"episodes": 7, "mean": 6.0, "std": 0.0}
+    result = evaluate(lambda observations, *_: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE)
+    assert result == {"episodes": 7, "mean": 6.0, "std": 0.0, "returns": 7 * [6.0], "lengths": 7 * [6]}

@@ -9,6 +9,8 @@ from gymnasium import spaces
 
 from envs.images import RepeatAction, StackImages
 from envs.make import Preprocessing, make_env
+from ppo.config import Config, ConfigError
+from ppo.trainer import resolve
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -129,8 +131,9 @@ def test_actions_are_repeated_only_if_frames_are_to_be_skipped(frame_skip: int, 
     assert repeats(make_env("CarRacing-v3", Preprocessing(frame_skip=frame_skip))) == expected
 
 
-def test_actions_are_never_repeated_where_no_images_are_observed() -> None:
-    assert repeats(make_env("CartPole-v1", Preprocessing(frame_skip=2))) == []
+def test_to_repeat_actions_is_refused_where_no_images_are_observed() -> None:
+    with pytest.raises(ConfigError, match=r"^--frame_skip means nothing for CartPole-v1: leave it out"):
+        resolve(Config(env_name="CartPole-v1", frame_skip=2))
 
 
 def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:

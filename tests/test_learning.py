@@ -15,8 +15,7 @@ CONSTANT = {
     "num_envs": 10,
     "num_steps": 20,
     "total_steps": 24_000,
-    "learning_rate": 1e-2,
-    "anneal_lr": True,
+    "learning_rate": "linear:1e-2",
 }
 
 
@@ -54,7 +53,7 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
         normalize_advantages=normalize_advantages,
     )
     contexts = torch.eye(3)
-    probabilities = training.model(contexts)[0].logits.softmax(-1)
+    probabilities = training.model(contexts)[0].logits.softmax(-1).squeeze(1)
     assert probabilities.diagonal().min() > 0.99
 
 
@@ -91,9 +90,7 @@ def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> No
 
 
 def test_a_box_of_two_dimensions_is_learned() -> None:
-    training = trained(
-        "Target-v0", num_steps=64, total_steps=51_200, learning_rate=3e-3, anneal_lr=True, entropy_coef=0.0
-    )
+    training = trained("Target-v0", num_steps=64, total_steps=51_200, learning_rate="linear:3e-3", entropy_coef=0.0)
     mean = training.model(torch.ones(1, 2, 2))[0].mean
     torch.testing.assert_close(mean, torch.full((1, 2), 0.5), atol=0.05, rtol=0)
 
@@ -121,7 +118,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
     led_to = rollout.observations[1:].copy()
     truncated = np.argwhere(rollout.truncations).tolist()
     assert truncated
-    for step, environment, last in report.last_observations:
+    for step, environment, last, _ in report.last_observations:
         assert [step, environment] in truncated
         led_to[step, environment] = last
     next_values = np.where(rollout.terminations, 0, value(led_to))
@@ -146,7 +143,7 @@ def make_learner(**values: object) -> Learner:
 
 
 def test_the_learning_rate_falls_linearly_to_zero() -> None:
-    training = make_training("Bandit-v0", learning_rate=1e-3, anneal_lr=True, num_envs=1, num_steps=8, total_steps=80)
+    training = make_training("Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80)
     worker = training.make_worker(range(1))
     rates = [training.learn(worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)]
     np.testing.assert_allclose(rates, [1e-3 * (1 - i / 10) for i in range(10)])

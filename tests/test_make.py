@@ -24,10 +24,14 @@ MODULE = """
 
     SPACES = {
         "Plain": (BOX, BOX),
-        "Dict": (spaces.Dict({"position": UNEVEN}), BOX),
-        "Tuple": (spaces.Tuple([BOX]), BOX),
-        "MultiDiscrete": (BOX, spaces.MultiDiscrete(range(1, 50))),
-        "MultiBinary": (BOX, spaces.MultiBinary(4)),
+        "Sequence": (spaces.Sequence(BOX), BOX),
+        "Graph": (spaces.Graph(BOX, None), BOX),
+        "Dict": (spaces.Dict({"position": UNEVEN, "others": spaces.Sequence(UNEVEN)}), BOX),
+        "Tuple": (spaces.Tuple([BOX, spaces.Sequence(BOX)]), BOX),
+        "Words": (BOX, spaces.Text(9)),
+        "Points": (BOX, spaces.Sequence(UNEVEN)),
+        "Pair": (BOX, spaces.Tuple([spaces.MultiDiscrete(range(1, 50)), spaces.Text(9)])),
+        "Parts": (BOX, spaces.Dict({"move": BOX, "say": spaces.Text(9)})),
     }
     for name, pair in SPACES.items():
         gymnasium.register(f"{name}-v0", Env, kwargs=dict(zip(("observation_space", "action_space"), pair)))
@@ -70,12 +74,12 @@ def test_other_ids_are_left_alone():
 def test_a_known_id_makes_that_environment():
     env = make_env("CartPole-v1")
     assert env.spec.id == "CartPole-v1"
-    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2))
+    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2), False)
 
 
 def test_module_and_id_import_the_module_first(module):
     assert f"{module}:Plain-v0" not in gymnasium.registry
-    assert spaces_of(f"{module}:Plain-v0") == 2 * (spaces.Box(-1, 1, (2, 3)),)
+    assert spaces_of(f"{module}:Plain-v0") == (*2 * (spaces.Box(-1, 1, (2, 3)),), False)
 
 
 @pytest.mark.parametrize(
@@ -113,18 +117,16 @@ def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
     assert "gymnasium[mujoco]" in refusal("Ant-v5")
 
 
-def test_an_observation_of_several_parts_is_refused():
-    assert "observes Tuple" in refusal("Blackjack-v1")
-
-
-@pytest.mark.parametrize("name", ["Dict", "Tuple"])
-def test_observations_other_than_a_box_are_named(module, name):
+@pytest.mark.parametrize("name", ["Sequence", "Graph", "Dict", "Tuple"])
+def test_observations_without_a_fixed_size_are_named(module, name):
     assert f"observes {name}(" in refusal(f"{module}:{name}-v0")
 
 
-@pytest.mark.parametrize("name", ["MultiDiscrete", "MultiBinary"])
-def test_actions_other_than_a_box_or_discrete_are_named(module, name):
-    assert f"acts in {name}(" in refusal(f"{module}:{name}-v0")
+@pytest.mark.parametrize(
+    ("name", "kind"), [("Words", "Text"), ("Points", "Sequence"), ("Pair", "Tuple"), ("Parts", "Dict")]
+)
+def test_actions_of_kinds_that_no_policy_takes_are_named(module, name, kind):
+    assert f"acts in {kind}(" in refusal(f"{module}:{name}-v0")
 
 
 def test_a_missing_rom_is_named_with_where_to_get_it(tmp_path, monkeypatch):

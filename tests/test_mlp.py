@@ -10,9 +10,9 @@ from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
 from models.actor import Actor
-from models.mlp import MLP
 from ppo.config import Config
 from ppo.learner import Learner
+from tests.running import make_network
 
 VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))
 DISCRETE, CONTINUOUS = spaces.Discrete(4), spaces.Box(-1, 1, (2,))
@@ -24,8 +24,7 @@ TRUNKS = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", 
 
 
 def make_mlp(observation_space=VECTOR, action_space=DISCRETE, share_trunk=False, seed=0):
-    torch.manual_seed(seed)
-    return MLP(observation_space, action_space, 64, share_trunk)
+    return make_network(observation_space, action_space, seed, share_trunk=share_trunk)
 
 
 def assert_same_distribution(one, other):
@@ -49,7 +48,7 @@ def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(action_spac
 def test_policy_and_value_share_parameters_only_if_told_to(share_trunk):
     model = make_mlp(share_trunk=share_trunk)
     distribution, values = model(torch.ones(1, 3))
-    outputs = distribution.log_prob(torch.tensor([0])), values
+    outputs = distribution.log_prob(torch.tensor([[0]])), values
     parameters = list(model.parameters())
     policy_gradients, value_gradients = (
         torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True) for output in outputs
@@ -78,7 +77,7 @@ def test_outputs_have_one_row_for_each_observation(observation_space, action_spa
         torch.zeros(5, *observation_space.shape)
     )
     assert values.shape == distribution.entropy().shape == (5,)
-    assert distribution.mode().shape == ((5,) if action_space is DISCRETE else (5, 2))
+    assert distribution.mode().shape == ((5, 1) if action_space is DISCRETE else (5, 2))
 
 
 def test_a_matrix_is_read_as_its_flat_vector():
@@ -100,10 +99,10 @@ def test_outputs_are_those_of_two_tanh_layers_and_a_linear_one(share_trunk):
         return linear(last, np.tanh(linear(second, np.tanh(linear(first, observations)))))
 
     distribution, values = model(torch.from_numpy(observations))
-    expected = network("value_trunk.0", "value_trunk.1", "value_head")[:, 0]
+    expected = network("value_trunk.layers.0", "value_trunk.layers.1", "value_head")[:, 0]
     np.testing.assert_allclose(values.detach(), expected, atol=1e-5)
-    expected = network("policy_trunk.0", "policy_trunk.1", "policy_head.logits")
-    np.testing.assert_allclose(distribution.logits.detach(), expected, atol=1e-5)
+    expected = network("policy_trunk.layers.0", "policy_trunk.layers.1", "policy_head.logits")
+    np.testing.assert_allclose(distribution.logits.detach()[:, 0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float64])
@@ -119,8 +118,7 @@ def test_observations_may_be_of_any_dtype(dtype):
 @ACTION_SPACES
 def test_the_policy_alone_is_that_of_the_whole_model(action_space, share_trunk):
     model, observations = make_mlp(action_space=action_space, share_trunk=share_trunk), torch.randn(5, 3)
-    alone = model.policy_head(model.features(model.policy_trunk, observations))
-    assert_same_distribution(alone, model(observations)[0])
+    assert_same_distribution(model.act(observations, None)[0], model(observations)[0])
 
 
 @TRUNKS

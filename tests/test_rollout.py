@@ -8,19 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.rollout import Rollout, minibatches
+from tests.running import make_network
 
 
 @pytest.mark.parametrize(
     ("action_space", "actions"),
     [
-        (spaces.Discrete(4, start=2), ((5, 3), np.int64)),
+        (spaces.Discrete(4, start=2), ((5, 3, 1), np.int64)),
         (spaces.Box(-1, 1, (2,)), ((5, 3, 2), np.float32)),
         (spaces.Box(-1, 1, (2, 3), np.float64), ((5, 3, 6), np.float32)),
     ],
     ids=["discrete", "box", "matrix"],
 )
 def test_layout_is_time_major_with_one_more_observation(action_space, actions):
-    layout = Rollout.layout(5, 3, 0, spaces.Box(0, 255, (2, 7), np.uint8), action_space)
+    observation_space = spaces.Box(0, 255, (2, 7), np.uint8)
+    layout = Rollout.layout(5, 3, observation_space, make_network(observation_space, action_space), has_masks=False)
     assert layout == {
         "observations": ((6, 3, 2, 7), np.uint8),
         "actions": actions,
@@ -35,7 +37,7 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
     """Rows of each minibatch of each epoch."""
     batch = {"observations": torch.arange(2 * size).reshape(size, 2), "rewards": 10 * torch.arange(size)}
     rows = []
-    for minibatch in minibatches(batch, num_epochs, num_minibatches, seed):
+    for minibatch in minibatches(batch, num_epochs, num_minibatches, None, 1, seed):
         rows.append((minibatch["rewards"] // 10).tolist())
         assert minibatch["observations"].tolist() == [[2 * row, 2 * row + 1] for row in rows[-1]]
     return [rows[i : i + num_minibatches] for i in range(0, len(rows), num_minibatches)]

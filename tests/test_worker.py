@@ -29,7 +29,7 @@ def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarr
                 table[: T if rollout else T + 1] = 77  # what a worker leaves out would show; row T is carried over
             report = workers.collect(rollout + 1)
             episodes += [episode._replace(step=episode.step + rollout * T) for episode in report.episodes]
-            lasts += [(step + rollout * T, environment, last) for step, environment, last in report.last_observations]
+            lasts += [last._replace(step=last.step + rollout * T) for last in report.last_observations]
             for name, table in tables_of(training.rollout).items():
                 tables.setdefault(name, []).append(table[: T + (rollout == num_rollouts - 1)].copy())
     return {name: np.concatenate(parts) for name, parts in tables.items()}, episodes, lasts
@@ -56,7 +56,7 @@ def test_three_rollouts_join_without_gap_or_repeat(num_workers: int) -> None:
                     expected_lasts.append((t, environment, [seed, step]))
                 episode, step = episode + 1, 0
     assert episodes == sorted(expected_episodes)
-    assert sorted((t, environment, last.tolist()) for t, environment, last in lasts) == sorted(expected_lasts)
+    assert sorted((t, environment, last.tolist()) for t, environment, last, _ in lasts) == sorted(expected_lasts)
 
 
 def test_what_environments_do_is_the_same_in_any_number_of_workers() -> None:
@@ -68,7 +68,7 @@ def test_what_environments_do_is_the_same_in_any_number_of_workers() -> None:
 
 def test_environments_and_rollouts_have_randomness_of_their_own() -> None:
     actions = collect(num_workers=0)[0]["actions"]
-    sequences = [tuple(actions[rollout * T : (rollout + 1) * T, i]) for rollout in range(3) for i in range(N)]
+    sequences = [tuple(actions[rollout * T : (rollout + 1) * T, i, 0]) for rollout in range(3) for i in range(N)]
     assert len(set(sequences)) == 3 * N
 
 
@@ -109,7 +109,7 @@ def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:
     )
     training.make_worker(range(3)).collect(1)
     observations = torch.from_numpy(training.rollout.observations[:-1]).flatten(0, 1)
-    features = training.model.features(training.model.policy_trunk, observations).detach()
+    features = training.model.policy_trunk(observations).detach()
     recorded = torch.from_numpy(training.rollout.features).flatten(0, 1)
     torch.testing.assert_close(recorded, features, atol=0.02, rtol=0.02)
     assert not torch.allclose(recorded[0], recorded[1], atol=0.02, rtol=0.02)

@@ -1,0 +1,22 @@
+"""A loss of one's own: beside the clip, the KL to the old policy as a penalty (Schulman et al. 2017, section 4).
+
+python -m examples.own_loss
+"""
+
+from torch import Tensor
+
+from ppo import Config, Learner, train
+from ppo.rollout import Batch
+
+
+class PenalizedLearner(Learner):
+    def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(minibatch)
+        distribution, _ = self.forward(minibatch)
+        log_ratio = distribution.log_prob(minibatch["actions"]) - minibatch["log_probs"]
+        penalty = (log_ratio.exp() - 1 - log_ratio).mean()
+        return loss + 0.5 * penalty, {**metrics, "penalty": penalty.detach()}
+
+
+if __name__ == "__main__":  # worker processes import this file
+    train(Config(env_name="CartPole-v1", learning_rate=1e-3, total_steps=50_000), make_learner=PenalizedLearner)

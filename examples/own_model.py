@@ -1,0 +1,31 @@
+"""A model of one's own: actor and critic as in the paper's experiments on Atari, but for vectors and with layer norm.
+
+python main.py --env_name=CartPole-v1 --model=examples.own_model:NormalizedActorCritic
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from models.actor_critic import ActorCritic
+from models.distributions import Distribution, policy_head
+
+
+class NormalizedActorCritic(ActorCritic):
+    """What is needed: policy_head, which knows the action space, and forward, which returns a distribution and values.
+    config holds every flag, such as hidden_size."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
+        super().__init__()
+        size = config.hidden_size
+
+        def layers() -> nn.Sequential:
+            first = nn.Linear(observation_space.shape[0], size)
+            return nn.Sequential(first, nn.LayerNorm(size), nn.Tanh(), nn.Linear(size, size), nn.Tanh())
+
+        self.actor, self.critic = layers(), nn.Sequential(layers(), nn.Linear(size, 1))
+        self.policy_head = policy_head(size, action_space, config)
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        """observations: (B, *observation), float32. Returns the distribution of actions, and values (B,)."""
+        return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)

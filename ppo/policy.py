@@ -1,0 +1,117 @@
+"""What was learned, to be used."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from torch.nn.utils import parameters_to_vector
+
+from envs.episodes import WHOLE_EPISODE
+from envs.make import Preprocessing, Spaces, make_env, spaces_of
+from envs.normalize import NormalizeObservation
+from envs.seeding import Stream, integer_seed
+from envs.spaces import ACTION_MASK, action_converter, mask_converter
+from envs.worker import environment_error
+from models import image_shape, make_actor, make_model
+from ppo import checkpoint
+from ppo.evaluation import evaluate
+from ppo.hardware import has_bfloat16
+
+
+class Policy:
+    """Acts in the environments that make_env() gives, which do to observations what was done in training."""
+
+    def __init__(self, config: Any, spaces: Spaces, weights: np.ndarray, normalize: NormalizeObservation) -> None:
+        self.config, self.normalize = config, normalize
+        self.actor = make_actor(partial(new_model, config, spaces, to_act=True), weights)
+        self.to_actions = action_converter(spaces.actions, config.squash_actions)
+        self.to_mask = mask_converter(spaces.actions) if spaces.has_masks else None
+        self.generator = np.random.default_rng(config.seed)
+        self.reset()
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
+        """A new environment."""
+        preprocessing = preprocessing_of(self.config)
+        shown = {**preprocessing.env_kwargs, "render_mode": render_mode} if render_mode else preprocessing.env_kwargs
+        return make_env(self.config.env_name, preprocessing._replace(env_kwargs=shown))
+
+    def reset(self) -> None:
+        """Forget the episode so far; needed before each by a policy that remembers."""
+        self.state = np.zeros((1, self.actor.model.state_size), np.float32)
+
+    def predict(self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None) -> Any:
+        """The action for an observation, as the environment's step takes it. info: what came with the observation, if
+        that says which actions are allowed."""
+        return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
+
+    def act(
+        self, observations: np.ndarray, infos: Sequence[dict], states: np.ndarray, deterministic: bool = True
+    ) -> Sequence[Any]:
+        """observations: (n, *observation); infos: n; states: (n, S), to be overwritten by the next. Returns n actions:
+        the most likely, or drawn at random."""
+        noise = None if deterministic else np.stack([self.actor.draw_noise(self.generator, 1)[0] for _ in infos])
+        masks = np.stack([self.to_mask(info.get(ACTION_MASK)) for info in infos]) if self.to_mask else None
+        memory = states if states.size else None
+        return self.to_actions(self.actor(self.normalize(observations), noise, masks, memory, memory))
+
+    def evaluate(
+        self, episodes: int = 10, deterministic: bool = True, num_envs: int = 1, render_mode: str | None = None
+    ) -> dict[str, Any]:
+        """Play whole episodes, always the same ones; returns what ppo.evaluation.evaluate does. Raises WorkerError if
+        an environment raises."""
+        seeds = [integer_seed(self.config.seed, Stream.EVALUATION, episode) for episode in range(episodes)]
+        envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
+        act, state_size = partial(self.act, deterministic=deterministic), self.actor.model.state_size
+        try:
+            result = evaluate(act, envs, seeds, WHOLE_EPISODE, state_size)
+        except Exception as error:
+            raise environment_error(f"{self.config.env_name} in evaluation", error) from error
+        for env in envs:
+            env.close()
+        return result
+
+
+def load_policy(path: str | Path, env_name: str | None = None, model: str | None = None) -> Policy:
+    """The policy of a checkpoint. env_name, model: repeat them if they are import paths, which a file by itself is not
+    trusted with. Raises CheckpointError if the file is damaged or of another environment or model."""
+    tensors, state = checkpoint.load(Path(path))
+    config = SimpleNamespace(**state["config"])
+    for name, repeated in (("env_name", env_name), ("model", model)):
+        wanted = getattr(config, name)
+        if ":" in wanted and repeated != wanted:
+            raise checkpoint.CheckpointError(f"{path} would import {wanted}: if you trust it, give {name}={wanted!r}")
+    spaces = spaces_of(config.env_name, preprocessing_of(config))
+    normalize, network = new_normalizer(config, spaces), new_model(config, spaces)
+    parts: dict[str, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        part, _, key = name.partition(".")
+        parts.setdefault(part, {})[key] = tensor
+    try:
+        if parts["model"].keys() != dict(network.named_parameters()).keys():
+            raise KeyError("its parameters are called otherwise")
+        network.load_state_dict(parts["model"], strict=False)  # which would miss a shared trunk's second name
+        normalize.restore({name: tensor.numpy() for name, tensor in parts["normalize_observation"].items()})
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise checkpoint.CheckpointError(f"{path} is of another network or environment: {error}") from error
+    return Policy(config, spaces, parameters_to_vector(network.parameters()).detach().numpy(), normalize)
+
+
+def preprocessing_of(config: Any) -> Preprocessing:
+    """What a run's environments are made by."""
+    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
+
+
+def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
+    """A run's model as it begins. to_act: as it is where the CPU acts, whatever the learner's device is."""
+    in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
+    return make_model(config, integer_seed(config.seed, Stream.MODEL), spaces.observations, spaces.actions, in_bfloat16)
+
+
+def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
+    """A run's statistics of observations as they begin: of all but pixels."""
+    pixels = image_shape(spaces.observations) or (0,)
+    return NormalizeObservation(spaces.observations.shape, config.normalize_observations, int(np.prod(pixels)))

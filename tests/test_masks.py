@@ -1,0 +1,185 @@
+"""Masks of actions, from the environment's info to the gradient: what is forbidden is as if it were not there."""
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from envs.make import make_env
+from envs.pool import WorkerPool
+from envs.seeding import Stream, integer_seed
+from envs.worker import WorkerError
+from models.distributions import Categorical
+from ppo.config import Config
+from ppo.policy import Policy
+from ppo.trainer import Training, resolve
+from tests.environments import SPACES, Identity
+from tests.running import PLAIN, make_training
+
+N, T = 3, 8
+
+
+class Locked(Identity):
+    """Allows of a choice, a number and two bits whatever it draws, in every second observation only: else all. To do
+    what is forbidden ends the run."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = SPACES["Discrete"], SPACES["Dict"]
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return super().reset(seed=seed)[0], self._allow()
+
+    def step(self, action: dict) -> tuple[Any, float, bool, bool, dict]:
+        assert self.allowed["a"][action["a"]], "a forbidden choice"
+        assert all(pair[bit] for pair, bit in zip(self.allowed["c"].reshape(2, 2), action["c"], strict=True))
+        return *super().step(action)[:4], self._allow()
+
+    def _allow(self) -> dict:
+        self.allowed = {"a": np.ones(2, np.int8), "b": None, "c": np.ones(4, np.int8)}
+        if self.steps % 2:
+            return {}
+        for pair in (self.allowed["a"], *self.allowed["c"].reshape(2, 2)):
+            pair[self.np_random.integers(2)] = self.np_random.integers(2)
+        return {"action_mask": self.allowed}
+
+
+class Jammed(Identity):
+    """Allows nothing any more after some steps."""
+
+    def __init__(self) -> None:
+        super().__init__("Discrete", "Discrete")
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return super().reset(seed=seed)[0], {"action_mask": [1, 1, 1]}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        return *super().step(action)[:4], {"action_mask": [self.steps < 3] * 3}
+
+
+def run_of(env_name: str, **values: Any) -> Training:
+    """A run in an environment of this file, that has not begun."""
+    return Training(*resolve(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values})))
+
+
+def replayed(env: gymnasium.Env, actions: list[Any], to_row: Any) -> list[np.ndarray]:
+    """What an environment allowed at each of a run's steps, row by row, if these were its actions."""
+    episode, rows = 0, []
+    info = env.reset(seed=integer_seed(0, Stream.EPISODE, 0, 0))[1]
+    for action in actions:
+        rows.append(to_row(info))
+        _, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            episode += 1
+            info = env.reset(seed=integer_seed(0, Stream.EPISODE, 0, episode))[1]
+    return [*rows, to_row(info)]
+
+
+def test_a_row_of_masks_is_what_was_allowed_when_its_action_was_taken() -> None:
+    training = make_training("Masked-v0", num_envs=N, num_steps=T)
+    actions, masks = [], []
+    with WorkerPool(training.make_worker, N, 0) as workers:
+        for iteration in (1, 2, 3):
+            workers.collect(iteration)
+            assert training.rollout.action_masks.shape == (T + 1, N, 4)
+            actions += training.rollout.actions[:, 0, 0].tolist()
+            masks += training.rollout.action_masks[:-1, 0].tolist()
+    last = training.rollout.action_masks[-1, 0].tolist()
+    env = make_env("tests.environments:Masked-v0")
+    expected = replayed(env, [action - 1 for action in actions], lambda info: info["action_mask"].astype(bool).tolist())
+    assert [*masks, last] == expected
+    assert len({tuple(mask) for mask in masks}) == 2
+
+
+def test_the_last_row_of_masks_is_the_first_of_the_next_rollout() -> None:
+    training = make_training("Masked-v0", num_envs=N, num_steps=T)
+    with WorkerPool(training.make_worker, N, 0) as workers:
+        workers.collect(1)
+        for iteration in range(2, 9):
+            last = training.rollout.action_masks[-1].copy()
+            training.rollout.action_masks[1:-1] = False  # what is left out would show
+            workers.collect(iteration)
+            np.testing.assert_array_equal(training.rollout.action_masks[0], last)
+            assert (training.rollout.action_masks.sum(-1) == 2).all()
+
+
+def test_masks_of_nested_spaces_are_kept_to() -> None:
+    training = run_of("Locked", num_envs=N, num_steps=40, total_steps=5 * 40 * N)
+    with WorkerPool(training.make_worker, N, 0) as workers:
+        for iteration in range(1, 6):
+            training.learn(workers.collect(iteration))  # a forbidden action would raise
+            masks, actions = training.rollout.action_masks[:-1], training.rollout.actions
+            assert masks.shape == (40, N, 2 + 2 * 2)
+            chosen = actions[..., [0, 2, 3]].astype(int)  # between them is a number
+            assert np.take_along_axis(masks.reshape(40, N, 3, 2), chosen[..., None], -1).all()
+            assert 0.5 < masks.mean() < 1
+    assert training.summary(1.0)["evaluation"]["episodes"] == 20
+
+
+def test_an_environment_that_allows_nothing_is_told_so() -> None:
+    training = run_of("Jammed", num_envs=1, num_steps=20)
+    with pytest.raises(WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"):
+        training.make_worker(range(1)).collect(1)
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])
+def test_uniform_logits_have_the_entropy_of_the_allowed_actions(mask: list[int]) -> None:
+    distribution = Categorical(torch.full((4, 1, 4), 0.3)).masked(torch.tensor([mask] * 4, dtype=torch.bool))
+    assert distribution.entropy().tolist() == pytest.approx([math.log(sum(mask))] * 4, abs=1e-6)
+    probabilities = distribution.log_prob(torch.arange(4)[:, None]).exp().tolist()
+    assert probabilities == pytest.approx([bit / sum(mask) for bit in mask])
+    assert [p == 0 for p in probabilities] == [not bit for bit in mask]
+
+
+def test_forbidden_logits_have_no_gradient_at_all() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(50, 2, 4, requires_grad=True)
+    mask = torch.rand(50, 2, 4) < 0.5
+    mask[..., 1] = True
+    distribution = Categorical(logits).masked(mask.flatten(1))
+    actions = distribution.sample(torch.randn(50, 8))
+    (distribution.log_prob(actions) + 0.1 * distribution.entropy()).sum().backward()
+    assert (logits.grad[~mask] == 0).all()
+    assert (logits.grad[mask & (mask.sum(-1, keepdim=True) > 1)] != 0).all()
+    assert logits.grad.isfinite().all()
+
+
+def test_allowed_actions_have_the_odds_that_they_would_have_without_a_mask() -> None:
+    torch.manual_seed(0)
+    logits, mask = torch.randn(50, 5), torch.rand(50, 5) < 0.6
+    mask[:, 0] = True
+    mask[:, 4] = False
+    masked = Categorical(logits.unsqueeze(1)).masked(mask)
+    odds = torch.where(mask, logits.exp(), 0)
+    for action in range(5):
+        probabilities = masked.log_prob(torch.full((50, 1), action)).exp()
+        torch.testing.assert_close(probabilities, odds[:, action] / odds.sum(1))
+    assert masked.mode()[:, 0].tolist() == odds.argmax(1).tolist()
+
+
+def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() -> None:
+    training = make_training("Masked-v0", num_envs=N, num_steps=T)
+    training.make_worker(range(N)).collect(1)
+    rollout = training.rollout
+    batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, [])
+    logits = training.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[:, 0]
+    for row, (mask, action) in enumerate(zip(rollout.action_masks[:-1].reshape(-1, 4), batch["actions"], strict=True)):
+        allowed = logits[row, torch.from_numpy(mask)].softmax(0)
+        expected = allowed[int(mask[: int(action)].sum())].log()
+        assert batch["log_probs"][row].item() == pytest.approx(expected.item(), abs=1e-5)
+    assert batch["log_probs"].tolist() == pytest.approx([-math.log(2)] * (N * T), abs=0.05)  # a new policy's
+
+
+def test_predicting_keeps_to_what_the_info_allows() -> None:
+    training = make_training("Masked-v0", num_envs=N, num_steps=T)
+    policy = Policy(training.config, training.spaces, training.published, training.normalize_observation)
+    observation = np.eye(3, dtype=np.float32)[0]
+    for forbidden in range(4):
+        info = {"action_mask": np.arange(4) != forbidden}
+        drawn = {policy.predict(observation, deterministic=False, info=info) for _ in range(200)}
+        assert drawn == {-1, 0, 1, 2} - {forbidden - 1}
+    only = {"action_mask": [0, 0, 1, 0]}
+    assert policy.predict(observation, info=only) == 1
+    assert {policy.predict(observation, deterministic=False) for _ in range(200)} == {-1, 0, 1, 2}

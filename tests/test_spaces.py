@@ -1,0 +1,491 @@
+"""Spaces of every kind: learned in, acted in as they ask for, observed as gymnasium flattens them."""
+
+import itertools
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.images import StackImages
+from envs.make import EnvironmentUnavailable, Preprocessing, make_env, spaces_of
+from envs.normalize import NormalizeObservation
+from envs.spaces import action_converter, can_act_in, mask_converter
+from models import image_shape
+from models.distributions import policy_head
+from tests.environments import SPACES, Camera
+from tests.running import make_training, trained
+
+KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
+QUICK = {
+    **{"num_envs": 32, "num_steps": 8, "total_steps": 24 * 256, "num_epochs": 4, "num_minibatches": 4},
+    **{"learning_rate": 5e-3, "gamma": 0.0, "clip_coef": 0.2, "normalize_observations": True, "eval_episodes": 32},
+}
+
+
+def score(env_name: str, **values: Any) -> float:
+    """The mean reward of a step, at best 1, that the most likely actions earn after training."""
+    return trained(env_name, **{**QUICK, **values}).summary(1.0)["evaluation"]["mean"] / 5
+
+
+@pytest.mark.parametrize(("shown", "done"), list(itertools.product(KINDS, KINDS)))
+def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(shown: str, done: str) -> None:
+    assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("shown", "done"),
+    [
+        *(("Dict", "Tuple"), ("Tuple", "Dict"), ("Grid", "Grid"), ("From1", "From1"), ("Unbounded", "Unbounded")),
+        *(("Integers", "Integers"), ("Discrete", "Choices")),
+    ],
+)
+def test_nested_and_unusual_spaces_are_learned_in(shown: str, done: str) -> None:
+    assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"use_sde": True},
+        {"squash_actions": True},
+        {"use_sde": True, "squash_actions": True},
+        {"model": "lstm"},
+        {"share_trunk": True},
+    ],
+    ids=str,
+)
+def test_options_are_learned_with(values: dict[str, Any]) -> None:
+    assert score("Identity-v0", env_kwargs={"shown": "Box", "done": "Box"}, **values) > 0.9
+
+
+def test_what_is_right_among_the_allowed_actions_is_learned() -> None:
+    assert score("Masked-v0") > 0.9  # a forbidden one would raise, in training as in evaluation
+
+
+ARRAYS = (np.float32, np.float64)
+SHAPES = st.sampled_from([(), (1,), (3,), (2, 2)])
+STARTS = st.integers(-3, 3)
+CASTING = pytest.mark.filterwarnings("ignore:.*Casting input")  # gymnasium's, of arrays without dimensions
+
+
+def with_start(nvec: np.ndarray, start: int) -> spaces.MultiDiscrete:
+    return spaces.MultiDiscrete(nvec, start=np.full(nvec.shape, start) + np.arange(nvec.size).reshape(nvec.shape))
+
+
+DISCRETE = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), STARTS)
+MULTI_DISCRETE = st.builds(
+    lambda shape, seed, start: with_start(np.random.default_rng(seed).integers(1, 5, shape), start),
+    *(st.sampled_from([(1,), (3,), (2, 2)]), st.integers(0, 99), STARTS),
+)
+MULTI_BINARY = st.sampled_from([1, 3, (2, 2)]).map(spaces.MultiBinary)
+CHOICES = st.one_of(DISCRETE, MULTI_DISCRETE, MULTI_BINARY)
+BOXES = st.builds(
+    lambda low, size, shape, dtype: spaces.Box(dtype(low), dtype(low) + dtype(size), shape, dtype),
+    *(st.floats(-3, 3), st.floats(0.1, 5), SHAPES, st.sampled_from(ARRAYS)),
+)
+INTEGERS = st.builds(
+    lambda bounds, shape, dtype: spaces.Box(min(bounds), max(bounds) + 1, shape, dtype),
+    *(st.lists(st.integers(-100, 100), min_size=2, max_size=2), SHAPES, st.sampled_from([np.int8, np.int32])),
+) | st.builds(lambda low, shape: spaces.Box(low, 255, shape, np.uint8), st.integers(0, 200), SHAPES)
+HALF_OPEN = st.builds(lambda low, shape: spaces.Box(low, np.inf, shape), st.floats(-3, 3), SHAPES)
+
+
+def nested(simple: st.SearchStrategy) -> st.SearchStrategy:
+    """Spaces of a kind, and Tuples and Dicts of them."""
+
+    def combined(inner: st.SearchStrategy) -> st.SearchStrategy:
+        parts = st.lists(inner, min_size=1, max_size=3)
+        return parts.map(spaces.Tuple) | parts.map(lambda p: spaces.Dict(list(zip("zax", p, strict=False))))
+
+    return st.recursive(simple, combined, max_leaves=5)
+
+
+def head_of(space: Any, squash: bool = False) -> Any:
+    """The head of a policy whose distributions are wide, and differ in all choices."""
+    torch.manual_seed(0)
+    head = policy_head(3, space, SimpleNamespace(use_sde=False, squash_actions=squash, log_std_init=2.0))
+    for parameter in head.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter)
+    return head.requires_grad_(False)
+
+
+def draw(head: Any, count: int, mask: np.ndarray | None = None) -> np.ndarray:
+    """Actions (count, D) of the policy."""
+    distribution = head(torch.randn(count, 3, generator=torch.Generator().manual_seed(1)))
+    if mask is not None:
+        distribution = distribution.masked(torch.from_numpy(mask).expand(count, -1))
+    return distribution.sample(torch.from_numpy(head.draw_noise(np.random.default_rng(0), count))).numpy()
+
+
+def meant(space: Any, numbers: Any) -> Any:
+    """The member of a space that an iterator's next numbers stand for: a choice is counted from its first."""
+    if isinstance(space, spaces.Dict):
+        return {key: meant(part, numbers) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(meant(part, numbers) for part in space)
+    flat = [next(numbers) for _ in range(math.prod(space.shape))]
+    if isinstance(space, spaces.Discrete):
+        return space.start + int(flat[0])
+    if isinstance(space, spaces.Box):
+        bounds = zip(flat, space.low.ravel(), space.high.ravel(), strict=True)
+        return np.reshape([min(max(x, low), high) for x, low, high in bounds], space.shape)
+    start = np.ravel(getattr(space, "start", np.zeros(space.shape, int)))
+    return np.reshape([int(x) + first for x, first in zip(flat, start, strict=True)], space.shape)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(other, (dict, tuple)):
+        assert type(one) is type(other)
+        assert len(one) == len(other)
+        for key in other if isinstance(other, dict) else range(len(other)):
+            assert_same(one[key], other[key])
+    else:
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@CASTING
+@settings(deadline=None, max_examples=60)
+@given(nested(CHOICES | BOXES | HALF_OPEN))
+def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(space: Any) -> None:
+    drawn = draw(head_of(space), 16)
+    actions = list(action_converter(space)(drawn))
+    assert len(actions) == 16
+    for action, row in zip(actions, drawn, strict=True):
+        assert space.contains(action)
+        assert_same(action, meant(space, iter(row)))
+
+
+@CASTING
+@settings(deadline=None, max_examples=60)
+@given(nested(CHOICES | INTEGERS))
+def test_integers_are_members_too(space: Any) -> None:
+    drawn = 30 * draw(head_of(space), 16) if isinstance(space, spaces.Box) else draw(head_of(space), 16)
+    assert all(space.contains(action) for action in action_converter(space)(drawn))
+
+
+@CASTING
+@settings(deadline=None, max_examples=60)
+@given(nested(BOXES | CHOICES))
+def test_whatever_is_squashed_is_a_member_of_the_space(space: Any) -> None:
+    drawn = draw(head_of(space, squash=True), 16)
+    assert all(space.contains(action) for action in action_converter(space, squash=True)(drawn))
+
+
+@settings(deadline=None)
+@given(INTEGERS)
+def test_squashed_integers_reach_from_bound_to_bound(space: spaces.Box) -> None:
+    size = math.prod(space.shape)
+    drawn = np.array([[-20.0] * size, [20.0] * size], np.float32)
+    lowest, highest = action_converter(space, squash=True)(drawn)
+    np.testing.assert_array_equal(lowest, space.low)
+    np.testing.assert_array_equal(highest, space.high)
+
+
+def test_golden_actions() -> None:
+    def convert(space: Any, *row: float, squash: bool = False) -> Any:
+        (action,) = action_converter(space, squash)(np.array([row]))
+        return action
+
+    assert convert(spaces.Discrete(3), 2) == 2
+    assert convert(spaces.Discrete(3, start=-1), 0) == -1
+    assert type(convert(spaces.Discrete(3), 2)) is int
+    assert convert(SPACES["Grid"], 0, 1, 2, 1).tolist() == [[0, 2], [4, 4]]  # with start [[0, 1], [2, 3]]
+    assert convert(spaces.MultiBinary((2, 2)), 0, 1, 1, 0).tolist() == [[0, 1], [1, 0]]
+    box = spaces.Box(np.float32([-1, 0]), np.float32([1, 10]))
+    assert convert(box, -1.5, 4).tolist() == [-1, 4]
+    assert convert(box, 0.5, 11).tolist() == [0.5, 10]
+    np.testing.assert_allclose(convert(box, 0, 0, squash=True), [0, 5])
+    np.testing.assert_allclose(convert(box, 0.5, -1, squash=True), [0.4621172, 5 - 5 * 0.7615942], rtol=1e-6)
+    np.testing.assert_allclose(convert(box, -20, 20, squash=True), [-1, 10], rtol=1e-6)
+    assert convert(SPACES["Integers"], 5, -3.9).tolist() == [3, -3]
+    action = convert(spaces.Dict({"z": SPACES["From1"], "a": SPACES["Tuple"]}), 1, -7, 2)
+    assert action == {"z": 3, "a": (1, {"x": np.array([-1], np.float32)})}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])
+@pytest.mark.parametrize("squash", [False, True])
+def test_actions_have_the_dtype_of_their_box(dtype: Any, squash: bool) -> None:
+    (action,) = action_converter(spaces.Box(0, 100, (2,), dtype), squash)(np.ones((1, 2), np.float32))
+    assert action.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_choices_have_the_dtype_of_their_space(dtype: Any) -> None:
+    (action,) = action_converter(spaces.MultiDiscrete([3, 2], dtype=dtype))(np.ones((1, 2), np.int64))
+    assert action.dtype == dtype
+
+
+def allow(space: Any, random: np.random.Generator) -> Any:
+    """A mask as an environment may give it: of each choice some, and at least one."""
+    if isinstance(space, spaces.Dict):
+        return {key: allow(part, random) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(allow(part, random) for part in space)
+    if isinstance(space, spaces.Box) or random.random() < 0.2:
+        return None
+    masks = [random.integers(0, 2, size, np.int8) for size in sizes_of(space)]
+    for mask in masks:
+        mask[random.integers(len(mask))] = 1
+    form = random.integers(3)
+    return tuple(masks) if form == 0 else np.concatenate(masks) if form == 1 else np.concatenate(masks).tolist()
+
+
+def sizes_of(space: Any) -> list[int]:
+    """The number of actions in each choice of a space."""
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * math.prod(space.shape)
+    return np.ravel(getattr(space, "nvec", getattr(space, "n", None))).tolist()
+
+
+def is_allowed(space: Any, allowed: Any, action: Any) -> bool:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        keys = space.keys() if isinstance(space, spaces.Dict) else range(len(space))
+        return all(is_allowed(space[key], allowed[key], action[key]) for key in keys)
+    if allowed is None:
+        return True
+    flat, first = np.hstack(allowed), 0
+    for size, choice in zip(sizes_of(space), np.ravel(action - getattr(space, "start", 0)), strict=True):
+        if not flat[first + choice]:
+            return False
+        first += size
+    return True
+
+
+@CASTING
+@settings(deadline=None, max_examples=100)
+@given(nested(CHOICES | BOXES), st.integers(0, 2**32))
+def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int) -> None:
+    allowed = allow(space, np.random.default_rng(seed))
+    mask = mask_converter(space)(allowed)
+    head = head_of(space)
+    assert mask.shape == (head.mask_size,)
+    for action in action_converter(space)(draw(head, 32, mask)):
+        assert space.contains(action)
+        assert is_allowed(space, allowed, action)
+
+
+@pytest.mark.parametrize(
+    ("space", "allowed", "mask"),
+    [
+        (spaces.Discrete(3, start=5), [0, 1, 1], [0, 1, 1]),
+        (spaces.Discrete(3), None, [1, 1, 1]),
+        (spaces.MultiDiscrete([3, 2]), [0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 0]),
+        (spaces.MultiDiscrete([3, 2]), ([0, 1, 1], [1, 0]), [0, 1, 1, 1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3]), None, [1, 1, 0, 1, 1, 1]),
+        (spaces.MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [0, 1, 1, 0]),
+        (SPACES["Grid"], [1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0]),
+        (spaces.MultiBinary(2), [1, 0, 1, 1], [1, 0, 1, 1]),
+        (SPACES["Box"], None, []),
+        (SPACES["Choices"], ([0, 1, 0], ([1, 0], [0, 1])), [0, 1, 0, 1, 0, 0, 1]),
+        (SPACES["Choices"], ([0, 1, 0], None), [0, 1, 0, 1, 1, 1, 1]),
+        (SPACES["Choices"], None, [1, 1, 1, 1, 1, 1, 1]),
+        (SPACES["Dict"], {"a": [0, 1], "b": None, "c": [1, 1, 0, 1]}, [0, 1, 1, 1, 0, 1]),
+        (SPACES["Tuple"], ([0, 0, 1], {"x": None}), [0, 0, 1]),
+    ],
+    ids=str,
+)
+def test_golden_masks(space: Any, allowed: Any, mask: list[int]) -> None:
+    converted = mask_converter(space)(allowed)
+    assert converted.dtype == np.bool_
+    assert converted.tolist() == [bool(bit) for bit in mask]
+
+
+@pytest.mark.parametrize(
+    ("space", "allowed"),
+    [
+        (spaces.Discrete(3), [1, 1]),
+        (spaces.Discrete(3), [1, 1, 1, 1]),
+        (spaces.Discrete(3), [1]),
+        (spaces.Discrete(3), []),
+        (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 1]),
+        (spaces.MultiDiscrete([3, 2]), ([1, 1, 1],)),
+        (spaces.MultiBinary(2), [1, 1]),
+        (SPACES["Choices"], ([1, 1, 1, 1], None)),
+    ],
+    ids=str,
+)
+def test_a_mask_of_another_length_is_refused(space: Any, allowed: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (numpy's sentence will do)
+        mask_converter(space)(allowed)
+
+
+@pytest.mark.parametrize(("space", "allowed"), [(SPACES["Choices"], ([1, 1, 1],)), (SPACES["Dict"], {"a": [1, 1]})])
+def test_a_mask_without_a_part_is_refused(space: Any, allowed: Any) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        mask_converter(space)(allowed)
+
+
+@pytest.mark.parametrize(
+    ("space", "allowed"),
+    [
+        (spaces.Discrete(3), [0, 0, 0]),
+        (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 0, 0]),
+        (spaces.MultiDiscrete([3, 2]), ([0, 0, 0], [1, 1])),
+        (spaces.MultiBinary(2), [1, 1, 0, 0]),
+        (SPACES["Choices"], (None, ([0, 0], [1, 1]))),
+        (SPACES["Dict"], {"a": [0, 0], "b": None, "c": None}),
+    ],
+    ids=str,
+)
+def test_a_choice_must_have_something_left(space: Any, allowed: Any) -> None:
+    with pytest.raises(ValueError, match="allows no action"):
+        mask_converter(space)(allowed)
+
+
+@pytest.mark.parametrize("shown", ["Discrete", "From1", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "Choices"])
+def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
+    def observations(env: gymnasium.Env) -> list[Any]:
+        return [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(4))]
+
+    kwargs = {"shown": shown, "done": "Discrete"}
+    env = make_env("tests.environments:Identity-v0", Preprocessing(env_kwargs=kwargs))
+    plain = gymnasium.make("tests.environments:Identity-v0", disable_env_checker=True, **kwargs)
+    assert env.observation_space == spaces.flatten_space(SPACES[shown])
+    for ours, theirs in zip(observations(env), observations(plain), strict=True):
+        assert env.observation_space.contains(ours)
+        np.testing.assert_array_equal(ours, spaces.flatten(SPACES[shown], theirs))
+
+
+class Only(gymnasium.ObservationWrapper):
+    """Shows a part of a Dict only."""
+
+    def __init__(self, env: gymnasium.Env, key: str) -> None:
+        super().__init__(env)
+        self.key, self.observation_space = key, env.observation_space[key]
+
+    def observation(self, observation: dict) -> Any:
+        return observation[self.key]
+
+
+def test_of_an_image_and_more_the_pixels_are_first_and_the_others_behind() -> None:
+    env = make_env("tests.environments:Camera", Preprocessing(screen_size=36, frame_stack=2))
+    pixels, others = StackImages(Only(Camera(), "picture"), 36, 2), Camera()
+    num_pixels = 36 * 36 * 2
+    assert image_shape(env.observation_space) == (36, 36, 2)
+    assert env.observation_space.shape == (num_pixels + 4,)
+    assert env.observation_space.low[-4:].tolist() == [-np.inf, -np.inf, 0, 0]
+    assert env.observation_space.high[num_pixels - 1 :].tolist() == [255, np.inf, np.inf, 1, 1]
+    shown = [each.reset(seed=3)[0] for each in (env, pixels, others)]
+    for _ in range(5):
+        both, image, other = shown
+        assert env.observation_space.contains(both)
+        np.testing.assert_array_equal(both[:num_pixels].reshape(36, 36, 2), image)
+        np.testing.assert_array_equal(both[num_pixels:], [*other["distance"], *np.eye(2)[other["switch"]]])
+        shown = [each.step(0)[0] for each in (env, pixels, others)]
+    assert shown[2]["distance"][1] == -5000
+
+
+class Pictures(gymnasium.Env):
+    """Shows as many pictures as it is told, and nothing else."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, number: int) -> None:
+        picture = spaces.Box(0, 255, (8, 6, 3), np.uint8)
+        self.observation_space = spaces.Dict({f"picture {i}": picture for i in range(number)})
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        self.observation_space.seed(seed)
+        self.shown = self.observation_space.sample()
+        return self.shown, {}
+
+
+def test_a_picture_alone_in_a_dict_is_an_image_and_two_are_numbers() -> None:
+    one, two = (
+        make_env("tests.test_spaces:Pictures", Preprocessing(env_kwargs={"number": number}, screen_size=6))
+        for number in (1, 2)
+    )
+    assert one.observation_space == spaces.Box(0, 255, (6, 6, 4), np.uint8)
+    assert one.reset(seed=0)[0].shape == (6, 6, 4)
+    assert two.observation_space.shape == (2 * 8 * 6 * 3,)
+    pictures = two.reset(seed=0)[0]
+    np.testing.assert_array_equal(pictures, np.concatenate([p.ravel() for p in two.unwrapped.shown.values()]))
+
+
+def test_pixels_stay_as_they_are_and_what_is_beside_them_is_normalised() -> None:
+    normalize = NormalizeObservation((5,), num_pixels=3)
+    observations = np.array([[0, 255, 7, 1, 100], [9, 8, 255, 3, 300], [1, 2, 3, 5, 900]], np.float32)
+    normalize.update(observations[:, None])
+    mean, deviation = observations[:, 3:].mean(0), observations[:, 3:].std(0)
+    np.testing.assert_array_equal(normalize(observations)[:, :3], observations[:, :3])
+    np.testing.assert_allclose(normalize(observations)[:, 3:], (observations[:, 3:] - mean) / deviation, atol=1e-3)
+    assert normalize(np.float32([255, 255, 255, 1e6, -1e6])).tolist() == [255, 255, 255, 10, -10]
+
+
+def test_a_network_for_images_learns_from_numbers_beside_them() -> None:
+    training = trained(
+        *("Camera",),
+        **{"model": "cnn", "screen_size": 36, "frame_stack": 1, "hidden_size": 16, "normalize_observations": True},
+        **{"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "num_epochs": 1, "total_steps": 64},
+    )
+    num_pixels = 36 * 36
+    shown = training.normalize_observation(training.rollout.observations).reshape(-1, num_pixels + 4)
+    assert shown[:, :num_pixels].max() > 150
+    assert np.abs(shown[:, num_pixels:]).max() < 10 < np.abs(training.rollout.observations[..., num_pixels:]).max()
+    assert all(parameter.isfinite().all() for parameter in training.model.parameters())
+    observation = torch.from_numpy(shown[:1]).requires_grad_()
+    training.model(observation)[1].sum().backward()
+    reached = observation.grad[0] != 0
+    assert reached[:num_pixels].any()
+    assert reached[num_pixels:].all()
+    assert all(
+        parameter.grad.any()
+        for name, parameter in training.model.named_parameters()
+        if name.startswith("policy_trunk.vectors")
+    )
+
+
+class Has(gymnasium.Env):
+    """Observes or acts in a space that is not of one size."""
+
+    def __init__(self, observed: bool, name: str) -> None:
+        number = spaces.Box(-1, 1, (1,))
+        odd: Any = {
+            "sequence": spaces.Sequence(number),
+            "nested sequence": spaces.Dict({"a": spaces.Tuple([number, spaces.Sequence(number)])}),
+            "graph": spaces.Graph(number, spaces.Discrete(2)),
+            "nested graph": spaces.Tuple([number, spaces.Graph(number, None)]),
+            "text": spaces.Text(5),
+            "nested text": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(5)}),
+            "one of": spaces.OneOf([number, spaces.Discrete(2)]),
+            "nothing": spaces.Tuple([]),
+        }[name]
+        self.observation_space, self.action_space = (odd, number) if observed else (number, odd)
+
+
+@pytest.mark.parametrize(
+    ("observed", "name"),
+    [
+        *((True, name) for name in ("sequence", "nested sequence", "graph", "nested graph")),
+        *((False, name) for name in ("sequence", "graph", "nested graph", "text", "nested text", "one of", "nothing")),
+    ],
+)
+def test_spaces_without_a_size_are_refused(observed: bool, name: str) -> None:
+    kwargs = {"observed": observed, "name": name}
+    with pytest.raises(EnvironmentUnavailable, match=r"^--env_name=tests.test_spaces:Has observes .*: choose another"):
+        make_env("tests.test_spaces:Has", Preprocessing(env_kwargs=kwargs))
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_there_is_acting_in_all_other_spaces(space: Any) -> None:
+    assert can_act_in(space)
+
+
+def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:
+    assert spaces_of("tests.environments:Masked-v0").has_masks
+    assert not spaces_of("tests.environments:Identity-v0").has_masks
+
+
+def test_an_environment_is_told_apart_by_its_arguments() -> None:
+    training = make_training("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
+    assert training.spaces.actions == SPACES["Grid"]
+    assert training.rollout.observations.shape[2:] == (2 + 1 + 2,)
+    assert training.rollout.actions.shape[2:] == (4,)
