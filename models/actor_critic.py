@@ -63,5 +63,5 @@ class FeedForward(ActorCritic):
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
     def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
-        features = self.policy_trunk(observations)
-        return self.policy_head(features), features, None
+        features = self.policy_trunk.forward(observations)  # calls of modules cost as much as their arithmetic here
+        return self.policy_head.forward(features), features, None

@@ -11,6 +11,8 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+FORMAT = 2
+
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message says why."""
@@ -21,7 +23,7 @@ class CheckpointError(ValueError):
 def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, or leave the file as it was: path never names half of one. state: plain JSON."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    state = {"format": 1, **state}
+    state = {"format": FORMAT, **state}
     sealed = {**state, "sha256": digest(tensors, json.dumps(state, sort_keys=True))}
     content = safetensors.torch.save(tensors, {"state": json.dumps(sealed, sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,4 +60,6 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"{path} is no readable checkpoint ({error}): give another") from error
     if state.pop("sha256", None) != digest(tensors, json.dumps(state, sort_keys=True)):
         raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
+    if state["format"] != FORMAT:
+        raise CheckpointError(f"{path} has format {state['format']}, this version reads {FORMAT}: give another")
     return tensors, state

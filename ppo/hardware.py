@@ -18,7 +18,7 @@ def find_device(device: str, images: bool) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].split(". ")[0]
         raise ConfigError(f"--device={device} cannot be used ({reason}): give --device=cpu") from error
     return device
 

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.config import Config, ConfigError
 
+COLLAPSE = 1.0  # a KL from which the policy often does not come back
+
 
 class Logger(AbstractContextManager):
     """Writes metrics.csv in the run's folder, and passes on to the displays that the config asks for, which show notes
@@ -66,6 +68,11 @@ class Terminal:
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
+        if metrics["approx_kl"] > COLLAPSE:
+            fix = "lower --learning_rate, or set --target_kl"
+            self.console.print(
+                f"warning: iteration {metrics['iteration']} went far, KL {metrics['approx_kl']:.1f}: {fix}"
+            )
         is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
         if metrics["iteration"] % self.log_every == 0 if self.log_every else is_due:
             self.next_line = now + 5

@@ -1,5 +1,8 @@
 """Distributions against torch.distributions, golden numbers and the frequencies of their samples."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from models.distributions import Categorical, DiagonalGaussian, policy_head
+from models import ModelMismatch
+from models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
 from ppo.config import Config
 
 SAMPLES = 100_000
@@ -123,3 +127,306 @@ def test_noise_is_finite_float32(space, generator):
     noise = policy_head(1, space, PLAIN).draw_noise(generator, 1000)
     assert noise.dtype == np.float32
     assert np.isfinite(noise).all()
+
+
+NVECS = pytest.mark.parametrize("nvec", [[3], [2, 4, 3], [2, 2], [[2, 3], [4, 1]]], ids=str)
+
+
+def random_head(space, num_features=3, **options):
+    """A head whose weights are as large as after long training."""
+    torch.manual_seed(0)
+    head = policy_head(num_features, space, Config(**{"log_std_init": 0.0, **options})).double().requires_grad_(False)
+    for parameter in head.parameters():
+        parameter.copy_(torch.randn_like(parameter))
+    return head
+
+
+def random_features(count, num_features=3):
+    return torch.randn(count, num_features, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def noise_for(head, count):
+    return torch.from_numpy(head.draw_noise(np.random.default_rng(0), count)).double()
+
+
+def independent(head, features, sizes):
+    """torch's distribution of each of a head's choices."""
+    return [torch.distributions.Categorical(logits=part) for part in head.logits(features).split(sizes, -1)]
+
+
+def every_action(sizes):
+    return torch.tensor(list(itertools.product(*map(range, sizes))))
+
+
+def assert_frequencies(samples, sizes, probabilities):
+    """samples (n, D): joint frequencies against the probabilities of every_action(sizes)."""
+    assert_counts(torch.stack([(samples == action).all(-1).sum() for action in every_action(sizes)]), probabilities)
+
+
+def assert_counts(counts, probabilities):
+    """By a chi-square test, p = 0.001 (its limit by Wilson and Hilferty 1931)."""
+    assert (counts[probabilities == 0] == 0).all()
+    counts, expected = counts[probabilities > 0], SAMPLES * probabilities[probabilities > 0]
+    part = 2 / (9 * (len(counts) - 1))
+    assert ((counts - expected).square() / expected).sum() < (len(counts) - 1) * (1 - part + 3.09 * part**0.5) ** 3
+
+
+@NVECS
+def test_choices_of_several_sizes_equal_torch(nvec):
+    sizes, features = np.ravel(nvec).tolist(), random_features(50)
+    head = random_head(spaces.MultiDiscrete(nvec))
+    ours, theirs = head(features), independent(head, features, sizes)
+    actions = torch.stack([part.sample() for part in theirs], -1)
+    log_probs = [part.log_prob(action) for part, action in zip(theirs, actions.T, strict=True)]
+    assert_close(ours.log_prob(actions), sum(log_probs), rtol=1e-5, atol=1e-5)
+    assert_close(ours.entropy(), sum(part.entropy() for part in theirs), rtol=1e-5, atol=1e-5)
+    assert_close(ours.mode(), torch.stack([part.logits.argmax(-1) for part in theirs], -1))
+    assert ours.log_prob(actions).shape == ours.entropy().shape == (50,)
+
+
+@NVECS
+def test_all_choices_together_are_certain(nvec):
+    sizes, head = np.ravel(nvec).tolist(), random_head(spaces.MultiDiscrete(nvec))
+    for features in random_features(5):
+        actions = every_action(sizes)
+        distribution = head(features.expand(len(actions), -1))
+        log_probs = distribution.log_prob(actions)
+        assert log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
+        assert distribution.entropy()[0].item() == pytest.approx(-(log_probs.exp() * log_probs).sum().item(), abs=1e-5)
+        assert distribution.mode()[0].tolist() == actions[log_probs.argmax()].tolist()
+
+
+@NVECS
+def test_choices_are_drawn_as_often_as_is_likely(nvec):
+    sizes, head = np.ravel(nvec).tolist(), random_head(spaces.MultiDiscrete(nvec))
+    features = 0.5 * random_features(1)
+    samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
+    joint = independent(head, features, sizes)[0].probs[0]
+    for part in independent(head, features, sizes)[1:]:
+        joint = (joint[:, None] * part.probs[0]).ravel()
+    assert_frequencies(samples, sizes, joint)
+
+
+@pytest.mark.parametrize("shape", [1, 3, (2, 2)], ids=str)
+def test_bits_equal_torch(shape):
+    head, features = random_head(spaces.MultiBinary(shape)), random_features(50)
+    ours, theirs = head(features), torch.distributions.Bernoulli(logits=head.logits(features))
+    actions = theirs.sample()
+    assert actions.shape == (50, np.prod(shape))
+    assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1), rtol=1e-5, atol=1e-5)
+    assert_close(ours.entropy(), theirs.entropy().sum(-1), rtol=1e-5, atol=1e-5)
+    assert_close(ours.mode(), (theirs.probs > 0.5).long())
+    assert ours.log_prob(actions).shape == ours.entropy().shape == (50,)
+
+
+def test_golden_bits():
+    head = random_head(spaces.MultiBinary(2))
+    head.logits.weight.zero_()
+    head.logits.bias.copy_(torch.tensor([1.0, -2.0]))
+    distribution = head(random_features(1))
+    assert distribution.log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(-2.4401897, abs=6e-8)
+    four = head(random_features(4)).log_prob(every_action([2, 2]))
+    sigmoid_1, sigmoid_2 = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-2))
+    expected = [(1 - sigmoid_1) * sigmoid_2, (1 - sigmoid_1) * (1 - sigmoid_2), sigmoid_1 * sigmoid_2]
+    assert four.exp().tolist() == pytest.approx([*expected, sigmoid_1 * (1 - sigmoid_2)])
+
+
+def test_bits_are_drawn_as_often_as_is_likely():
+    head, features = random_head(spaces.MultiBinary(3)), random_features(1)
+    samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
+    bits = torch.distributions.Bernoulli(logits=head.logits(features))
+    assert_frequencies(samples, [2, 2, 2], bits.log_prob(every_action([2, 2, 2]).double()).sum(-1).exp())
+
+
+@settings(deadline=None)
+@given(st.data(), SHAPES)
+def test_squashed_log_prob_equals_torch(data, shape):
+    mean, log_std, noise = (data.draw(matrices(size, -2, 2)).double() for size in (shape, shape[1], shape))
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    tanh = torch.distributions.TanhTransform(cache_size=1)
+    theirs = torch.distributions.Independent(torch.distributions.TransformedDistribution(normal, [tanh]), 1)
+    ours = Squashed(DiagonalGaussian(mean, log_std))
+    before_tanh = ours.sample(noise)
+    assert_close(before_tanh, mean + log_std.exp() * noise)
+    assert_close(ours.log_prob(before_tanh), theirs.log_prob(tanh(before_tanh)), rtol=1e-5, atol=1e-5)
+    assert_close(ours.mode(), mean)
+
+
+def test_golden_squashed():
+    gaussian, actions = DiagonalGaussian(*torch.zeros(2, 1, 2).double()), torch.tensor([[0.5, -1]], dtype=torch.float64)
+    slope = gaussian.log_prob(actions) - Squashed(gaussian).log_prob(actions)
+    assert slope.item() == pytest.approx(-1.1077907, abs=6e-8)
+
+
+@pytest.mark.parametrize("mean", [-2.5, -0.3, 0.0, 1.0])
+@pytest.mark.parametrize("log_std", [-3.0, -1.0, 0.0, 0.5])
+def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
+    normal = torch.distributions.Normal(torch.tensor(mean).double(), math.exp(log_std))
+    x = torch.linspace(mean - 12 * math.exp(log_std), mean + 12 * math.exp(log_std), 200_001, dtype=torch.float64)
+    slope = 2 * (math.log(2) - x.abs() - (-2 * x.abs()).exp().log1p())  # of tanh, its logarithm
+    expected = torch.trapezoid(-normal.log_prob(x).exp() * (normal.log_prob(x) - slope), x)
+    ours = Squashed(DiagonalGaussian(torch.tensor([[mean, 0.5]]).double(), torch.tensor([log_std, -1]).double()))
+    alone = Squashed(DiagonalGaussian(torch.tensor([[0.5]]).double(), torch.tensor([-1]).double()))
+    assert ours.entropy().shape == (1,)
+    assert (ours.entropy() - alone.entropy()).item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_squashed_samples_have_the_density_of_their_log_prob():
+    mean, log_std = torch.tensor([0.4]), torch.tensor([-0.2])
+    samples = Squashed(DiagonalGaussian(mean, log_std)).sample(noise_for(random_head(spaces.Box(-1, 1, (1,))), SAMPLES))
+    edges = torch.linspace(-0.9, 0.9, 19)
+    counts = torch.bincount(torch.bucketize(samples[:, 0].tanh(), edges.double()), minlength=20)
+    grid = torch.linspace(-1 + 1e-6, 1 - 1e-6, 200_001, dtype=torch.float64)
+    density = Squashed(DiagonalGaussian(mean.double(), log_std.double())).log_prob(grid.atanh()[:, None]).exp()
+    below = torch.cat([torch.zeros(1).double(), torch.cumulative_trapezoid(density, grid)])
+    probabilities = torch.diff(below[torch.searchsorted(grid, edges.double())], prepend=below[:1], append=below[-1:])
+    assert probabilities.sum().item() == pytest.approx(1, abs=1e-4)
+    assert_counts(counts, probabilities)
+
+
+def test_far_out_squashed_actions_stay_finite():
+    actions = torch.tensor([[30.0, -200.0]], requires_grad=True)
+    log_prob = Squashed(DiagonalGaussian(torch.zeros(1, 2), torch.zeros(2))).log_prob(actions)
+    log_prob.sum().backward()
+    # Of log(1 - tanh(x)^2), which is log(4) - 2 |x| there, and of the normal density:
+    assert log_prob.item() == pytest.approx(2 * 230 - 2 * math.log(4) - (30**2 + 200**2) / 2 - math.log(2 * math.pi))
+    assert actions.grad.tolist() == [[2 - 30, -2 + 200]]
+
+
+def explored(count=50, **options):
+    """A head with gSDE, features (count, 4), and what it makes of them; its box has three numbers."""
+    head = random_head(spaces.Box(-5, 5, (3,)), 4, use_sde=True, **options)
+    features = random_features(count, 4)
+    return head, features, head(features)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_state_dependent_exploration_has_the_density_of_its_formula(squash):
+    head, features, ours = explored(squash_actions=squash)
+    assert head.log_std.shape == (4, 3)
+    sigma, variance = head.log_std.exp(), torch.zeros(50, 3).double()
+    for i, j in itertools.product(range(4), range(3)):
+        variance[:, j] += features[:, i] ** 2 * sigma[i, j] ** 2
+    normal = torch.distributions.Normal(head.mean(features), (variance + 1e-6).sqrt())
+    actions = 0.5 * random_features(50, 3)
+    log_probs, entropy = normal.log_prob(actions), normal.entropy()
+    if squash:
+        log_probs = log_probs - torch.log1p(-actions.tanh().square())
+    assert_close(ours.log_prob(actions), log_probs.sum(-1), rtol=1e-5, atol=1e-5)
+    assert ours.log_prob(actions).shape == ours.entropy().shape == (50,)
+    assert_close(ours.mode(), head.mean(features))
+    if not squash:
+        assert_close(ours.entropy(), entropy.sum(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_state_dependent_exploration_is_a_linear_function_of_features():
+    head, features, ours = explored()
+    noise = noise_for(head, 1)
+    matrix = noise.view(4, 3) * head.log_std.exp()
+    assert_close(ours.sample(noise.expand(50, -1)), head.mean(features) + features @ matrix)
+    again = head(features[:1]).sample(noise)
+    assert (again == head(features[:1]).sample(noise)).all()
+    assert_close(again, ours.sample(noise.expand(50, -1))[:1])
+    nothing = head(torch.zeros(1, 4).double())
+    assert_close(nothing.sample(noise), nothing.mode())
+
+
+def test_state_dependent_exploration_varies_as_its_density_says():
+    head, features, _ = explored(sde_sample_freq=1)
+    samples = head(features[:1].expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
+    deviation = (features[:1].square() @ head.log_std.exp().square()).sqrt()[0]
+    assert ((samples.std(0) / deviation - 1).abs() < 4 / (2 * SAMPLES) ** 0.5).all()
+    assert ((samples.mean(0) - head.mean(features[0])).abs() < 4 * deviation / SAMPLES**0.5).all()
+    assert (torch.triu(samples.T.corrcoef(), 1).abs() < 4 / SAMPLES**0.5).all()
+
+
+@pytest.mark.parametrize(("every", "changes"), [(1, range(1, 10)), (4, [4, 8]), (9, [9]), (10, []), (99, []), (-1, [])])
+def test_exploration_stays_for_as_many_steps_as_asked_for(every, changes):
+    head = random_head(spaces.Box(-1, 1, (3,)), 4, use_sde=True, sde_sample_freq=every)
+    noise = head.draw_noise(np.random.default_rng(0), 10)
+    assert noise.shape == (10, 4 * 3)
+    assert noise.dtype == np.float32
+    assert [t for t in range(1, 10) if (noise[t] != noise[t - 1]).all()] == list(changes)
+    assert [t for t in range(1, 10) if (noise[t] == noise[t - 1]).all()] == sorted(set(range(1, 10)) - set(changes))
+    assert (head.draw_noise(np.random.default_rng(1), 10) != noise).any()
+
+
+def test_without_state_dependent_exploration_every_step_has_its_own_noise():
+    noise = random_head(spaces.Box(-1, 1, (3,)), sde_sample_freq=5).draw_noise(np.random.default_rng(0), 10)
+    assert len(np.unique(noise)) == 30
+
+
+def test_the_deviation_does_not_teach_the_features():
+    """Raffin et al. 2021, appendix: gradients of log-probabilities reach features by the mean only."""
+    head, features, _ = explored(5)
+    features.requires_grad_()
+    head(features).log_prob(torch.ones(5, 3).double()).sum().backward()
+    variance = (features.detach().square() @ head.log_std.exp().square()) + 1e-6
+    expected = ((1 - head.mean(features.detach())) / variance) @ head.mean.weight
+    assert_close(features.grad, expected)
+
+
+PARTS = (spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))
+
+
+@pytest.mark.parametrize("options", [{}, {"use_sde": True, "squash_actions": True}], ids=str)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_product_is_the_sum_of_its_parts(options, nested):
+    space = spaces.Tuple(PARTS)
+    if nested:
+        space = spaces.Tuple((PARTS[0], spaces.Dict({"z": PARTS[1], "a": spaces.Tuple(PARTS[2:])})))
+    order = (0, 2, 3, 1) if nested else (0, 1, 2, 3)  # gymnasium sorts names
+    head, features = random_head(space, **options), random_features(20)
+    leaves = [*head.heads]
+    while any(hasattr(leaf, "heads") for leaf in leaves):
+        leaves = [each for leaf in leaves for each in getattr(leaf, "heads", [leaf])]
+    distribution, parts = head(features), [leaf(features) for leaf in leaves]
+    widths = [(1, 2, 2, 2)[i] for i in order]
+    drawn = distribution.sample(noise_for(head, 20))
+    assert drawn.shape == (20, 7)
+    assert [leaf.action_size for leaf in leaves] == widths
+    columns = drawn.split(widths, -1)
+    log_probs = [part.log_prob(own) for part, own in zip(parts, columns, strict=True)]
+    assert_close(distribution.log_prob(drawn), sum(log_probs), rtol=1e-5, atol=1e-5)
+    assert_close(distribution.entropy(), sum(part.entropy() for part in parts), rtol=1e-5, atol=1e-5)
+    assert_close(distribution.mode(), torch.cat([part.mode().double() for part in parts], -1))
+    assert distribution.log_prob(drawn).shape == distribution.entropy().shape == (20,)
+
+
+def test_a_product_of_choices_is_certain_and_drawn_as_often_as_is_likely():
+    space = spaces.Tuple((spaces.Discrete(3), spaces.Dict({"a": spaces.MultiDiscrete([2, 2])})))
+    head, features, sizes = random_head(space), 0.5 * random_features(1), [3, 2, 2]
+    probabilities = head(features.expand(12, -1)).log_prob(every_action(sizes)).exp()
+    assert probabilities.sum().item() == pytest.approx(1, abs=1e-5)
+    entropy = -(probabilities * probabilities.log()).sum().item()
+    assert head(features).entropy().item() == pytest.approx(entropy, abs=1e-5)
+    distribution, noise = head(features.expand(SAMPLES, -1)), noise_for(head, SAMPLES)
+    assert_frequencies(distribution.sample(noise), sizes, probabilities)
+    mask = torch.tensor([[1, 0, 1, 1, 1, 0, 1]]).bool()  # not the second of three, nor the first of the last two
+    allowed = torch.tensor([action[0] != 1 and action[2] != 0 for action in every_action(sizes).tolist()])
+    expected = torch.where(allowed, probabilities, 0) / probabilities[allowed].sum()
+    masked = head(features.expand(12, -1)).masked(mask.expand(12, -1))
+    assert_close(masked.log_prob(every_action(sizes)).exp(), expected)
+    assert_frequencies(distribution.masked(mask.expand(SAMPLES, -1)).sample(noise), sizes, expected)
+
+
+def test_parts_of_a_product_are_drawn_independently():
+    head = random_head(spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,)), spaces.MultiBinary(1))))
+    samples = head(0.3 * random_features(1).expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
+    assert (samples.std(0) > 0.3).all()
+    assert (torch.triu(samples.T.corrcoef(), 1).abs() < 4 / SAMPLES**0.5).all()
+
+
+def test_new_policies_are_nearly_indifferent():
+    """Weights of gain 0.01: choices are about uniform, means about 0."""
+    torch.manual_seed(0)
+    distribution = policy_head(64, spaces.Tuple(PARTS), PLAIN)(torch.randn(10, 64))
+    numbers = 1 + math.log(2 * math.pi)  # two of deviation 1
+    expected = math.log(3) + numbers + 2 * math.log(2) + math.log(2) + math.log(3)
+    assert_close(distribution.entropy(), torch.full((10,), expected), rtol=0, atol=0.02)
+    assert distribution.mode()[:, 1:3].abs().max() < 0.1
+
+
+def test_actions_without_bounds_cannot_be_squashed():
+    with pytest.raises(ModelMismatch, match=r"^--squash_actions is for bounded actions"):
+        policy_head(3, spaces.Dict({"a": spaces.Box(0, np.inf, (2,))}), Config(squash_actions=True))

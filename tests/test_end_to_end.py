@@ -104,7 +104,7 @@ def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subproces
     folder, _ = lander
     with safe_open(folder / "checkpoints" / "last.safetensors", "numpy") as file:
         state = json.loads(file.metadata()["state"])
-    assert (state["format"], state["iteration"], state["step"]) == (1, 5, 1280)
+    assert (state["format"], state["iteration"], state["step"]) == (2, 5, 1280)
     assert state["config"]["env_name"] == "LunarLander-v3"
     held = tensors(folder)
     assert held["model.policy_head.logits.weight"].shape == (4, 64)
@@ -426,3 +426,10 @@ def wandb_history(content: bytes) -> list[dict[str, float]]:
             rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
             record = b""
     return [row for row in rows if row]
+
+
+def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
+    flags = ("--env_name=CartPole-v1", "--num_iterations=2", "--num_workers=0", "--eval_episodes=0")
+    for learning_rate, warned in ((1, True), (1e-4, False)):
+        done = run_main(*flags, f"--learning_rate={learning_rate}", f"--run_dir={tmp_path}/{warned}")
+        assert ("went far, KL" in done.stdout) == warned

@@ -9,8 +9,9 @@ import pytest
 
 from envs.episodes import WHOLE_EPISODE
 from envs.make import make_env
+from ppo import Config, load_policy, train
 from ppo.evaluation import evaluate
-from tests.running import trained
+from tests.running import metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]
 
@@ -71,3 +72,20 @@ class Lives(gymnasium.Env):
 def test_what_ends_for_the_learner_only_is_played_on() -> None:
     result = evaluate(lambda observations, *_: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE)
     assert result == {"episodes": 7, "mean": 6.0, "std": 0.0, "returns": 7 * [6.0], "lengths": 7 * [6]}
+
+
+def test_evaluations_on_the_way_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
+    """A rhythm of evaluations adds a column; all others stay as they are."""
+    values = {"total_steps": 8 * 64, "num_envs": 4, "num_steps": 16, "num_workers": 0, "eval_episodes": 3}
+    folders = [tmp_path / "without", tmp_path / "every", tmp_path / "other"]
+    for folder, eval_every in zip(folders, (None, 1, 3), strict=True):
+        config = Config("CartPole-v1", **values, eval_every=eval_every, run_dir=str(folder), logger="none")
+        train(config)
+    without, every, other = (metrics(folder) for folder in folders)
+    returns = [[row.pop("evaluation_return_mean") for row in rows] for rows in (every, other)]
+    assert without == every == other
+    assert returns[1] == [returns[0][i] if (i + 1) % 3 == 0 else "" for i in range(8)]
+    assert not (folders[0] / "checkpoints" / "best.safetensors").exists()
+    best = returns[0].index(max(returns[0], key=float))
+    policy = load_policy(folders[1] / "checkpoints" / "best.safetensors")
+    assert policy.evaluate(3)["mean"] == pytest.approx(float(returns[0][best]), rel=1e-5)

@@ -206,6 +206,7 @@ def test_golden_actions() -> None:
     np.testing.assert_allclose(convert(box, 0.5, -1, squash=True), [0.4621172, 5 - 5 * 0.7615942], rtol=1e-6)
     np.testing.assert_allclose(convert(box, -20, 20, squash=True), [-1, 10], rtol=1e-6)
     assert convert(SPACES["Integers"], 5, -3.9).tolist() == [3, -3]
+    assert convert(SPACES["Integers"], 1.6, -0.4).tolist() == [2, 0]
     action = convert(spaces.Dict({"z": SPACES["From1"], "a": SPACES["Tuple"]}), 1, -7, 2)
     assert action == {"z": 3, "a": (1, {"x": np.array([-1], np.float32)})}
 
