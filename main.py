@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         from ppo.trainer import train
 
         train(config, notes)
+        return 0
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
         message, exit_code = " ".join(str(error).split()), 2
     except KeyboardInterrupt:
@@ -41,8 +42,6 @@ def main(arguments: Sequence[str]) -> int:
         message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
         print(*details, sep="\n", end="", file=sys.stderr)
         exit_code = getattr(error, "exit_code", 1)
-    else:
-        return 0
     print(f"error: {message}", file=sys.stderr)
     return exit_code
 
