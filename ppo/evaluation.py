@@ -3,17 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import Env
+
+Act = Callable[..., Sequence[Any]]
 
 
-def evaluate(
-    act: Callable[..., Sequence[Any]],
-    envs: Sequence[gymnasium.Env],
-    seeds: Sequence[int],
-    episode_key: str,
-    state_size: int = 0,
-) -> dict[str, Any]:
+def evaluate(act: Act, envs: Sequence[Env], seeds: Sequence[int], episode_key: str, state_size: int) -> dict[str, Any]:
     """Play a whole episode for each seed. Returns how many, their undiscounted, raw returns, the mean and deviation of
     those, and their lengths. act: from observations (n, *observation), n infos and states (n, S), which it overwrites
     by the next ones, to n actions. The environments play side by side, each taking the next seed; episode_key: under
@@ -21,7 +17,7 @@ def evaluate(
     episodes: list[Any] = [None] * len(seeds)
     waiting = list(reversed(range(len(seeds))))
 
-    def begin(env: gymnasium.Env, episode: int) -> tuple:
+    def begin(env: Env, episode: int) -> tuple:
         return (env, episode, *env.reset(seed=seeds[episode]), np.zeros(state_size, np.float32))
 
     playing = [begin(env, waiting.pop()) for env in envs[: len(seeds)]]

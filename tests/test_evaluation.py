@@ -28,7 +28,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             seen += list(observations)
             return [12] * len(observations)
 
-        result = evaluate(act, envs, SEEDS, WHOLE_EPISODE)
+        result = evaluate(act, envs, SEEDS, WHOLE_EPISODE, 0)
         assert result == {
             "episodes": 7,
             "mean": pytest.approx(np.mean(returns)),
@@ -42,7 +42,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
 
 def test_no_episode_has_no_mean() -> None:
     nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    assert evaluate(lambda *_: [], [], [], WHOLE_EPISODE) == nothing
+    assert evaluate(lambda *_: [], [], [], WHOLE_EPISODE, 0) == nothing
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ class Lives(gymnasium.Env):
 
 
 def test_what_ends_for_the_learner_only_is_played_on() -> None:
-    result = evaluate(lambda observations, *_: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE)
+    result = evaluate(lambda observations, *_: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE, 0)
     assert result == {"episodes": 7, "mean": 6.0, "std": 0.0, "returns": 7 * [6.0], "lengths": 7 * [6]}
 
 
