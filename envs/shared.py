@@ -21,4 +21,4 @@ class SharedArray:
 
     @property
     def array(self) -> np.ndarray:
-        return np.frombuffer(self._memory, self.dtype).reshape(self.shape)
+        return np.ndarray(self.shape, self.dtype, self._memory)

@@ -7,15 +7,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from envs.episodes import WHOLE_EPISODE
 from envs.seeding import Stream, integer_seed, seed_sequence
-from envs.shared import SharedArray
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
+
+Make = Callable[..., Any]
 
 
 class Episode(NamedTuple):
@@ -28,13 +29,12 @@ class Episode(NamedTuple):
 
 
 class LastObservation(NamedTuple):
-    """The true last observation of an episode that was truncated with this step, and the state it was met with, of a
-    policy that remembers."""
+    """The true last observation of an episode that was truncated with this step, and the state it was met with."""
 
     step: int
     environment: int
     observation: np.ndarray
-    state: np.ndarray | None
+    state: np.ndarray
 
 
 class Report(NamedTuple):
@@ -56,32 +56,20 @@ def environment_error(name: str, error: Exception) -> WorkerError:
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    config: its env_name, seed and squash_actions. make_env: each must report its episodes (envs.episodes), as those of
-    envs.make do.
-    make_actor: from the policy's weights (P,) to what acts by them, as they are when a rollout begins (models.actor).
-    normalize: from observations to what that reads. rollout: name to time-major tensor, a column per environment."""
+    config: its env_name, seed and squash_actions. make_env: from envs.make, as it must report its episodes. make_actor:
+    from weights (P,) to what acts by them, as they are when a rollout begins (models.actor). normalize: from
+    observations to what that reads. rollout: SharedArrays by name, time-major, a column for each environment of the
+    run; indices: which are stepped here."""
 
     def __init__(
-        self,
-        environments: range,
-        config: Any,
-        make_env: Callable[[], gymnasium.Env],
-        make_actor: Callable[[np.ndarray], Any],
-        normalize: Callable[[np.ndarray], np.ndarray],
-        rollout: dict[str, SharedArray],
-        weights: SharedArray,
+        self, config: Any, make_env: Make, make_actor: Make, normalize: Make, rollout: Any, weights: Any, indices: range
     ) -> None:
-        columns = slice(environments.start, environments.stop)
-        tables = {name: shared.array[:, columns] for name, shared in rollout.items()}
-        self.observations, self.actions, self.rewards = (tables[n] for n in ("observations", "actions", "rewards"))
-        self.terminations, self.truncations = tables["terminations"], tables["truncations"]
-        absent: list[Any] = [None] * len(self.observations)
-        self.masks, self.states, self.features = (tables.get(n, absent) for n in ("action_masks", "states", "features"))
-        self.carried = [table for name, table in tables.items() if name in ("observations", "action_masks", "states")]
-        self.environments, self.env_name, self.seed = environments, config.env_name, config.seed
+        columns = slice(indices.start, indices.stop)
+        self.rollout = SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
+        self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
         self.act, self.normalize = make_actor(weights.array), normalize
-        self.num_episodes = [0] * len(environments)
-        self.envs: list[Any] = [make_env() for _ in environments]
+        self.num_episodes = [0] * len(indices)
+        self.envs: list[Any] = [make_env() for _ in indices]
         space = self.envs[0].action_space
         self.for_environment, self.for_policy = action_converter(space, config.squash_actions), mask_converter(space)
 
@@ -90,20 +78,22 @@ class Worker:
         if an environment raises."""
         self.report = Report([], [])
         self.act.refresh()
-        self.terminations[:] = self.truncations[:] = False
+        rollout = self.rollout
+        rollout.terminations[:] = rollout.truncations[:] = False
         # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
         seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
-        draws = [self.act.draw_noise(np.random.default_rng(seed), len(self.actions)) for seed in seeds]
+        draws = [self.act.draw_noise(np.random.default_rng(seed), len(rollout.actions)) for seed in seeds]
         try:
-            for table in self.carried:
+            for table in (rollout.observations, rollout.action_masks, rollout.states):
                 table[0] = table[-1]
             if iteration == 1:
                 for i in range(len(self.envs)):
                     self._arrive(0, i, *self._reset(0, i))
             for t, noise in enumerate(np.stack(draws, axis=1)):
-                memory = (self.masks[t], self.states[t], self.states[t + 1], self.features[t])
-                actions = self.act(self.normalize(self.observations[t]), noise, *memory)
-                self.actions[t] = actions
+                rollout.states[t + 1] = rollout.states[t]
+                memory = (rollout.action_masks[t], rollout.states[t + 1], rollout.features[t])
+                actions = self.act(self.normalize(rollout.observations[t]), noise, *memory)
+                rollout.actions[t] = actions
                 self._step(t, actions)
         except Exception as error:
             raise environment_error(f"{self.environments[self.stepping]} of {self.env_name}", error) from error
@@ -111,7 +101,7 @@ class Worker:
 
     def _step(self, t: int, actions: np.ndarray) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
-        rewards = self.rewards[t]
+        rewards = self.rollout.rewards[t]
         for i, action in enumerate(self.for_environment(actions)):
             self.stepping = i
             observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
@@ -121,17 +111,17 @@ class Worker:
 
     def _arrive(self, row: int, i: int, observation: Any, info: dict[str, Any]) -> None:
         """Write what environment i shows to a row: an observation, and which actions it allows."""
-        self.observations[row, i] = observation
-        if self.masks[row] is not None:
-            self.masks[row][i] = self.for_policy(info.get(ACTION_MASK))
+        self.rollout.observations[row, i] = observation
+        if self.rollout.action_masks.size:
+            self.rollout.action_masks[row, i] = self.for_policy(info.get(ACTION_MASK))
 
     def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]) -> Any:
         """Record environment i's episode and start its next one; returns what its reset does."""
-        index, state = self.environments[i], self.states[t + 1]
-        (self.terminations if terminated else self.truncations)[t, i] = True
+        index, rollout = self.environments[i], self.rollout
+        (rollout.terminations if terminated else rollout.truncations)[t, i] = True
         if not terminated:
-            last_state = None if state is None else state[i].copy()
-            self.report.last_observations.append(LastObservation(t, index, np.array(last_observation), last_state))
+            last = LastObservation(t, index, np.array(last_observation), rollout.states[t + 1, i].copy())
+            self.report.last_observations.append(last)
         if WHOLE_EPISODE in info:  # else it has ended for the learner only
             self.report.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
         return self._reset(t + 1, i)
@@ -141,8 +131,7 @@ class Worker:
         seed = integer_seed(self.seed, Stream.EPISODE, self.environments[i], self.num_episodes[i])
         self.num_episodes[i] += 1
         self.stepping = i
-        if self.states[row] is not None:
-            self.states[row][i] = 0
+        self.rollout.states[row, i] = 0
         return self.envs[i].reset(seed=seed)
 
 

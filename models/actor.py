@@ -7,7 +7,8 @@ import torch
 
 from models.actor_critic import ActorCritic
 
-Table = np.ndarray | None
+Table = np.ndarray
+NONE = np.zeros(0, np.float32)
 
 
 class Actor:
@@ -28,24 +29,17 @@ class Actor:
             copy.copy_(weights)
 
     def __call__(
-        self,
-        observations: np.ndarray,
-        noise: Table,
-        mask: Table = None,
-        states: Table = None,
-        next_states: Table = None,
-        features: Table = None,
+        self, observations: Table, noise: Table | None, mask: Table = NONE, states: Table = NONE, features: Table = NONE
     ) -> np.ndarray:
         """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool,
-        what is allowed; states: (n, S), of a model that remembers. To be filled: next_states (n, S), after this step,
-        and features (n, F), that policy and value share. Returns actions: (n, D)."""
-        remembered = None if states is None else torch.from_numpy(states)
-        distribution, shared, remembered = self.model.act(torch.from_numpy(observations), remembered)
-        if features is not None:
+        what is allowed. To be overwritten: states (n, S), by those after this step, and features (n, F), that policy
+        and value share. Returns actions: (n, D)."""
+        distribution, shared, remembered = self.model.act(torch.from_numpy(observations), torch.from_numpy(states))
+        if features.size:
             features[:] = shared
-        if next_states is not None:
-            next_states[:] = remembered
-        if mask is not None:
+        if states.size:
+            states[:] = remembered
+        if mask.size:
             distribution = distribution.masked(torch.from_numpy(mask))
         actions = distribution.mode() if noise is None else distribution.sample(torch.from_numpy(noise))
         return actions.numpy()

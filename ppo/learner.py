@@ -18,6 +18,7 @@ ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # what an adaptive learning rate aims at, if not at target_kl
 ADAPTIVE_RATES = (1e-5, 1e-2)
+RECORDED = ("observations", "actions", "states", "action_masks", "features")  # what is read of a rollout's tables
 
 
 class Learner:
@@ -56,23 +57,19 @@ class Learner:
         last_observations: likewise, of each truncated episode (step, environment, true last observation, state).
         All is evaluated under the present weights, which are those that acted.
         """
-        tables = {"observations": observations[:-1], "actions": rollout.actions}
-        tables |= {
-            name: table[:-1] for name in ("states", "action_masks") if (table := getattr(rollout, name)) is not None
-        }
-        batch = {name: self._flat(table) for name, table in tables.items()}
-        recorded = {} if rollout.features is None else {"features": self._flat(rollout.features)}
-        batch["log_probs"], batch["values"] = self._evaluate({**batch, **recorded})
-        if rollout.states is not None:
+        tables = {**vars(rollout), "observations": observations}
+        recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
+        batch = {name: self._flat(table) for name, table in recorded.items()}
+        batch["log_probs"], batch["values"] = self._evaluate(batch)
+        batch.pop("features", None)  # they will be of other weights
+        if "states" in batch:
             dones = rollout.terminations | rollout.truncations
             batch["starts"] = self._flat(np.concatenate([np.zeros_like(dones[:1]), dones[:-1]]))
         values = batch["values"].cpu().numpy().reshape(rewards.shape)
-        last_states = None if rollout.states is None else rollout.states[-1]
-        next_values = np.concatenate([values[1:], self._values(observations[-1], last_states)[None]])
+        next_values = np.concatenate([values[1:], self._values(observations[-1], rollout.states[-1])[None]])
         if last_observations:
-            steps, environments, lasts, states = zip(*last_observations, strict=True)
-            last_states = None if rollout.states is None else np.stack(states)
-            next_values[steps, environments] = self._values(np.stack(lasts), last_states)
+            steps, environments, *met = zip(*last_observations, strict=True)
+            next_values[steps, environments] = self._values(*map(np.stack, met))
         ends = (rollout.terminations, rollout.truncations)
         discounts = (self.config.gamma, self.config.gae_lambda)
         batch["advantages"] = self._flat(generalized_advantages(rewards, values, next_values, *ends, *discounts))
@@ -163,9 +160,9 @@ class Learner:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
 
-    def _values(self, observations: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+    def _values(self, *met: np.ndarray) -> np.ndarray:
         """Values (B,) of observations (B, *observation), met with states (B, S)."""
-        inputs = [self._tensor(table) for table in (observations, states) if table is not None]
+        inputs = [self._tensor(table) for table in met if table.size]
         return self.model(*inputs)[1].cpu().numpy()
 
     def _flat(self, table: np.ndarray) -> Tensor:

@@ -54,9 +54,8 @@ class Policy:
         """observations: (n, *observation); infos: n; states: (n, S), to be overwritten by the next. Returns n actions:
         the most likely, or drawn at random."""
         noise = None if deterministic else np.stack([self.actor.draw_noise(self.generator, 1)[0] for _ in infos])
-        masks = np.stack([self.to_mask(info.get(ACTION_MASK)) for info in infos]) if self.to_mask else None
-        memory = states if states.size else None
-        return self.to_actions(self.actor(self.normalize(observations), noise, masks, memory, memory))
+        masks = np.array([self.to_mask(info.get(ACTION_MASK)) for info in infos] if self.to_mask else [])
+        return self.to_actions(self.actor(self.normalize(observations), noise, masks, states))
 
     def evaluate(
         self, episodes: int = 10, deterministic: bool = True, num_envs: int = 1, render_mode: str | None = None

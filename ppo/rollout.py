@@ -12,21 +12,15 @@ Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
 
 
 class Rollout(SimpleNamespace):
-    """The tensors of a layout, which workers write, as numpy arrays in shared memory; None for what it lacks.
-
-    Row t + 1 of the observations is what action t led to, or the next episode's first observation if it
-    ended one. Row T is row 0 of the next rollout, of states and masks too.
-    """
-
-    def __init__(self, **tables: np.ndarray) -> None:
-        super().__init__(**{"features": None, "states": None, "action_masks": None, **tables})
+    """The tensors of a layout, which workers write, as numpy arrays in shared memory. Row t + 1 of observations is what
+    action t led to, or the next episode's first one if it ended one. Row T is row 0 of the next rollout, of states and
+    masks too."""
 
     @staticmethod
     def layout(num_steps: int, num_envs: int, observation_space: Any, model: Any, has_masks: bool) -> dict[str, tuple]:
-        """Shape and dtype of each tensor, by name: of those that the model (models.actor_critic) and the environment
-        have."""
+        """Shape and dtype of each tensor, by name; what the model or the environment does without has no columns."""
         T, N, head = num_steps, num_envs, model.policy_head
-        layout = {
+        return {
             "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
             "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
             "rewards": ((T, N), np.float32),  # the environment's own
@@ -36,7 +30,6 @@ class Rollout(SimpleNamespace):
             "states": ((T + 1, N, model.state_size), np.float32),  # that observations are met with
             "action_masks": ((T + 1, N, head.mask_size * has_masks), np.bool_),  # what is allowed then
         }
-        return {name: (shape, dtype) for name, (shape, dtype) in layout.items() if 0 not in shape}
 
 
 def minibatches(

@@ -108,15 +108,8 @@ class Training:
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
         self.published[:] = self.learner.weights.cpu()
-        self.make_worker = partial(
-            Worker,
-            config=config,
-            make_env=self.make_env,
-            make_actor=self.make_actor,
-            normalize=self.normalize_observation,
-            rollout=shared,
-            weights=shared_weights,
-        )
+        make = (self.make_env, self.make_actor, self.normalize_observation)
+        self.make_worker = partial(Worker, config, *make, shared, shared_weights)
 
     def learn(self, report: Report) -> dict[str, Any]:
         """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""

@@ -121,7 +121,7 @@ def test_what_follows_an_episodes_end_depends_on_nothing_before_it() -> None:
     states, features = np.zeros((N, 2 * H), np.float32), np.zeros((N, H), np.float32)
     for t, i in zip(*ended[:-1].nonzero(), strict=True):
         states[:] = 0
-        act(observations[t + 1], None, None, states, states, features)
+        act(observations[t + 1], None, states=states, features=features)
         assert features[i].tobytes() == training.rollout.features[t + 1, i].tobytes()
 
 

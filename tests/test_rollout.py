@@ -29,6 +29,9 @@ def test_layout_is_time_major_with_one_more_observation(action_space, actions):
         "rewards": ((5, 3), np.float32),
         "terminations": ((5, 3), np.bool_),
         "truncations": ((5, 3), np.bool_),
+        "features": ((5, 3, 0), np.float32),
+        "states": ((6, 3, 0), np.float32),
+        "action_masks": ((6, 3, 0), np.bool_),
     }
     Rollout(**{name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()})
 

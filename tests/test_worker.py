@@ -8,14 +8,9 @@ import torch
 
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
-from ppo.rollout import Rollout
 from tests.running import children, make_training
 
 T, N = 12, 5
-
-
-def tables_of(rollout: Rollout) -> dict[str, np.ndarray]:
-    return {name: table for name, table in vars(rollout).items() if table is not None}
 
 
 def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarray], list, list]:
@@ -25,12 +20,12 @@ def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarr
     episodes, lasts = [], []
     with WorkerPool(training.make_worker, N, num_workers) as workers:
         for rollout in range(num_rollouts):
-            for table in tables_of(training.rollout).values():
+            for table in vars(training.rollout).values():
                 table[: T if rollout else T + 1] = 77  # what a worker leaves out would show; row T is carried over
             report = workers.collect(rollout + 1)
             episodes += [episode._replace(step=episode.step + rollout * T) for episode in report.episodes]
             lasts += [last._replace(step=last.step + rollout * T) for last in report.last_observations]
-            for name, table in tables_of(training.rollout).items():
+            for name, table in vars(training.rollout).items():
                 tables.setdefault(name, []).append(table[: T + (rollout == num_rollouts - 1)].copy())
     return {name: np.concatenate(parts) for name, parts in tables.items()}, episodes, lasts
 
