@@ -67,7 +67,7 @@ BAD = {
     "gamma": ["nan", "-0.1", "1.1"],
     "gae_lambda": ["nan", "-1e-9", "2"],
     "clip_coef": ["0", "-0", "inf", "nan"],
-    "clip_value_coef": ["0", "-0", "nan", "some"],
+    "clip_value_coef": ["0", "-0", "nan", "some", "linear:auto", "linear:none"],
     "value_coef": ["-1", "inf"],
     "entropy_coef": ["-1", "nan"],
     "max_grad_norm": ["-1", "inf", "none"],
