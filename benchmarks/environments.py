@@ -1,6 +1,7 @@
 """Run two iterations of main.py on every environment that gymnasium registers: python -m benchmarks.environments
 
-Writes results/environments/README.md, a table with what came of each. Needs the extra mujoco for those environments."""
+Writes results/environments/README.md, a table with what came of each. Needs the extra mujoco, and
+gymnasium[jax], for the environments that are made with them."""
 
 import argparse
 import contextlib
@@ -48,7 +49,7 @@ def main() -> None:
             results.append((name, result))
     if not options.ids:
         trained = [name for name, result in results if result == "trained"]
-        packages = ", ".join(f"{name} {version(name)}" for name in ("gymnasium", "ale-py", "mujoco", "torch"))
+        packages = ", ".join(f"{name} {version(name)}" for name in ("gymnasium", "ale-py", "mujoco", "jax", "torch"))
         text = f"""# Every environment that gymnasium registers
 
 `python -m benchmarks.environments`: two iterations of `python main.py --env_name=ID {" ".join(SMALL)}` each.
