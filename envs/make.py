@@ -175,6 +175,6 @@ def _unavailable(env_name: str) -> Iterator[None]:
         hint = f": pip install {missing}" if missing else ""
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}{hint}") from error
     except Exception as error:
-        if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+        if re.search(r"(unexpected keyword|missing \d+ required).* from the environment creator", str(error)):
             raise EnvironmentUnavailable(f"--env_kwargs does not suit --env_name={env_name}: {error}") from error
         raise environment_error(env_name, error) from error

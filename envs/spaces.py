@@ -48,7 +48,12 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
     a choice has nothing left."""
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
-        return lambda allowed: np.concatenate([own(allowed and allowed[key]) for key, own in converters.items()])
+
+        def convert_parts(allowed: Any) -> np.ndarray:
+            given = dict(enumerate(allowed or ())) if isinstance(space, spaces.Tuple) else dict(allowed or {})
+            return np.concatenate([own(given.get(key)) for key, own in converters.items()])
+
+        return convert_parts
     if isinstance(space, spaces.Box):
         return lambda allowed: np.ones(0, np.bool_)
     count = [2] * _num_columns(space) if isinstance(space, spaces.MultiBinary) else getattr(space, "n", 0)
@@ -61,6 +66,8 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
             numbers = np.hstack(allowed).ravel()
             if len(numbers) != exists.sum():
                 raise ValueError(f"its action_mask has {len(numbers)} numbers for the {exists.sum()} of {space}")
+            if not ((numbers == 0) | (numbers == 1)).all():
+                raise ValueError("its action_mask has numbers other than 0 and 1")
             mask[exists] = numbers
         if not mask.any(axis=1).all():
             raise ValueError("its action_mask allows no action")

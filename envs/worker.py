@@ -114,6 +114,8 @@ class Worker:
         self.rollout.observations[row, i] = observation
         if self.rollout.action_masks.size:
             self.rollout.action_masks[row, i] = self.for_policy(info.get(ACTION_MASK))
+        elif info.get(ACTION_MASK) is not None:
+            raise ValueError("it reports an action_mask that it had not in its first reset, or for numbers in a Box")
 
     def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]) -> Any:
         """Record environment i's episode and start its next one; returns what its reset does."""

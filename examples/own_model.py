@@ -27,5 +27,6 @@ class NormalizedActorCritic(ActorCritic):
         self.policy_head = policy_head(size, action_space, config)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """observations: (B, *observation), float32. Returns the distribution of actions, and values (B,)."""
+        """observations: (B, *observation). Returns the distribution of actions, and values (B,)."""
+        observations = observations.float()  # they are that already if they are normalised
         return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)

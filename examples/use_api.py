@@ -7,7 +7,7 @@ from ppo import Config, load_policy, train
 
 
 def warm_down(remaining: float) -> float:
-    """A learning rate that stays for half of the run, then falls to zero; remaining goes from 1 to 0."""
+    """A learning rate that stays for half of the run, then falls to zero; remaining goes from 1 towards 0."""
     return 1e-3 * min(1.0, 2 * remaining)
 
 

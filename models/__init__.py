@@ -52,7 +52,12 @@ def make_model(config: Any, seed: int, observation_space: Any, action_space: Any
             raise ModelMismatch(
                 f"--model={config.model} must be a class that derives from models.actor_critic.ActorCritic"
             )
-        made: Any = own(observation_space, action_space, config)
+        try:
+            made: Any = own(observation_space, action_space, config)
+            _try(made, observation_space)
+        except Exception as error:
+            fix = "see models.actor_critic.ActorCritic for what it needs"
+            raise ModelMismatch(f"--model={config.model} fails ({type(error).__name__}: {error}): {fix}") from error
     else:
         kind = Recurrent if config.model == "lstm" else FeedForward
         made = kind(lambda: _make_trunk(config, observation_space, in_bfloat16), action_space, config)
@@ -60,6 +65,19 @@ def make_model(config: Any, seed: int, observation_space: Any, action_space: Any
         flag = "--use_sde" if config.use_sde else "--squash_actions"
         raise ModelMismatch(f"{flag} is for continuous actions, these are {action_space}: leave it out")
     return made
+
+
+def _try(model: Any, observation_space: Any) -> None:
+    """Raises what a model of the user's own does on two observations, or TypeError for what it should not be."""
+    import torch
+
+    from models.distributions import Distribution
+
+    distribution, values = model(torch.zeros(2, *observation_space.shape))
+    if not isinstance(distribution, Distribution) or values.shape != (2,):
+        raise TypeError("forward must return what policy_head makes, and values (B,)")
+    if set(model.state_dict()) - {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        raise TypeError("it has buffers, which no worker would see")
 
 
 def _make_trunk(config: Any, observation_space: Any, in_bfloat16: bool) -> Any:

@@ -10,14 +10,16 @@ from models.distributions import Distribution, orthogonal, policy_head
 
 class ActorCritic(nn.Module):
     """What a model of your own derives from. It is made from (observation_space, action_space, config), sets
-    policy_head to models.distributions.policy_head(F, action_space, config), and has a forward."""
+    policy_head to models.distributions.policy_head(F, action_space, config), and has a forward. Its parameters are
+    all that is shared with workers and saved: no buffers, and no memory of its own (models.lstm has that)."""
 
     policy_head: Any
     state_size = 0  # how many numbers it remembers from one step to the next
     num_shared_features = 0  # features that policy and value share: workers record them, to be computed once
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """observations: (B, *observation). Returns what policy_head makes of features (B, F), and values (B,)."""
+        """observations: (B, *observation), float32 if normalised, else as they come. Returns what policy_head makes of
+        features (B, F), and values (B,)."""
         raise NotImplementedError
 
     def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
@@ -26,7 +28,7 @@ class ActorCritic(nn.Module):
 
     def prepare_to_act(self) -> None:
         """Make what is to act only, by weights that are copied in, as fast as it can be."""
-        self.requires_grad_(False)
+        self.requires_grad_(False).eval()
         for module in self.modules():
             if isinstance(module, Trunk):
                 module.prepare_to_act()

@@ -194,7 +194,8 @@ def _convert(option: Field, value: Any) -> Any:
         if kind is bool:
             return TRUTH[word]
         if kind is dict:
-            return dict(json.loads(value) if isinstance(value, str) else value)
+            read = json.loads(value) if isinstance(value, str) else value
+            return {**read}
         if kind is str and re.fullmatch(limits.get("pattern", ".+"), text):
             return text
         number = float(start) if kind in (int, float) else math.nan

@@ -99,9 +99,9 @@ class Learner:
         means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
         rates = {"learning_rate": self.learning_rate, "clip_coef": scheduled(config.clip_coef, self.remaining)}
-        if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate
-            goal, kl = config.target_kl or ADAPTIVE_KL, means["approx_kl"]
-            factor = 1 / 1.5 if kl > 2 * goal else 1.5 if kl < goal / 2 else 1.0
+        if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate, and by where the passes ended
+            goal, kl = config.target_kl or ADAPTIVE_KL, metrics["approx_kl"].item()
+            factor = 1 / 1.5 if kl > KL_TOLERANCE * goal else 1.5 if kl < goal / 2 else 1.0
             self.learning_rate = float(np.clip(self.learning_rate * factor, *ADAPTIVE_RATES))
         return {**means, "explained_variance": explained, "gradient_steps": len(history), **rates}
 

@@ -47,7 +47,7 @@ class Logger(AbstractContextManager):
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
-        if (kl := metrics.get("approx_kl", 0.0)) > COLLAPSE:
+        if not (kl := metrics.get("approx_kl", 0.0)) <= COLLAPSE:
             fix = "lower --learning_rate, or set --target_kl"
             self.console.print(f"warning: iteration {iteration} went far, KL {kl:.1f}: {fix}")
         now, log_every = time.monotonic(), self.config.log_every

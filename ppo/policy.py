@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from torch.nn.utils import parameters_to_vector
 
 from envs.episodes import WHOLE_EPISODE
@@ -44,8 +45,8 @@ class Policy:
         self.state = np.zeros((1, self.actor.model.state_size), np.float32)
 
     def predict(self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None) -> Any:
-        """The action for an observation, as the environment's step takes it. info: what came with the observation, if
-        that says which actions are allowed."""
+        """The action for an observation, as the environment's step takes it; if not deterministic, gSDE's noise is new
+        each time. info: what came with the observation, if that says which actions are allowed."""
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
     def act(
@@ -60,8 +61,8 @@ class Policy:
     def evaluate(
         self, episodes: int = 10, deterministic: bool = True, num_envs: int = 1, render_mode: str | None = None
     ) -> dict[str, Any]:
-        """Play whole episodes, always the same ones; returns what ppo.evaluation.evaluate does. Raises WorkerError if
-        an environment raises."""
+        """Play whole episodes, each from a seed of its own that is always the same; returns what
+        ppo.evaluation.evaluate does. Raises WorkerError if an environment raises."""
         seeds = [integer_seed(self.config.seed, Stream.EVALUATION, episode) for episode in range(episodes)]
         envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
         act, state_size = partial(self.act, deterministic=deterministic), self.actor.model.state_size
@@ -107,7 +108,9 @@ def preprocessing_of(config: Any) -> Preprocessing:
 def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     """A run's model as it begins. to_act: as it is where the CPU acts, whatever the learner's device is."""
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
-    return make_model(config, integer_seed(config.seed, Stream.MODEL), spaces.observations, spaces.actions, in_bfloat16)
+    with torch.random.fork_rng(devices=[]):  # what else is drawn does not depend on how many models are made
+        seed = integer_seed(config.seed, Stream.MODEL)
+        return make_model(config, seed, spaces.observations, spaces.actions, in_bfloat16)
 
 
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:

@@ -90,6 +90,7 @@ class Training:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.spaces = config, spaces
+        torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for a loss of one's own that draws something
         self.model = new_model(config, spaces).to(config.device)
         # Those who act do so on the CPU, whatever the learner's device is.
         self.make_actor = partial(make_actor, partial(new_model, config, spaces, to_act=True))

@@ -361,7 +361,7 @@ def test_an_adaptive_learning_rate_falls_where_the_kl_is_high_and_rises_where_it
     goal = target_kl or 0.01
 
     class Told(Slope):
-        kls = tuple(goal * x for x in (2.1, 1.9, 0.6, 0.4, 0.4, 0.4, 9, 0.4))
+        kls = tuple(goal * x for x in (1.6, 1.4, 0.6, 0.4, 0.4, 0.4, 9, 0.4))
 
     values = iterations(8, learning_rate="adaptive:4e-3", optimizer="torch.optim:SGD", target_kl=target_kl)
     far, rates = descent(tmp_path, Told, **values)
@@ -459,3 +459,43 @@ def test_what_the_package_offers_is_imported_when_it_is_asked_for() -> None:
     assert ppo.Policy is sys.modules["ppo.policy"].Policy
     with pytest.raises(AttributeError, match="module 'ppo' has no attribute 'nothing'"):
         _ = ppo.nothing
+
+
+def test_an_adaptive_learning_rate_falls_where_the_kl_ends_the_passes(tmp_path: Path) -> None:
+    values = {**CARTPOLE, "learning_rate": "adaptive:3e-3", "target_kl": 1e-3, "total_steps": 8192}
+    train(Config(**values, run_dir=str(tmp_path)))
+    rates = [float(row["learning_rate"]) for row in metrics(tmp_path)]
+    assert min(rates) < 2e-3
+    assert max(rates) <= 3e-3 * 1.5
+
+
+class Shapeless(ActorCritic):
+    """Forgets that values are (B,)."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
+        super().__init__()
+        self.value = torch.nn.Linear(4, 1)
+        self.policy_head = policy_head(4, action_space, config)
+
+    def forward(self, observations: torch.Tensor) -> Any:
+        return self.policy_head(observations), self.value(observations)
+
+
+class Buffered(Shapeless):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, observations: torch.Tensor) -> Any:
+        return self.policy_head(observations), self.value(observations).squeeze(-1)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("Shapeless", "values (B,)"), ("Buffered", "buffers")])
+def test_what_a_model_of_ones_own_lacks_is_said_before_it_trains(
+    name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    flags = ["--env_name=CartPole-v1", f"--model=tests.test_policy:{name}", f"--run_dir={tmp_path}/run"]
+    assert main.main(flags) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --model=tests.test_policy:{name} fails (TypeError")
+    assert reason in error

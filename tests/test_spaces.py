@@ -319,9 +319,13 @@ def test_a_mask_of_another_length_is_refused(space: Any, allowed: Any) -> None:
 
 
 @pytest.mark.parametrize(("space", "allowed"), [(SPACES["Choices"], ([1, 1, 1],)), (SPACES["Dict"], {"a": [1, 1]})])
-def test_a_mask_without_a_part_is_refused(space: Any, allowed: Any) -> None:
-    with pytest.raises((ValueError, LookupError)):
-        mask_converter(space)(allowed)
+def test_a_part_that_a_mask_leaves_out_is_free(space: Any, allowed: Any) -> None:
+    assert mask_converter(space)(allowed).all()
+
+
+def test_a_mask_is_of_zeros_and_ones() -> None:
+    with pytest.raises(ValueError, match="other than 0 and 1"):
+        mask_converter(SPACES["Discrete"])([0.0, -np.inf, 0.0])
 
 
 @pytest.mark.parametrize(
