@@ -7,22 +7,29 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 128 + signal."""
+    """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 3 unusable checkpoint, 4 folder in
+    use, 130 or 143 after a signal."""
     from envs.make import EnvironmentUnavailable, Preprocessing, atari_spec, canonical_id
     from envs.worker import WorkerError
     from models import ModelMismatch
-    from ppo.config import Config, ConfigError, load_preset, parse_flags
+    from ppo.config import Config, ConfigError, folder_to_resume, load_preset, parse_flags
 
     debug = False
     try:
         given = parse_flags(arguments)
-        asked = given.get("env_name", Config.env_name)
+        saved = {}
+        if resume := folder_to_resume(given):
+            from ppo.checkpoint import saved_settings
+
+            saved = saved_settings(resume, given)
+            given = {**given, "resume": str(resume), "run_dir": "none"}
+        asked = given.get("env_name", saved.get("env_name", Config.env_name))
         env_name = canonical_id(asked)
-        env_kwargs = Config(env_kwargs=given.get("env_kwargs", Config.env_kwargs)).env_kwargs
+        env_kwargs = Config(env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))).env_kwargs
         family = "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
-        preset = load_preset(given.get("preset", Config.preset), env_name, family)
+        preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, family)
         tuned = {name: value for name, value in preset.items() if name not in given}
-        config = Config(**{**tuned, **given, "env_name": env_name})
+        config = Config(**{**tuned, **saved, **given, "env_name": env_name})
         debug = config.debug
         notes = [f"{asked} is now {env_name}"] if env_name != asked else []
         if tuned:

@@ -74,6 +74,10 @@ class StackImages(gymnasium.Wrapper):
         self.planes = [*self.planes[len(newest) :], *newest]
         return self._merged(observation), reward, terminated, truncated, info
 
+    def restore(self, observation: np.ndarray) -> None:
+        """Go on from what was shown last; of images without anything beside them."""
+        self.planes = list(cv2.split(observation))
+
     def _planes(self, observation: Any) -> list[Any]:
         """The channels (size, size) of its image, gray if it has three."""
         image = observation if self.key is None else observation[self.key]

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-from envs.episodes import RecordEpisode
+from envs.checks import CheckData
+from envs.episodes import FreshEveryEpisode, RecordEpisode
 from envs.spaces import ACTION_MASK, can_act_in
 from envs.worker import environment_error
 
@@ -26,10 +28,12 @@ class EnvironmentUnavailable(ValueError):
 
 
 class Preprocessing(NamedTuple):
-    """What an environment is made by: its own arguments, what is done with images, and after the first four what only
-    Atari games have. Each is a flag of the same name."""
+    """What an environment is made by: its own arguments, how far it is trusted, what is done with images, and from
+    noop_max on what only Atari games have. Each is a flag of the same name."""
 
     env_kwargs: Mapping[str, Any] = {}
+    strict_spaces: bool = False
+    fresh_env_per_episode: bool = False
     frame_stack: int = 4
     screen_size: int = 84
     frame_skip: int = 1
@@ -82,7 +86,9 @@ def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gym
         if _is_atari(spec):
             env = _make_atari(spec, preprocessing)
         else:
-            env = gymnasium.make(spec, disable_env_checker=True)  # a checker would cost time at every step
+            make = partial(gymnasium.make, spec, disable_env_checker=True)  # which would cost time at every step
+            env = FreshEveryEpisode(make) if preprocessing.fresh_env_per_episode else make()
+            env = CheckData(env, preprocessing.strict_spaces)
             if preprocessing.frame_skip > 1:
                 from envs.images import RepeatAction
 

@@ -1,90 +1,216 @@
-"""The trainer's handle on all workers: start, command, gather, close."""
+"""The trainer's handle on all workers: start, command, watch, replace, close."""
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from multiprocessing.connection import wait
+from typing import Any
 
-from envs.shared import PROCESSES
+import numpy as np
+
+from envs.episodes import OpenEpisode
+from envs.shared import PROCESSES, SharedArray
 from envs.worker import Report, Worker, WorkerError, run_worker
 
 SECONDS_TO_CLOSE = 1.0
+SECONDS_TO_NOTICE = 0.05
+MOST_LOSSES = ((60, 3), (600, 10))  # in so many seconds of one worker, and of all together
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+NOTHING = OpenEpisode(0, None, None)
 
 
 class WorkerPool(AbstractContextManager):
     """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
 
-    make_worker(environments) must be picklable. The processes get ready while the caller goes on; leaving the context
-    ends them."""
+    make_worker(environments, pulse) must be picklable. The processes get ready while the caller goes on; leaving the
+    context ends them. A worker that is lost, for it died, raised or hung, is replaced, and its part of the rollout
+    collected anew; on_event(kind, **details) is told. To hang is to take more seconds for a step than step_timeout, or
+    for a reset or a start than reset_timeout; in this process nobody can tell."""
 
-    def __init__(self, make_worker: Callable[[range], Worker], num_envs: int, num_workers: int) -> None:
-        self.local = None if num_workers else make_worker(range(num_envs))
-        self.processes: list[SpawnProcess] = []
-        self.connections: list[Connection] = []
-        before, on_interrupt = dict(os.environ), signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Workers inherit both: one thread each, and that Ctrl-C, though sent to all, is for the trainer to heed.
-        os.environ.update(ONE_THREAD)
-        for worker in range(num_workers):
-            environments = range(worker * num_envs // num_workers, (worker + 1) * num_envs // num_workers)
-            ours, theirs = PROCESSES.Pipe()
-            arguments = (make_worker, environments, theirs, os.getpid())
-            process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
-            process.start()
-            theirs.close()  # the worker has the only other end, so that its death is an end of file
-            self.processes.append(process)
-            self.connections.append(ours)
-        signal.signal(signal.SIGINT, on_interrupt)
-        os.environ.clear()
-        os.environ.update(before)
+    def __init__(
+        self,
+        make_worker: Callable[..., Worker],
+        num_envs: int,
+        num_workers: int,
+        step_timeout: float = 60.0,
+        reset_timeout: float = 120.0,
+        on_event: Callable[..., None] = lambda kind, **details: None,
+    ) -> None:
+        self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
+        self.losses: list[tuple[float, int]] = []
+        kind, count = (WorkerProcess, num_workers) if num_workers else (LocalWorker, 1)
+        pulses = SharedArray((count, 2), np.int64)
+        cuts = [number * num_envs // count for number in range(count + 1)]
+        self.workers = [kind(make_worker, range(*cuts[n : n + 2]), pulses, n) for n in range(count)]
+
+    def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
+        """Go on with an open episode in each environment, as the last row of the rollout shows it. Returns those in
+        which a new one had to begin instead."""
+        cut = lambda whole: [whole[worker.environments.start : worker.environments.stop] for worker in self.workers]  # noqa: E731
+        replies = self._command("restore", cut(episodes), cut([NOTHING] * len(episodes)))
+        return [index for begun in replies for index in begun]
 
     def collect(self, iteration: int) -> Report:
         """Have all environments fill the shared rollout. How they are spread over workers changes nothing but the
-        rounding of the policy's arithmetic. Raises WorkerError if an environment raises or a worker dies."""
-        reports = [self.local.collect(iteration)] if self.local else self._command(iteration)
-        episodes = sorted(episode for report in reports for episode in report.episodes)
-        return Report(episodes, [last for report in reports for last in report.last_observations])
+        rounding of the policy's arithmetic. Raises WorkerError if a worker cannot start, or is lost too often."""
+        arguments = [iteration] * len(self.workers)
+        reports = self._command("collect", arguments, arguments)
+        episodes, last_observations, begun = ([x for report in reports for x in report[part]] for part in range(3))
+        outside, emulators = ({i: x for report in reports for i, x in report[part].items()} for part in range(3, 5))
+        return Report(sorted(episodes), last_observations, begun, outside, emulators)
 
     def __exit__(self, *exception: object) -> None:
-        """End all workers, kindly first; returns within about a second whatever they are doing."""
-        for env in self.local.envs if self.local else ():
-            env.close()
-        for connection in self.connections:
-            with suppress(OSError):  # that worker has died already
-                connection.send(None)
-        deadline = time.monotonic() + SECONDS_TO_CLOSE
-        for process, connection in zip(self.processes, self.connections, strict=True):
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()
-            process.join()
-            connection.close()
+        """End all workers, kindly first; returns within about a second whatever they are doing, at once if that is to
+        be interrupted."""
+        for worker in self.workers:
+            worker.ask_to_end()
+        deadline = time.monotonic() + SECONDS_TO_CLOSE * (exception[0] is not KeyboardInterrupt)
+        for worker in self.workers:
+            worker.end(deadline)
 
-    def _command(self, iteration: int) -> list[Report]:
-        """Send the command to all workers; wait for all reports, or for the first error."""
-        for worker, connection in enumerate(self.connections):
-            with self._obituary(worker):
-                connection.send(iteration)
-        reports: dict[int, Report] = {}
-        while len(reports) < len(self.connections):
-            ready = wait([connection for i, connection in enumerate(self.connections) if i not in reports])
-            for worker in [i for i, connection in enumerate(self.connections) if connection in ready]:
-                with self._obituary(worker):
-                    reply = self.connections[worker].recv()
+    def _command(self, method: str, arguments: Sequence[Any], retries: Sequence[Any]) -> list[Any]:
+        """What the workers reply to a command with an argument each; who takes a lost one's place gets the retry."""
+        for worker, argument in zip(self.workers, arguments, strict=True):
+            worker.send(method, argument)
+        replies: dict[int, Any] = {}
+        while missing := [worker for worker in self.workers if worker.number not in replies]:
+            if connections := [worker.connection for worker in missing if worker.connection]:
+                wait(connections, SECONDS_TO_NOTICE)
+            for worker in missing:
+                try:
+                    reply = worker.poll(*self.timeouts)
+                except WorkerError as loss:
+                    self._replace(worker, loss)
+                    worker.send(method, retries[worker.number])
+                else:
+                    if worker.replaced_at and worker.has_stepped:
+                        seconds = time.monotonic() - worker.replaced_at
+                        self.on_event("worker_replaced", worker=worker.number, seconds=round(seconds, 3))
+                        worker.replaced_at = 0.0
+                    if reply is not None:
+                        replies[worker.number] = reply
+        return [replies[number] for number in sorted(replies)]
+
+    def _replace(self, worker: "WorkerProcess", loss: WorkerError) -> None:
+        """Put a new one in a lost worker's place. Raises WorkerError if it had not come to its first step, or if too
+        many were lost."""
+        now = time.monotonic()
+        worker.end(now)
+        cause, traceback = str(loss.args[0]), "".join(loss.args[1:])
+        about = {"worker": worker.number, "environments": list(worker.environments), "cause": cause}
+        message = f"worker {worker.number} was lost and is replaced: {cause}" if worker.has_ever_stepped else ""
+        self.on_event("worker_lost", message=message, **about, traceback=traceback)
+        if not worker.has_ever_stepped:
+            raise loss
+        self.losses.append((now, worker.number))
+        for (seconds, most), numbers in zip(MOST_LOSSES, ({worker.number}, range(len(self.workers))), strict=True):
+            count = sum(now - at < seconds and number in numbers for at, number in self.losses)
+            if count > most:
+                who = f"worker {worker.number} was" if len(numbers) == 1 else "workers were"
+                raise WorkerError(f"{who} lost {count} times within {seconds} s, at last for {cause}", traceback)
+        worker.start()
+        worker.replaced_at = now
+
+
+class WorkerProcess:
+    """A process that steps environments, as the trainer sees it. pulses: its own row is what the worker is doing, as
+    envs.worker.Worker has it."""
+
+    def __init__(self, make: Callable[..., Worker], environments: range, pulses: SharedArray, number: int) -> None:
+        self.make, self.environments, self.pulses, self.number = make, environments, pulses, number
+        self.pulse = pulses.array[number]
+        self.has_ever_stepped, self.replaced_at = False, 0.0
+        self.start()
+
+    def start(self) -> None:
+        self.pulse[:] = self.num_calls = 0
+        self.connection, theirs = PROCESSES.Pipe()
+        arguments = (self.make, self.environments, theirs, self.pulses, self.number, os.getpid())
+        self.process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
+        before, on_interrupt = dict(os.environ), signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Workers inherit both: one thread each, and that Ctrl-C, though sent to all, is for the trainer to heed.
+        os.environ.update(ONE_THREAD)
+        self.process.start()
+        signal.signal(signal.SIGINT, on_interrupt)
+        os.environ.clear()
+        os.environ.update(before)
+        theirs.close()  # the worker has the only other end, so that its death is an end of file
+
+    def send(self, *command: Any) -> None:
+        self.since = time.monotonic()
+        with suppress(OSError):  # that it has died, poll will tell
+            self.connection.send(command)
+
+    def poll(self, step_timeout: float, reset_timeout: float) -> Any:
+        """What it replies; None if it has not yet. Raises WorkerError if it is lost."""
+        try:
+            if self.connection.poll():
+                reply = self.connection.recv()
+                self.has_ever_stepped |= self.has_stepped
                 if isinstance(reply, WorkerError):
                     raise reply
-                reports[worker] = reply
-        return [reports[worker] for worker in sorted(reports)]
-
-    @contextmanager
-    def _obituary(self, worker: int) -> Iterator[None]:
-        """Turn the end of a worker's pipe into a WorkerError that says how the worker ended."""
-        try:
-            yield
-        except (EOFError, OSError) as error:
-            self.processes[worker].join(SECONDS_TO_CLOSE)
-            code = self.processes[worker].exitcode or 0
+                return reply
+            is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
+        except (EOFError, OSError):
+            is_alive = False
+        self.has_ever_stepped |= self.has_stepped
+        num_calls, call = map(int, self.pulse)
+        name, limit = ("reset", reset_timeout) if call < 0 or not num_calls else ("step", step_timeout)
+        now = time.monotonic()
+        if num_calls != self.num_calls:
+            self.num_calls, self.since = num_calls, now
+        where = f"in a {name} of environment {self.environments[max(call, ~call)]}" if num_calls else "as it started"
+        if not is_alive:
+            self.process.join(SECONDS_TO_CLOSE)
+            code = self.process.exitcode or 0
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise WorkerError(f"worker {worker} {how}; if memory is short, use fewer environments") from error
+            hint = "; if memory is short, use fewer environments" if -code == signal.SIGKILL else ""
+            raise WorkerError(f"worker {self.number} {how} {where}{hint}")
+        if now - self.since > limit:
+            raise WorkerError(f"worker {self.number} hung {where}: over {limit:g} s (--{name}_timeout)")
+        return None
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether it has come to a step: its environments are made and reset before that."""
+        return bool(self.pulse[0] > 2 * len(self.environments))
+
+    def ask_to_end(self) -> None:
+        with suppress(OSError):  # it has died already
+            self.connection.send(None)
+
+    def end(self, deadline: float) -> None:
+        """Wait for it to end until a time, then kill it."""
+        self.process.join(max(0.0, deadline - time.monotonic()))
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class LocalWorker(WorkerProcess):
+    """The same in the trainer's own process: it can raise, but not be killed or timed by itself."""
+
+    connection: Any = None
+
+    def start(self) -> None:
+        self.pulse[:] = 0
+        self.worker = self.make(self.environments, self.pulse)
+
+    def send(self, *command: Any) -> None:
+        self.command = command
+
+    def poll(self, step_timeout: float, reset_timeout: float) -> Any:
+        method, argument = self.command
+        try:
+            return getattr(self.worker, method)(argument)
+        finally:
+            self.has_ever_stepped |= self.has_stepped
+
+    def ask_to_end(self) -> None:
+        for env in self.worker.envs:
+            env.close()
+
+    def end(self, deadline: float) -> None:
+        pass

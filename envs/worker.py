@@ -5,14 +5,15 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envs.episodes import WHOLE_EPISODE
+from envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
 from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
 
@@ -38,14 +39,20 @@ class LastObservation(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a rollout brings beside its tensors."""
+    """What a rollout brings beside its tensors. begun: environments that were reset where it begins; by environment:
+    num_outside, how many observations were outside of the space, and emulators, their states at its end."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
+    begun: list[int]
+    num_outside: dict[int, int]
+    emulators: dict[int, bytes | None]
 
 
 class WorkerError(Exception):
     """A worker cannot go on. args: what happened, and the traceback of what was raised, if anything was."""
+
+    exit_code = 1
 
 
 def environment_error(name: str, error: Exception) -> WorkerError:
@@ -59,36 +66,64 @@ class Worker:
     config: its env_name, seed and squash_actions. make_env: from envs.make, as it must report its episodes. make_actor:
     from weights (P,) to what acts by them, as they are when a rollout begins (models.actor). normalize: from
     observations to what that reads. rollout: SharedArrays by name, time-major, a column for each environment of the
-    run; indices: which are stepped here."""
+    run; num_episodes: how many each has begun, by all workers that it has had; indices: which are stepped here; pulse:
+    is told of every call into an environment, how many and of which (~i for a reset)."""
 
     def __init__(
-        self, config: Any, make_env: Make, make_actor: Make, normalize: Make, rollout: Any, weights: Any, indices: range
+        self,
+        config: Any,
+        make_env: Make,
+        make_actor: Make,
+        normalize: Make,
+        rollout: Any,
+        weights: Any,
+        num_episodes: Any,
+        indices: range,
+        pulse: Any = None,
     ) -> None:
         columns = slice(indices.start, indices.stop)
         self.rollout = SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
         self.act, self.normalize = make_actor(weights.array), normalize
-        self.num_episodes = [0] * len(indices)
-        self.envs: list[Any] = [make_env() for _ in indices]
+        self.num_episodes, self.num_calls = num_episodes.array[columns], 0
+        self.pulse = [0, 0] if pulse is None else pulse
+        self.begun: list[int] | None = None
+        self.envs: list[Any] = []
+        for index in indices:
+            self._touch(~(index - indices.start))
+            self.envs.append(make_env())
         space = self.envs[0].action_space
         self.for_environment, self.for_policy = action_converter(space, config.squash_actions), mask_converter(space)
 
+    def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
+        """Go on with open episodes, one for each environment, from what the last row of the rollout shows. Returns the
+        environments in which that was not what came of it; there a new episode has begun."""
+        self.begun = []
+        for i, episode in enumerate(episodes):
+            if not self._resume(i, episode):
+                self.begun.append(self.environments[i])
+                self._arrive(-1, i, *self._reset(-1, i))
+        return self.begun
+
     def collect(self, iteration: int) -> Report:
-        """Act and step T times from where the last rollout ended; iteration 1 starts with a reset. Raises WorkerError
-        if an environment raises."""
-        self.report = Report([], [])
-        self.act.refresh()
+        """Act and step T times from where the last rollout ended, at first from a reset. Raises WorkerError if an
+        environment raises."""
         rollout = self.rollout
-        rollout.terminations[:] = rollout.truncations[:] = False
-        # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
-        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
-        draws = [self.act.draw_noise(np.random.default_rng(seed), len(rollout.actions)) for seed in seeds]
+        actions = rollout.actions[:0]
         try:
+            if self.begun is None:
+                self.begun = list(self.environments)
+                for i in range(len(self.envs)):
+                    self._arrive(-1, i, *self._reset(-1, i))
+            self.report = Report([], [], self.begun, {}, {})
+            self.begun = []
+            self.act.refresh()
+            rollout.terminations[:] = rollout.truncations[:] = False
+            # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
+            seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
+            draws = [self.act.draw_noise(np.random.default_rng(seed), len(rollout.actions)) for seed in seeds]
             for table in (rollout.observations, rollout.action_masks, rollout.states):
                 table[0] = table[-1]
-            if iteration == 1:
-                for i in range(len(self.envs)):
-                    self._arrive(0, i, *self._reset(0, i))
             for t, noise in enumerate(np.stack(draws, axis=1)):
                 rollout.states[t + 1] = rollout.states[t]
                 memory = (rollout.action_masks[t], rollout.states[t + 1], rollout.features[t])
@@ -96,14 +131,21 @@ class Worker:
                 rollout.actions[t] = actions
                 self._step(t, actions)
         except Exception as error:
-            raise environment_error(f"{self.environments[self.stepping]} of {self.env_name}", error) from error
+            if not np.isfinite(actions).all():
+                problem = "the policy's actions are not finite: lower --learning_rate"
+                raise WorkerError(problem, traceback.format_exc()) from error
+            index = self.environments[max(self.pulse[1], ~self.pulse[1])]
+            raise environment_error(f"{index} of {self.env_name}", error) from error
+        for index, env in zip(self.environments, self.envs, strict=True):
+            self.report.num_outside[index] = sum(vars(layer).pop("num_outside", 0) for layer in layers(env))
+            self.report.emulators[index] = save_emulator(env)
         return self.report
 
     def _step(self, t: int, actions: np.ndarray) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
         rewards = self.rollout.rewards[t]
         for i, action in enumerate(self.for_environment(actions)):
-            self.stepping = i
+            self._touch(i)
             observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
             if terminated or truncated:
                 observation, info = self._end_episode(t, i, observation, terminated, info)
@@ -130,28 +172,58 @@ class Worker:
 
     def _reset(self, row: int, i: int) -> tuple[Any, dict[str, Any]]:
         """Start environment i's next episode, whose randomness depends on its number alone, without a memory."""
-        seed = integer_seed(self.seed, Stream.EPISODE, self.environments[i], self.num_episodes[i])
         self.num_episodes[i] += 1
-        self.stepping = i
         self.rollout.states[row, i] = 0
-        return self.envs[i].reset(seed=seed)
+        return self._begin(i, int(self.num_episodes[i]) - 1)
+
+    def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
+        """Reset environment i to the beginning of an episode."""
+        self._touch(~i)
+        return self.envs[i].reset(seed=integer_seed(self.seed, Stream.EPISODE, self.environments[i], episode))
+
+    def _resume(self, i: int, episode: OpenEpisode) -> bool:
+        """Bring environment i to where an episode was left; whether it shows what it did then."""
+        last_seen = self.rollout.observations[-1, i]
+        try:
+            if episode.emulator is not None:
+                restore_emulator(self.envs[i], episode.emulator, last_seen)
+                return True
+            if episode.actions is None:
+                return False
+            observation, _ = self._begin(i, episode.number)
+            for action in self.for_environment(episode.actions):
+                self._touch(i)
+                observation, _, terminated, truncated, _ = self.envs[i].step(action)
+                if terminated or truncated:
+                    return False
+        except Exception:  # whatever it is, a new episode does without it
+            return False
+        return np.array_equal(observation, last_seen)
+
+    def _touch(self, call: int) -> None:
+        """Note a call into environment i, a step (i) or a reset (~i), for whoever watches and for errors."""
+        self.num_calls += 1
+        self.pulse[0], self.pulse[1] = self.num_calls, call
 
 
-def run_worker(make: Callable[[range], Worker], environments: range, connection: Connection, parent: int) -> None:
-    """The life of a worker process: a report, or an error, for every iteration asked for, until that is None."""
+def run_worker(
+    make: Callable[..., Worker], environments: range, connection: Connection, pulses: Any, worker: int, parent: int
+) -> None:
+    """The life of a worker process: it answers each command, (method, *arguments), until that is None, by what its
+    method returns, or by an error, after which it ends."""
     if sys.platform == "linux":  # die with the trainer, even while an environment hangs
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             return
     try:
-        worker = make(environments)
-        for iteration in iter(connection.recv, None):
-            connection.send(worker.collect(iteration))
-        for env in worker.envs:
+        made = make(environments, pulses.array[worker])
+        for method, *arguments in iter(connection.recv, None):
+            connection.send(getattr(made, method)(*arguments))
+        for env in made.envs:
             env.close()
-    except WorkerError as error:
-        connection.send(error)
-    except EOFError:
+    except (EOFError, ConnectionError):
         pass  # the trainer is gone
     except Exception as error:
-        connection.send(WorkerError(f"a worker raised {type(error).__name__}: {error}", traceback.format_exc()))
+        raised = f"a worker raised {type(error).__name__}: {error}"
+        with suppress(OSError):
+            connection.send(error if isinstance(error, WorkerError) else WorkerError(raised, traceback.format_exc()))

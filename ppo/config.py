@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ NONE = ("none",)
 LINEAR = ("linear:",)  # a number follows
 RATES = ("linear:", "adaptive:")
 CLIPS = ("linear:", "auto", "none")
+RESUME = ("none", "auto")
 SWITCH: dict[str, Any] = {"kind": bool, "words": AUTO}
 COUNT: dict[str, Any] = {"kind": int, "low": 1}
 POSITIVE: dict[str, Any] = {"kind": float, "above": 0}
@@ -26,6 +27,16 @@ SHARE: dict[str, Any] = {"kind": float, "low": 0, "high": 1}
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: 'JSON like {"name": 1}'}
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
+ELSEWHERE = (
+    *("name", "run_dir", "resume", "logger", "verbose", "log_every", "debug"),
+    *("checkpoint_every", "step_timeout", "reset_timeout"),
+)  # flags that say where a run is and how it is watched, not what it is
+FIXED = (
+    *("env_name", "env_kwargs", "preset", "seed", "model", "optimizer", "num_envs", "num_steps", "hidden_size"),
+    *("num_layers", "activation", "share_trunk", "use_sde", "squash_actions", "normalize_observations"),
+    *("normalize_rewards", "clip_rewards", "frame_stack", "screen_size", "frame_skip", "noop_max"),
+    *("end_on_life_loss", "sticky_actions", "full_action_space"),
+)  # flags that a run cannot be gone on with otherwise
 Schedule = float | str | None | Callable[[float], float]
 
 
@@ -87,6 +98,10 @@ class Config:
     use_sde: bool = flag(False, "gSDE: noise that depends on the state and stays, not each step's own", kind=bool)
     sde_sample_freq: int = flag(-1, "steps that gSDE's noise stays; -1: a rollout", kind=int, low=-1)
     squash_actions: bool = flag(False, "tanh puts continuous actions into their bounds, not clipping", kind=bool)
+    strict_spaces: bool = flag(False, "an observation outside of its space is an error, not a warning", kind=bool)
+    fresh_env_per_episode: bool = flag(False, "make the environment anew for each, if it forgets nothing", kind=bool)
+    step_timeout: float = flag(60.0, "seconds after which an environment's step counts as hung", **POSITIVE)
+    reset_timeout: float = flag(120.0, "seconds after which its reset or start does", **POSITIVE)
     frame_stack: int = flag(4, "images that make an observation", high=100, **COUNT)
     screen_size: int = flag(84, "height and width that images are resized to", high=1024, **COUNT)
     frame_skip: int | str = flag("auto", "frames to an action; auto: Atari 4, else 1", high=1000, words=AUTO, **COUNT)
@@ -102,7 +117,8 @@ class Config:
     log_every: int | None = flag(None, "iterations between lines; none: 5 s", words=NONE, **COUNT)
     name: str | None = flag(None, "name of the run: folder in runs/, title in wandb", kind=str, words=NONE)
     run_dir: str | None = flag(None, "folder of the run; none: runs/<name or env-seed-time>", kind=str, words=NONE)
-    checkpoint_every: int = flag(100, "iterations between checkpoints", **COUNT)
+    resume: str | None = flag(None, "folder of the run to go on with; auto: run_dir, if begun", kind=str, words=RESUME)
+    checkpoint_every: int = flag(100, "iterations between checkpoints; the last three and the best stay", **COUNT)
     eval_episodes: int = flag(20, "deterministic episodes of an evaluation; there is one at the end", kind=int, low=0)
     eval_every: int | None = flag(None, "iterations between others; best.safetensors", words=NONE, **COUNT)
     debug: bool = flag(False, "show the traceback of an error", kind=bool)
@@ -173,6 +189,24 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     return vars(given)
 
 
+def folder_to_resume(given: Mapping[str, str]) -> Path | None:
+    """The folder of the run that flags ask to go on with, if they do: by its path, or its name in runs/. Raises
+    ConfigError if there is no such folder, or if the flags contradict each other."""
+    name, run_dir = given.get("resume", "none"), given.get("run_dir")
+    if name == "auto":
+        if not run_dir:
+            raise ConfigError("--resume=auto: give --run_dir as well, the folder of the run to begin or to go on with")
+        return Path(run_dir) if any(Path(run_dir).glob("checkpoints/0*")) else None
+    if name == "none":
+        return None
+    if run_dir not in (None, name):
+        raise ConfigError(f"--run_dir={run_dir}: leave it out, for the run goes on in --resume={name}")
+    found = next((path for path in (Path(name), Path("runs", name)) if path.is_dir()), None)
+    if found is None:
+        raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
+    return found
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse with errors of one sentence each."""
 
@@ -195,6 +229,7 @@ def _convert(option: Field, value: Any) -> Any:
             return TRUTH[word]
         if kind is dict:
             read = json.loads(value) if isinstance(value, str) else value
+            json.dumps(read, allow_nan=False)  # as a checkpoint is to hold it
             return {**read}
         if kind is str and re.fullmatch(limits.get("pattern", ".+"), text):
             return text
@@ -203,7 +238,7 @@ def _convert(option: Field, value: Any) -> Any:
         if in_limits and number > limits.get("above", -math.inf) and (kind is float or number.is_integer()):
             converted = kind(number) if kind is int and not start.isdigit() else kind(start)
             return f"{prefix}{converted}" if prefix else converted
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         pass
     raise ConfigError(f"--{option.name}={text}: give {_expected(option)}")
 

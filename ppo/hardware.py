@@ -35,6 +35,11 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def physical_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def keep_memory() -> None:
     """Have glibc keep memory that was once taken: else it gives a minibatch's activations back to the system, and takes
     them anew, page by page, in every gradient step."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -18,7 +18,14 @@ ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # what an adaptive learning rate aims at, if not at target_kl
 ADAPTIVE_RATES = (1e-5, 1e-2)
+MOST_SKIPPED = 3  # gradient steps in a row
 RECORDED = ("observations", "actions", "states", "action_masks", "features")  # what is read of a rollout's tables
+
+
+class NotFinite(Exception):
+    """Learning has left the numbers that there are; the message says what to do."""
+
+    exit_code = 1
 
 
 class Learner:
@@ -41,6 +48,7 @@ class Learner:
         adam = {"eps": ADAM_EPSILON, "fused": self.weights.device.type in ("cpu", "cuda")}
         options = adam if config.optimizer == Config.optimizer else {}
         self.remaining, self.learning_rate = 1.0, scheduled(config.learning_rate, 1.0)
+        self.num_skipped = 0  # steps in a row
         try:
             self.optimizer = resolve_name(config.optimizer)([self.parameters], lr=self.learning_rate, **options)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
@@ -76,7 +84,8 @@ class Learner:
         return {**batch, "returns": batch["advantages"] + batch["values"]}
 
     def learn(self, batch: Batch, iteration: int, shuffle_seed: int) -> dict[str, float]:
-        """Take an iteration's gradient steps; iteration counts from 1. Returns metrics, averaged over them."""
+        """Take an iteration's gradient steps; iteration counts from 1. Returns metrics, averaged over them. Steps of
+        a loss or a gradient that is not finite are left out. Raises NotFinite for several in a row, or for weights."""
         config = self.config
         self.remaining = 1 - (iteration - 1) / config.iterations
         adapts = str(config.learning_rate).startswith("adaptive:")
@@ -86,6 +95,7 @@ class Learner:
         if config.normalize_advantages == "rollout":
             batch = {**batch, "advantages": losses.standardize(batch["advantages"])}
         history: list[dict[str, Tensor]] = []
+        num_steps = 0
         sizes = (config.num_epochs, config.num_minibatches, config.batch_size)
         for minibatch in minibatches(batch, *sizes, config.num_steps if "states" in batch else 1, shuffle_seed):
             loss, metrics = self.loss(minibatch)
@@ -93,8 +103,19 @@ class Learner:
                 break
             self.gradients.zero_()
             loss.backward()
-            history.append({**metrics, "grad_norm": self._clip_gradients()})
-            self.optimizer.step()
+            metrics = {**metrics, "grad_norm": self._clip_gradients()}
+            num_steps += 1
+            if (loss.detach() + metrics["grad_norm"]).isfinite():
+                self.optimizer.step()
+                self.num_skipped = 0
+                history.append(metrics)
+            else:
+                self.num_skipped += 1
+                if self.num_skipped == MOST_SKIPPED:
+                    self._give_up(iteration, f"the loss or its gradient, {MOST_SKIPPED} times in a row")
+        if not self.weights.isfinite().all():
+            self._give_up(iteration, "a weight")
+        skipped, history = num_steps - len(history), history or [metrics]
         table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
         means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
@@ -103,7 +124,12 @@ class Learner:
             goal, kl = config.target_kl or ADAPTIVE_KL, metrics["approx_kl"].item()
             factor = 1 / 1.5 if kl > KL_TOLERANCE * goal else 1.5 if kl < goal / 2 else 1.0
             self.learning_rate = float(np.clip(self.learning_rate * factor, *ADAPTIVE_RATES))
-        return {**means, "explained_variance": explained, "gradient_steps": len(history), **rates}
+        counts = {"gradient_steps": num_steps - skipped, "skipped_steps": skipped}
+        return {**means, "explained_variance": explained, **counts, **rates}
+
+    def _give_up(self, iteration: int, what: str) -> NoReturn:
+        fix = "go on from the state before it with a lower --learning_rate"
+        raise NotFinite(f"in iteration {iteration} {what} was not finite: {fix}")
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""

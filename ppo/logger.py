@@ -1,85 +1,117 @@
 """Where metrics go: always to metrics.csv; to the console and to Weights & Biases if asked."""
 
 import csv
+import io
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ppo.config import Config, ConfigError
+from ppo.config import Config
+from ppo.run import AppendedFile, RunFolder
+from ppo.wandb_thread import WandbThread
 
+METRICS = "metrics.csv"
 COLLAPSE = 1.0  # a KL from which the policy often does not come back
+Row = dict[str, Any]
 
 
 class Logger(AbstractContextManager):
     """Writes metrics.csv in the run's folder, and to the console: on a terminal a bar; elsewhere a line every 5 seconds
     and for the first and the last iteration; or everywhere a line every log_every iterations. verbose=2: all settings
-    first, and all metrics with each line. Leaving its context closes all."""
+    first, and all metrics with each line. Leaving its context closes all. rows: of a run that is resumed, as read_rows
+    returns them; no failure of a logger ends a run."""
 
-    def __init__(self, config: Config, folder: Path, notes: Sequence[str]) -> None:
-        self.wandb = _start_wandb(config, folder) if config.logger == "wandb" else None
-        self.config, self.start, self.next_line = config, time.monotonic(), 0.0
+    def __init__(self, config: Config, run: RunFolder, notes: Sequence[str], rows: Sequence[Row] = ()) -> None:
+        self.wandb = WandbThread(config, run) if config.logger == "wandb" else None
+        self.config, self.run, self.rows = config, run, list(rows)
+        self.start, self.next_line, self.first_step = time.monotonic(), 0.0, int(rows[-1]["step"]) if rows else 0
         self.total_steps = config.iterations * config.rollout_size
         is_quiet = config.logger == "none" or not config.verbose
         self.console = Console(highlight=False, markup=False, soft_wrap=True, quiet=is_quiet)
         settings = [f"{name}={value}" for name, value in config.__getstate__().items()] if config.verbose > 1 else []
-        self.console.print("\n".join([*settings, *notes]))
+        self._say("\n".join([*settings, *notes]))
         columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, disable=is_quiet or not self.console.is_terminal)
         self.task = self.bar.add_task("starting", total=self.total_steps)
         self.bar.start()
-        self.file = (folder / "metrics.csv").open("w", newline="", buffering=1)
-        self.writer: csv.DictWriter | None = None
+        self.file: AppendedFile | None = None
+        self.is_failing = False
 
     def log(self, metrics: dict[str, Any]) -> None:
         """An iteration's metrics, under the same names each time; on disk at once."""
-        if self.writer is None:
-            self.writer = csv.DictWriter(self.file, list(metrics), lineterminator="\n")
-            self.writer.writeheader()
-        self.writer.writerow({name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()})
+        self._write({name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()})
         if self.wandb:
-            self.wandb.log(metrics, step=metrics["step"])
+            self.wandb.put(lambda run: run.log(metrics, step=metrics["step"]))
         step, iteration, mean = (metrics[name] for name in ("step", "iteration", "episode_return_mean"))
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
         if not (kl := metrics.get("approx_kl", 0.0)) <= COLLAPSE:
             fix = "lower --learning_rate, or set --target_kl"
-            self.console.print(f"warning: iteration {iteration} went far, KL {kl:.1f}: {fix}")
+            self._say(f"warning: iteration {iteration} went far, KL {kl:.1f}: {fix}")
         now, log_every = time.monotonic(), self.config.log_every
         is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
         if iteration % log_every == 0 if log_every else is_due:
             self.next_line = now + 5
-            self.console.print(f"{line}, {(now - self.start) * (self.total_steps / step - 1):.0f} s left")
+            seconds_per_step = (now - self.start) / (step - self.first_step)
+            self._say(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
             if self.config.verbose > 1:
                 known = {name: value for name, value in metrics.items() if value is not None}
-                self.console.print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
+                self._say(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """What the run came to; not called for one that was cut short."""
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
-            self.console.print(text.format(**summary["evaluation"]))
+            self._say(text.format(**summary["evaluation"]))
         if self.wandb:
-            self.wandb.summary.update(summary)
+            self.wandb.put(lambda run: run.summary.update(summary))
 
     def __exit__(self, *exception: object) -> None:
-        self.file.close()
+        if self.file:
+            self.file.close()
         self.bar.stop()
-        if self.wandb:
+        if self.wandb and exception[0] is not KeyboardInterrupt:
             self.wandb.finish()
 
+    def _say(self, text: str) -> None:
+        with suppress(OSError):  # whoever listened has gone, or the disk is full that it goes to
+            self.console.print(text)
 
-def _start_wandb(config: Config, folder: Path) -> Any:
-    """A run of Weights & Biases, whose package is imported here and nowhere else: it is heavy."""
-    import wandb
+    def _write(self, row: Row) -> None:
+        """A row to metrics.csv; the first one with all of the file that it belongs to."""
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(row), restval="", extrasaction="ignore", lineterminator="\n")
+        try:
+            if self.file is None:
+                writer.writeheader()
+                writer.writerows(self.rows)
+                path = self.run.path / METRICS
+                temporary = path.with_name(f".tmp-{METRICS}")
+                temporary.write_text(text.getvalue())
+                temporary.replace(path)
+                self.file = AppendedFile(path)
+                text.truncate(0)
+                text.seek(0)
+            writer.writerow(row)
+            failure = self.file.append(text.getvalue())
+        except OSError as error:
+            failure, self.rows = error, [*self.rows, row]
+        if failure and not self.is_failing:
+            self.run.event("log_delayed", f"{METRICS} cannot be written to ({failure}); its rows wait in memory")
+        self.is_failing = bool(failure)
 
+
+def read_rows(folder: Path, iteration: int) -> list[Row]:
+    """The rows of a run's metrics.csv up to an iteration; those after it, of which nothing was saved, do not count."""
     try:
-        return wandb.init(dir=folder, name=folder.name, config=config.__getstate__())
-    except wandb.Error as error:
-        fix = "or log without an account, by WANDB_MODE=offline"
-        raise ConfigError(f"--logger=wandb: {error}; {fix}") from error
+        with (folder / METRICS).open(newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error):
+        return []
+    return [row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration]

@@ -79,11 +79,7 @@ def load_policy(path: str | Path, env_name: str | None = None, model: str | None
     """The policy of a checkpoint. env_name, model: repeat them if they are import paths, which a file by itself is not
     trusted with. Raises CheckpointError if the file is damaged or of another environment or model."""
     tensors, state = checkpoint.load(Path(path))
-    config = SimpleNamespace(**state["config"])
-    for name, repeated in (("env_name", env_name), ("model", model)):
-        wanted = getattr(config, name)
-        if ":" in wanted and repeated != wanted:
-            raise checkpoint.CheckpointError(f"{path} would import {wanted}: if you trust it, give {name}={wanted!r}")
+    config = SimpleNamespace(**checkpoint.settings(Path(path), state, {"env_name": env_name, "model": model}))
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     normalize, network = new_normalizer(config, spaces), new_model(config, spaces)
     parts: dict[str, dict[str, Any]] = {}

@@ -1,16 +1,36 @@
 """Ctrl-C and termination, at a moment that suits the trainer."""
 
 import signal
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+
+URGENT = (signal.SIGTERM, signal.SIGUSR1)  # from who takes the machine away soon
+
+
+class Terminated(BaseException):
+    """An urgent signal; no Exception, lest an environment or a loss of the user's own be taken for its cause."""
 
 
 class StopSignals(AbstractContextManager):
-    """Until its context is left, the first SIGINT or SIGTERM is only noted; a second SIGINT interrupts at once."""
+    """Until its context is left, signals are only noted, but that a second SIGINT interrupts at once, and that where
+    may_break has been entered an urgent one raises Terminated."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.may_raise = False
+        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *URGENT)}
+
+    @contextmanager
+    def may_break(self) -> Iterator[None]:
+        """Work that nothing depends on until it is done. Raises Terminated, also for what came before it."""
+        self.may_raise = True
+        try:
+            if self.received in URGENT:
+                raise Terminated
+            yield
+        finally:
+            self.may_raise = False
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.before.items():
@@ -20,3 +40,6 @@ class StopSignals(AbstractContextManager):
         if self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+        if number in URGENT and self.may_raise:
+            self.may_raise = False  # once is enough
+            raise Terminated

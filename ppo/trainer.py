@@ -14,22 +14,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.make import Preprocessing, Spaces, atari_spec, canonical_id, make_env, spaces_of
+from envs.episodes import OpenEpisodes
+from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, make_env, spaces_of
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Episode, Report, Worker
+from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
-from ppo import checkpoint
+from ppo.checkpoint import LAST, Checkpoints, load_newest
 from ppo.config import Config, ConfigError
-from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory
+from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Learner
-from ppo.logger import Logger
+from ppo.logger import Logger, read_rows
 from ppo.policy import Policy, new_model, new_normalizer, preprocessing_of
 from ppo.rollout import Rollout
-from ppo.run import create_run_folder, write_json
-from ppo.signals import StopSignals
+from ppo.run import FAULTS, RunFolder, write_json
+from ppo.signals import StopSignals, Terminated
+from ppo.state import Snapshot, restore, snapshot
 
 
 class Interrupted(Exception):
@@ -37,7 +39,7 @@ class Interrupted(Exception):
 
     def __init__(self, received: signal.Signals, step: int, folder: Path) -> None:
         super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
-        self.exit_code = 128 + received
+        self.exit_code = 130 if received == signal.SIGINT else 143
 
 
 def train(
@@ -45,35 +47,62 @@ def train(
 ) -> dict[str, Any]:
     """Train to the end, or until a signal; returns what summary.json holds, and where the checkpoint is. notes: what to
     tell the user first; make_learner: a Learner of your own. Raises ConfigError, EnvironmentUnavailable or
-    ModelMismatch before the first iteration; WorkerError if an environment or a worker fails; Interrupted after a
-    signal."""
+    ModelMismatch before the first iteration, CheckpointError if there is nothing to resume, RunInUse if another process
+    has the folder; WorkerError if an environment cannot start or fails too often, NotFinite, NotSaved; Interrupted
+    after a signal. Whatever ends it, the last state that was whole is saved."""
     config, spaces = resolve(config)
     training = Training(config, spaces, make_learner)
-    folder = create_run_folder(config)
     start = time.perf_counter()
-    with (
-        WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers,
-        Logger(config, folder, [*notes, *training.notes(), f"run folder: {folder}"]) as logger,
-    ):
-        with StopSignals() as stop:
-            for iteration in range(1, config.iterations + 1):
-                began = time.perf_counter()
-                report = workers.collect(iteration)
-                collected = time.perf_counter()
-                metrics = training.learn(report)
-                learned = time.perf_counter()
-                metrics |= training.evaluate_if_due(folder / "checkpoints" / "best.safetensors")
-                speed = {"seconds": learned - start, "steps_per_second": config.rollout_size / (learned - began)}
-                phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
-                logger.log({"iteration": iteration, "step": training.step, **speed, **metrics, **phases})
-                if stop.received or iteration % config.checkpoint_every == 0 or iteration == config.iterations:
-                    training.save(folder / "checkpoints" / "last.safetensors")
+    with RunFolder(config, training.faults) as run, Checkpoints(run.path / "checkpoints", run.event) as checkpoints:
+        resumed = training.resume(checkpoints, run) if run.is_resumed else []
+        rows = read_rows(run.path, training.iteration)
+        start -= float(rows[-1]["seconds"]) if rows else 0.0
+        notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
+        timeouts = (config.step_timeout, config.reset_timeout)
+        with (
+            WorkerPool(training.make_worker, config.num_envs, int(config.num_workers), *timeouts, run.event) as workers,
+            Logger(config, run, notes, rows) as logger,
+        ):
+            with StopSignals() as stop:
+                whole = training.snapshot()
+                checkpoints.save(*whole)
+                first = training.iteration + 1
+                for iteration in range(first, config.iterations + 1):
+                    run.iteration = iteration
+                    try:
+                        with stop.may_break():
+                            if iteration == first:
+                                training.go_on(workers, run)
+                            metrics, is_best = training.iterate(workers, run)
+                    except (Exception, Terminated) as error:
+                        checkpoints.save(*whole)
+                        checkpoints.wait()
+                        if isinstance(error, Exception):
+                            raise
+                        break
+                    whole = training.snapshot()
+                    logger.log(
+                        {
+                            "iteration": iteration,
+                            "step": training.step,
+                            "seconds": time.perf_counter() - start,
+                            **metrics,
+                        }
+                    )
+                    if stop.received or is_best or iteration % config.checkpoint_every == 0:
+                        checkpoints.save(*whole, is_best)
+                    if stop.received:
+                        break
+                else:
+                    checkpoints.save(*whole)
+                checkpoints.finish()
                 if stop.received:
-                    raise Interrupted(stop.received, training.step, folder)
-        summary = training.summary(time.perf_counter() - start)
-        write_json(folder / "summary.json", summary)
-        logger.finish(summary)
-    return {**summary, "checkpoint": str(folder / "checkpoints" / "last.safetensors")}
+                    run.event("signal", signal=stop.received.name)
+                    raise Interrupted(stop.received, whole[1]["step"], run.path)
+            summary = training.summary(time.perf_counter() - start)
+            write_json(run.path / "summary.json", summary)
+            logger.finish(summary)
+    return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
 
 class Training:
@@ -99,27 +128,76 @@ class Training:
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
         self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
-        self.best = -math.inf
-        self.recent: deque[Episode] = deque(maxlen=100)
+        self.best: float | None = None
+        self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
+        self.faults = dict.fromkeys(FAULTS, 0)
+        self.warned_of: set[int] = set()  # environments
 
         sizes = (config.num_steps, config.num_envs)
         layout = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
+        self._check_memory(sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values()))
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
         self.published[:] = self.learner.weights.cpu()
+        num_begun = SharedArray((config.num_envs,), np.int64)
+        self.num_begun = num_begun.array
+        self.open_episodes = OpenEpisodes(config.num_envs, self.rollout.actions[0, :0].copy())
         make = (self.make_env, self.make_actor, self.normalize_observation)
-        self.make_worker = partial(Worker, config, *make, shared, shared_weights)
+        self.make_worker = partial(Worker, config, *make, shared, shared_weights, num_begun)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of all of the run's state, between two iterations."""
+        return snapshot(self)
+
+    def resume(self, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
+        """Take on the state of the newest checkpoint that is whole; returns what the user should know. Raises
+        CheckpointError if there is none, or if it is of something else."""
+        path, tensors, state = load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
+        differences = restore(self, tensors, state)
+        checkpoints.adopt(state)
+        run.iteration = self.iteration
+        run.event("resumed", checkpoint=path.name, step=self.step, differences=differences)
+        note = f"resumes after step {self.step:,}, from {path}"
+        return [note, f"not exactly as it would have gone on, for {', '.join(differences)}"] if differences else [note]
+
+    def go_on(self, workers: WorkerPool, run: RunFolder) -> None:
+        """Bring the environments to where they were left, if the run is resumed."""
+        if self.iteration:
+            self._begin_anew(begun := workers.restore(self.open_episodes.episodes(self.num_begun)))
+            if begun:
+                problem = (
+                    f"resume is not exact: in environments {begun} the open episode did not happen again as it had"
+                )
+                run.event(
+                    "episodes_lost", f"{problem}, a new one began; --fresh_env_per_episode may help from the start"
+                )
+
+    def iterate(self, workers: WorkerPool, run: RunFolder) -> tuple[dict[str, Any], bool]:
+        """Collect, learn, and evaluate if it is time. Returns metrics, and whether the policy is the best so far."""
+        began = time.perf_counter()
+        report = workers.collect(self.iteration + 1)
+        collected = time.perf_counter()
+        metrics = self.learn(report)
+        learned = time.perf_counter()
+        evaluation, is_best = self._evaluate_if_due(run)
+        self._note_faults(report, metrics, run)
+        speed = {"steps_per_second": self.config.rollout_size / (learned - began)}
+        phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
+        faults = {f"faults/{name}": count for name, count in self.faults.items()}
+        return {**speed, **metrics, **evaluation, **phases, **faults}, is_best
 
     def learn(self, report: Report) -> dict[str, Any]:
         """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""
         self.iteration += 1
         self.step += self.config.rollout_size
         self.num_episodes += len(report.episodes)
-        self.recent.extend(report.episodes)
+        self.recent.extend((episode.episode_return, episode.episode_length) for episode in report.episodes)
         rollout, normalize = self.rollout, self.normalize_observation
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
+        self._begin_anew(report.begun)
+        self.open_episodes.update(rollout.actions, dones, report.begun, report.emulators)
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
@@ -130,8 +208,7 @@ class Training:
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
         normalize.update(rollout.observations[:-1])
         self.published[:] = self.learner.weights.cpu()
-        means = {f"{name}_mean": self._recent_mean(name) for name in ("episode_return", "episode_length")}
-        return {"episodes": self.num_episodes, **means, **metrics}
+        return {"episodes": self.num_episodes, **self._recent_means(), **metrics}
 
     def notes(self) -> list[str]:
         """What was decided for the user, for the user to see."""
@@ -149,44 +226,58 @@ class Training:
         """What the run came to, with an evaluation of the final policy."""
         run = {"env_name": self.config.env_name, "seed": self.config.seed, "steps": self.step}
         speed = {"seconds": round(seconds, 3), "steps_per_second": round(self.step / seconds, 1)}
-        returns = {"mean_return": self._recent_mean("episode_return"), "evaluation": self._evaluate()}
+        returns = {"mean_return": self._recent_means()["episode_return_mean"], "evaluation": self._evaluate()}
         return {**run, **speed, "episodes": self.num_episodes, **returns}
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint: weights, optimiser, statistics, config and counters."""
-        parts: dict[str, dict[str, Any]] = {
-            "model": dict(self.model.named_parameters()),
-            "optimizer": self.learner.optimizer.state_dict()["state"].get(0, {}),
-            "normalize_observation": vars(self.normalize_observation.statistics),
-            "normalize_reward": vars(self.normalize_reward.statistics) | {"returns": self.normalize_reward.returns},
-        }
-        tensors = {
-            f"{part}.{key}": torch.as_tensor(x)
-            for part, named in parts.items()
-            for key, x in named.items()
-            if x is not None
-        }
-        counters = {"iteration": self.iteration, "step": self.step, "episodes": self.num_episodes}
-        checkpoint.save(path, tensors, {"config": self.config.__getstate__(), **counters})
+    def _begin_anew(self, environments: Sequence[int]) -> None:
+        """Episodes there were left without an end."""
+        self.normalize_reward.returns[environments] = 0
+        self.open_episodes.begin(environments)
 
-    def evaluate_if_due(self, path: Path) -> dict[str, Any]:
-        """A metric if there is a rhythm of evaluations, None between them; the best policy so far is saved to path."""
+    def _note_faults(self, report: Report, metrics: dict[str, Any], run: RunFolder) -> None:
+        """Count what was wrong in an iteration, and tell the user, of each environment once."""
+        for index, count in report.num_outside.items():
+            if count and index not in self.warned_of:
+                self.warned_of.add(index)
+                problem = f"environment {index} has shown an observation outside of its space"
+                run.event("observation_outside", f"{problem}; it is used as it is, and more are only counted", count)
+            else:
+                self.faults["observation_outside"] += count
+        if skipped := metrics["skipped_steps"]:
+            problem = f"{skipped} gradient steps of iteration {run.iteration} were left out"
+            run.event("step_skipped", f"{problem}, for their loss or gradient was not finite", skipped)
+
+    def _evaluate_if_due(self, run: RunFolder) -> tuple[dict[str, Any], bool]:
+        """A metric if there is a rhythm of evaluations, None between them, and whether it is the best so far."""
         if not self.config.eval_every:
-            return {}
-        mean = self._evaluate()["mean"] if self.iteration % self.config.eval_every == 0 else None
-        if mean is not None and mean > self.best:
-            self.best = mean
-            self.save(path)
-        return {"evaluation_return_mean": mean}
+            return {}, False
+        mean = None
+        if self.iteration % self.config.eval_every == 0:
+            try:
+                mean = self._evaluate()["mean"]
+            except WorkerError as error:
+                run.event("evaluation_failed", f"{error.args[0]}; training goes on", traceback="".join(error.args[1:]))
+        is_best = mean is not None and (self.best is None or mean > self.best)
+        self.best = mean if is_best else self.best
+        return {"evaluation_return_mean": mean}, is_best
+
+    def _check_memory(self, rollout_bytes: int) -> None:
+        """Raises ConfigError for a run that cannot fit into the machine."""
+        weights = 16 * (self.config.num_layers - 1) * int(self.config.hidden_size) ** 2  # at least, with Adam
+        for flags, needed in (("num_envs or --num_steps", rollout_bytes), ("hidden_size or --num_layers", weights)):
+            if needed > physical_memory():
+                sizes = f"{needed / 2**30:,.0f} GiB, this machine has {physical_memory() / 2**30:,.0f}"
+                raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")
 
     def _evaluate(self) -> dict[str, Any]:
         """The present policy's evaluation, which changes neither weights nor statistics nor any random stream."""
         policy = Policy(self.config, self.spaces, self.published, self.normalize_observation)
         return policy.evaluate(self.config.eval_episodes, num_envs=self.config.num_envs)
 
-    def _recent_mean(self, name: str) -> float | None:
-        """Mean of a field of the last 100 episodes; None before there is one."""
-        return float(np.mean([getattr(episode, name) for episode in self.recent])) if self.recent else None
+    def _recent_means(self) -> dict[str, float | None]:
+        """Of the last 100 episodes; None before there is one."""
+        means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
+        return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
 
 
 def resolve(config: Config) -> tuple[Config, Spaces]:
@@ -196,12 +287,12 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
     atari = atari_spec(config.env_name, preprocessing_of(config))
     sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
-    given, config = config, _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
+    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
     images = image_shape(spaces.observations)
-    for name in () if atari else Preprocessing._fields[4 if images else 1 :]:
-        if getattr(given, name) != getattr(Config, name):
+    for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
+        if getattr(config, name) != getattr(PREPROCESSING, name):
             raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
     only_images = images == spaces.observations.shape
     if only_images and config.normalize_observations is True:

@@ -10,6 +10,7 @@ import pytest
 from envs.episodes import WHOLE_EPISODE
 from envs.make import make_env
 from ppo import Config, load_policy, train
+from ppo.checkpoint import save
 from ppo.evaluation import evaluate
 from tests.running import metrics, trained
 
@@ -47,9 +48,9 @@ def test_no_episode_has_no_mean() -> None:
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
     training = trained("Counting-v0", total_steps=2048, normalize_observations=True)
-    training.save(tmp_path / "before")
+    save(tmp_path / "before", *training.snapshot())
     first, second = training.summary(1.0), training.summary(1.0)
-    training.save(tmp_path / "after")
+    save(tmp_path / "after", *training.snapshot())
     assert first == second
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 

@@ -72,7 +72,7 @@ def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> N
         precision=precision,
         share_trunk=share_trunk,
     )
-    assert np.mean([episode.episode_return for episode in training.recent]) > 0.95
+    assert np.mean([episode[0] for episode in training.recent]) > 0.95
 
 
 def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
@@ -86,7 +86,7 @@ def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> No
     training.learn(report)
     np.testing.assert_array_equal(rewards[0], np.ones_like(unclipped))
     np.testing.assert_array_equal(training.rollout.rewards, unclipped)
-    assert min(episode.episode_return for episode in report.episodes) > 10
+    assert min(episode[0] for episode in report.episodes) > 10
 
 
 def test_a_box_of_two_dimensions_is_learned() -> None:

@@ -1,0 +1,258 @@
+"""What environments return: well formed, it passes untouched; else BadData says what was got."""
+
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from envs.checks import BadData, CheckData, checker
+
+INFINITE = float("inf")
+SPACES: dict[str, Any] = {
+    "small": spaces.Box(-1, 1, (3,)),
+    "large": spaces.Box(-1, 1, (9, 9)),
+    "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+    "unbounded and large": spaces.Box(-np.inf, np.inf, (70,), np.float64),
+    "without dimensions": spaces.Box(0, 1, ()),
+    "integers": spaces.Box(-5, 5, (2,), np.int32),
+    "image": spaces.Box(0, 255, (10, 10, 3), np.uint8),
+    "dark image": spaces.Box(0, 100, (10, 10), np.uint8),
+    "choice": spaces.Discrete(3, start=2),
+    "choices": spaces.MultiDiscrete([3, 2]),
+    "bits": spaces.MultiBinary(4),
+    "dict": spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Discrete(2)}),
+    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Dict({"x": spaces.Box(0, 1, (1,))}))),
+}
+
+
+class Replies(gymnasium.Env):
+    """Returns what it is told to."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any, reset: Any = None, step: Any = None) -> None:
+        self.observation_space = space
+        self.on_reset, self.on_step = reset, step
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return self.on_reset
+
+    def step(self, action: int) -> Any:
+        return self.on_step
+
+
+def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = False) -> CheckData:
+    """A step after which an observation is seen, with a reset before that shows the same."""
+    env = CheckData(Replies(space, (observation, {}), (observation, reward, False, False, {})), is_strict)
+    assert env.reset(seed=1)[0] is observation
+    seen, got, *_ = env.step(0)
+    assert seen is observation
+    assert got is reward
+    return env
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_samples_of_a_space_pass_as_they_are(name: str, is_strict: bool) -> None:
+    SPACES[name].seed(0)
+    for _ in range(20):
+        assert check(SPACES[name], SPACES[name].sample(), is_strict=is_strict).num_outside == 0
+
+
+FLAWED: dict[str, tuple[str, Any, str]] = {
+    "a number too many": ("small", np.zeros(4, np.float32), "float32 (4,)"),
+    "another shape of as many numbers": ("small", np.zeros((3, 1), np.float32), "float32 (3, 1)"),
+    "another float": ("small", np.zeros(3), "float64 (3,)"),
+    "integers for floats": ("small", np.zeros(3, int), "int64 (3,)"),
+    "objects": ("small", np.array([None, 0, 0]), "object (3,)"),
+    "a list": ("small", [0.0, 0.0, 0.0], "[0.0, 0.0, 0.0]"),
+    "nothing": ("small", None, "None"),
+    "a text": ("small", "abc", "'abc'"),
+    "not a number": ("small", np.array([0, np.nan, 0], np.float32), "nan"),
+    "infinite": ("small", np.array([0, 0, np.inf], np.float32), "inf"),
+    "not a number among many": ("large", np.full((9, 9), np.nan, np.float32), "nan"),
+    "minus infinity among many": ("large", np.full((9, 9), -np.inf, np.float32), "inf"),
+    "not a number without bounds": ("unbounded", np.array([0, np.nan]), "nan"),
+    "infinite within infinite bounds": ("unbounded", np.array([np.inf, 0]), "inf"),
+    "minus infinity within infinite bounds": ("unbounded", np.array([-np.inf, 0]), "-inf"),
+    "what is infinite as float32": ("unbounded", np.array([1e300, 0]), "1e+300"),
+    "the same, negative": ("unbounded", np.array([0, -1e300]), "-1e+300"),
+    "what is infinite as float32 among many": ("unbounded and large", np.full(70, 1e300), "1.e+300"),
+    "not a number where there are no dimensions": ("without dimensions", np.float32("nan"), "nan"),
+    "a vector where there are no dimensions": ("without dimensions", np.zeros(1, np.float32), "float32 (1,)"),
+    "an image of floats": ("image", np.zeros((10, 10, 3), np.float32), "float32 (10, 10, 3)"),
+    "an image with its axes swapped": ("image", np.zeros((3, 10, 10), np.uint8), "uint8 (3, 10, 10)"),
+    "an image of other integers": ("image", np.full((10, 10, 3), 300), "int64 (10, 10, 3)"),
+    "a fraction for a choice": ("choice", 2.5, "2.5"),
+    "nothing for a choice": ("choice", None, "None"),
+    "a text for a choice": ("choice", "2", "'2'"),
+    "several for a choice": ("choice", np.array([2, 3]), "[2, 3]"),
+    "not a number for a choice": ("choice", float("nan"), "nan"),
+    "too few choices": ("choices", np.array([1]), "[1]"),
+    "fractions for choices": ("choices", np.array([1.0, 0.5]), "[1.0, 0.5]"),
+    "too few bits": ("bits", np.zeros(3, np.int8), "int8 (3,)"),
+    "a missing key": ("dict", {"a": np.zeros(2, np.float32)}, "'a'"),
+    "a key too many": ("dict", {"a": np.zeros(2, np.float32), "b": 0, "c": 1}, "'c'"),
+    "another key": ("dict", {"a": np.zeros(2, np.float32), "c": 1}, "lacks 'b'"),
+    "a tuple for a dict": ("dict", (np.zeros(2, np.float32), 0), "(array("),
+    "a flawed part": ("dict", {"a": np.zeros(3, np.float32), "b": 0}, "float32 (3,)"),
+    "a flawed part after one outside": ("dict", {"a": np.full(2, 9, np.float32), "b": None}, "None"),
+    "a list for a tuple": ("tuple", [0, {"x": np.zeros(1, np.float32)}], "[0, "),
+    "a tuple too short": ("tuple", (0,), "(0,)"),
+    "a flawed part of a part": ("tuple", (0, {"x": np.full(1, np.nan, np.float32)}), "nan"),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWED)
+def test_a_flawed_observation_is_bad_data_and_is_shown(flaw: str) -> None:
+    name, observation, shown = FLAWED[flaw]
+    good = SPACES[name].sample()
+    for env in (
+        CheckData(Replies(SPACES[name], (observation, {}))),
+        CheckData(Replies(SPACES[name], (good, {}), (observation, 1.0, False, False, {}))),
+    ):
+        with pytest.raises(BadData, match=re.escape(shown)) as caught:  # noqa: PT012, one of the two
+            env.reset(seed=0)
+            env.step(0)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("observation", [None, "0.5", "abc"])
+def test_what_is_no_number_is_bad_data_also_where_there_are_no_dimensions(observation: Any) -> None:
+    with pytest.raises(BadData, match=re.escape(repr(observation))):
+        checker(SPACES["without dimensions"])(observation)
+
+
+@pytest.mark.parametrize("size", [2, 70])
+def test_infinity_in_half_precision_is_bad_data(size: int) -> None:
+    with pytest.raises(BadData, match="inf"):
+        checker(spaces.Box(-np.inf, np.inf, (size,), np.float16))(np.full(size, np.inf, np.float16))
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (None, "None"),
+        (np.zeros(3, np.float32), "float32 (3,)"),
+        ((np.zeros(3, np.float32),), "(array("),
+        ((np.zeros(3, np.float32), None), "None"),
+        ((np.zeros(3, np.float32), {}, {}), "{}, {}"),
+    ],
+)
+def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(result: Any, shown: str) -> None:
+    with pytest.raises(BadData, match="reset returned .*" + re.escape(shown)):
+        CheckData(Replies(SPACES["small"], result)).reset()
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"),
+    [
+        ((1.0, True, {}), "True, {}"),  # as gym had it
+        ((1.0, True, False), "True, False"),
+        ((1.0, True, False, None), "None"),
+        ((1.0, True, False, []), "[]"),
+        ((1.0, True, False, {}, {}), "{}, {}"),
+    ],
+)
+def test_a_step_that_does_not_return_five_results_is_bad_data(after: tuple, shown: str) -> None:
+    env = CheckData(Replies(SPACES["choice"], (2, {}), (2, *after)))
+    env.reset()
+    with pytest.raises(BadData, match="step returned .*" + re.escape(shown)):
+        env.step(0)
+    env.env.on_step = None
+    with pytest.raises(BadData, match="step returned None"):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    ("reward", "shown"),
+    [
+        (None, "None"),
+        ("1", "'1'"),
+        (float("nan"), "nan"),
+        (INFINITE, "inf"),
+        (-INFINITE, "-inf"),
+        (1e300, "1e+300"),
+        (10**400, "1000"),
+        (1j, "1j"),
+        ([1.0], "[1.0]"),
+        (np.ones(1), "float64 (1,)"),
+        (np.float64("nan"), "nan"),
+        (np.float32("-inf"), "-inf"),
+        (np.array(np.nan), "nan"),
+        (np.array("1"), "'1'"),
+    ],
+)
+def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(reward: Any, shown: str) -> None:
+    env = CheckData(Replies(SPACES["choice"], (2, {}), (2, reward, False, False, {})))
+    env.reset()
+    with pytest.raises(BadData, match="reward is .*" + re.escape(shown)):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    "reward", [0, -3, True, 0.5, np.float64(2), np.float32(2), np.float16(2), np.int64(-1), np.bool_(True), np.array(3)]
+)
+def test_one_finite_number_of_any_kind_is_a_reward(reward: Any) -> None:
+    check(SPACES["choice"], 2, reward)
+
+
+@pytest.mark.parametrize(
+    ("name", "observation"),
+    [
+        ("small", np.array([0, 0, 1.5], np.float32)),
+        ("large", np.full((9, 9), -2, np.float32)),
+        ("integers", np.array([6, 0], np.int32)),
+        ("without dimensions", np.float32(2)),
+        ("dark image", np.full((10, 10), 101, np.uint8)),
+        ("choice", 5),
+        ("choice", np.int64(1)),
+        ("choices", np.array([3, 0])),
+        ("bits", np.array([0, 1, 2, 0], np.int8)),
+        ("dict", {"a": np.full(2, 2, np.float32), "b": 0}),
+        ("tuple", (0, {"x": np.full(1, -1, np.float32)})),
+    ],
+)
+def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(name: str, observation: Any) -> None:
+    assert check(SPACES[name], observation).num_outside == 2
+    with pytest.raises(BadData, match="is outside of"):
+        check(SPACES[name], observation, is_strict=True)
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[spaces.Box, np.ndarray]:
+    """A Box of random bounds, and numbers of its shape and dtype that are often on the bounds."""
+    dtype = draw(st.sampled_from([np.float32, np.float64, np.float16, np.uint8, np.int8, np.int32, np.int64]))
+    shape = draw(st.sampled_from([(), (1,), (3,), (2, 2), (64,), (65,)]))
+    if np.issubdtype(dtype, np.floating):
+        limit = float(min(np.finfo(dtype).max, np.finfo(np.float32).max))
+        numbers: Any = st.floats(-limit, limit, width=np.finfo(dtype).bits)
+        bounds: Any = numbers | st.sampled_from([-np.inf, np.inf])
+    else:
+        about: Any = np.iinfo(dtype)
+        bounds = numbers = st.integers(max(about.min, -(2**53)), min(about.max, 2**53))
+    first, second = (draw(arrays.arrays(dtype, shape, elements=bounds)) for _ in range(2))
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    space = spaces.Box(low, high, shape, dtype)
+    low, high = space.low, space.high
+    within = np.clip(draw(arrays.arrays(dtype, shape, elements=numbers)), low, high)
+    chosen = draw(st.sampled_from(["any", "within", "low", "high"]))
+    if chosen == "any":
+        return space, draw(arrays.arrays(dtype, shape, elements=numbers))
+    edge = {"within": within, "low": low, "high": high}[chosen]
+    return space, np.where(np.isfinite(edge), edge, within).astype(dtype)
+
+
+@settings(max_examples=200, deadline=None)
+@given(boxes())
+def test_a_box_contains_what_gymnasium_says_it_does(drawn: tuple[spaces.Box, np.ndarray]) -> None:
+    space, observation = drawn
+    if np.abs(observation.astype(np.float64)).max() <= np.finfo(np.float32).max:
+        assert checker(space)(observation) == space.contains(observation)

@@ -1,0 +1,403 @@
+"""What goes wrong around a run, by main.py in real processes: environments, signals, disks, files, Weights & Biases."""
+
+import io
+import json
+import os
+import pickle
+import re
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ppo.checkpoint import load
+from tests.running import ROOT, command, metrics, run_main
+from tests.test_end_to_end import nothing_left
+
+ITERATION = 4 * 32
+SMALL = (
+    *("--num_envs=4", "--num_workers=2", "--num_steps=32", "--num_minibatches=2", "--num_iterations=6"),
+    *(f"--total_steps={6 * ITERATION}", "--eval_episodes=0", "--preset=none", "--checkpoint_every=2"),
+)
+FAULT = "--env_name=tests.faults:Fault"
+STEP = "in a step of environment [0-3]"
+RAISED = "environment [0-3] of tests.faults:Fault raised"
+CAUSES = {
+    "kill": f"worker [01] was killed by SIGKILL {STEP}",
+    "segv": f"worker [01] was killed by SIGSEGV {STEP}",
+    "exit": f"worker [01] ended with exit code 3 {STEP}",
+    "raise": f"{RAISED} RuntimeError: a wheel came off",
+    "nan": rf"{RAISED} BadData: its observation float32 \(4,\) \[nan, nan, nan, nan\] is not finite",
+    "inf": rf"{RAISED} BadData: its observation float32 \(4,\) \[inf, inf, inf, inf\] is not finite",
+    "shape": rf"{RAISED} BadData: its observation is float32 \(1,\) \[0.0\], not float32 \(4,\)",
+    "none": rf"{RAISED} BadData: its observation is None, not float32 \(4,\)",
+    "float64": rf"{RAISED} BadData: its observation is float64 \(4,\) .*, not float32 \(4,\)",
+    "reward_nan": f"{RAISED} BadData: its reward is nan, not one finite number",
+    "reward_array": rf"{RAISED} BadData: its reward is float64 \(2,\) \[0.0, 0.0\], not one finite number",
+    "four_tuple": f"{RAISED} BadData: its step returned .*, which is not five results",
+    "outside": f"{RAISED} BadData: its observation .* is outside of Box",
+    **dict.fromkeys(("hang", "spin", "stop"), rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"),
+}
+SECONDS_TO_REPLACE = 10  # 3 on a machine of one's own; where others compute too, a new process imports for longer
+
+
+def fault(tmp_path: Path, kinds: str, **options: Any) -> list[str]:
+    """A small run in which faults happen."""
+    about = {"fault": kinds, "marker": str(tmp_path / "marker"), **options}
+    return [FAULT, *SMALL, f"--env_kwargs={json.dumps(about)}", f"--run_dir={tmp_path / 'run'}"]
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def iterations(folder: Path) -> list[int]:
+    return [int(row["iteration"]) for row in metrics(folder)]
+
+
+def saved(folder: Path) -> list[Path]:
+    """The checkpoints of a run, the oldest first."""
+    return sorted((folder / "checkpoints").glob("0*.safetensors"))
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen:
+    """main.py as the leader of a process group of its own."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options)
+
+
+def wait_until(is_so: Callable[[], object], process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def num_rows(folder: Path) -> int:
+    return len(metrics(folder)) if (folder / "metrics.csv").exists() else 0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without faults."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    done = run_main(FAULT, *SMALL, f"--run_dir={folder}")
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    """Another folder with the same in it."""
+    return Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
+
+
+@pytest.mark.parametrize(
+    "kinds", ["kill,raise,nan", "segv,inf,none", "exit,shape,reward_nan", "float64,reward_array,four_tuple"]
+)
+def test_a_worker_that_fails_is_replaced(tmp_path: Path, kinds: str) -> None:
+    done = run_main(*fault(tmp_path, kinds))
+    assert done.returncode == 0, done.stderr
+    assert_replaced(tmp_path, kinds, 0)
+
+
+@pytest.mark.parametrize("kinds", ["hang,spin,stop"])
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path, kinds: str) -> None:
+    done = run_main(*fault(tmp_path, kinds), "--step_timeout=1")
+    assert done.returncode == 0, done.stderr
+    assert_replaced(tmp_path, kinds, 1)
+
+
+def assert_replaced(tmp_path: Path, kinds: str, timeout: float) -> None:
+    """Of a run that is done: each fault was noticed within a second, named, and lived through."""
+    folder = tmp_path / "run"
+    assert iterations(folder) == [1, 2, 3, 4, 5, 6]
+    lost, replaced = events(folder, "worker_lost"), events(folder, "worker_replaced")
+    for number, kind in enumerate(kinds.split(",")):
+        matching = [event for event in lost if re.match(CAUSES[kind], event["cause"])]
+        assert matching, lost
+        event = matching[number if timeout else 0]  # to hang looks alike, however it is done
+        happened = float((tmp_path / f"marker.{kind}").read_text())
+        assert 0 <= datetime.fromisoformat(event["time"]).timestamp() - happened + 0.001 < timeout + 1, kind
+    assert len(lost) == len(replaced) == len(kinds.split(","))
+    assert max(event["seconds"] for event in replaced) < SECONDS_TO_REPLACE
+    assert metrics(folder)[-1]["faults/worker_lost"] == str(len(lost))
+
+
+@pytest.mark.parametrize("kind", ["init_raise", "reset_raise"])
+@pytest.mark.parametrize("always", [True, False])
+def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always: bool) -> None:
+    done = run_main(*fault(tmp_path, kind, always=always))
+    assert done.returncode == 1
+    assert 'raise RuntimeError("a wheel came off")' in done.stderr
+    assert re.match(r"error: environment .*raised RuntimeError: a wheel came off", done.stderr.splitlines()[-1])
+    assert len(events(tmp_path / "run", "worker_lost")) <= 1
+    assert events(tmp_path / "run", "worker_replaced") == []
+
+
+def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, "kill", always=True))
+    assert done.returncode == 1
+    said = "error: worker [01] was lost 4 times within 60 s, at last for worker [01] was killed by SIGKILL"
+    assert re.match(said, done.stderr.splitlines()[-1])
+    assert load(tmp_path / "run" / "checkpoints" / "last.safetensors")[1]["iteration"] == num_rows(tmp_path / "run")
+
+
+def test_observations_outside_of_the_space_are_warned_of_once(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, "outside", always=True))
+    assert done.returncode == 0, done.stderr
+    warnings = done.stderr.splitlines()
+    assert sorted(re.findall(r"warning: environment (\d) has shown an observation outside", done.stderr)) == [*"0123"]
+    assert len(warnings) == 4
+    outside = 4 * (6 * 32 - 39)
+    assert int(metrics(tmp_path / "run")[-1]["faults/observation_outside"]) == outside
+
+
+def test_strict_spaces_make_it_a_fault(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, "outside"), "--strict_spaces")
+    assert done.returncode == 0, done.stderr
+    assert_replaced(tmp_path, "outside", 0)
+
+
+def test_strict_spaces_end_a_run_that_leaves_them_all_the_time(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, "outside", always=True), "--strict_spaces")
+    assert done.returncode == 1
+    assert "lost 4 times within 60 s" in done.stderr.splitlines()[-1]
+    assert "is outside of Box" in done.stderr.splitlines()[-1]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, ""), "--learning_rate=1e30", "--checkpoint_every=1")
+    assert done.returncode == 1
+    assert "not finite" in done.stderr.splitlines()[-1]
+    assert saved(tmp_path / "run")
+    for path in saved(tmp_path / "run"):
+        assert all(tensor.isfinite().all() for tensor in load(path)[0].values())
+
+
+@pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGUSR1"], ["SIGINT", "SIGINT"]])
+def test_a_signal_ends_a_run_whose_environment_hangs(tmp_path: Path, numbers: list[str]) -> None:
+    process = hanging(tmp_path, "hang")
+    sent = time.monotonic()
+    for name in numbers:
+        process.send_signal(signal.Signals[name])
+        time.sleep(0.2)
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 5
+    assert process.returncode == (130 if numbers[0] == "SIGINT" else 143), errors
+    assert errors.count("\n") == 1
+    assert nothing_left(process.pid)
+    states = [load(path)[1] for path in saved(tmp_path / "run")]
+    assert states
+    if len(numbers) == 1:
+        assert [states[-1]["iteration"]] == iterations(tmp_path / "run")[-1:] == [3]
+
+
+def hanging(tmp_path: Path, kind: str) -> subprocess.Popen:
+    """A run in whose fourth iteration an environment hangs."""
+    process = start(*fault(tmp_path, kind, step=100))
+    wait_until((tmp_path / f"marker.{kind}").exists, process)
+    time.sleep(0.3)
+    return process
+
+
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_nothing_outlives_a_killed_run_whose_environment_hangs(tmp_path: Path, kill: Callable) -> None:
+    before = set(os.listdir("/dev/shm"))
+    process = hanging(tmp_path, "hang" if kill is os.kill else "stop")
+    kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert nothing_left(process.pid)
+    assert set(os.listdir("/dev/shm")) <= before
+    assert all(load(path) for path in saved(tmp_path / "run"))
+
+
+def test_a_full_disk_is_warned_of_while_training_goes_on(tmp_path: Path) -> None:
+    limit = 300_000  # enough for a checkpoint of the beginning, but not for Adam's moments beside it
+    done = run_main(
+        *fault(tmp_path, ""), "--hidden_size=128",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    assert done.returncode == 1
+    *warnings, last = done.stderr.splitlines()
+    assert len(warnings) >= 2
+    for warning in warnings:
+        assert re.match(r"warning: the checkpoint of step \d+ cannot be written to .*File too large", warning)
+    assert re.match(r"error: the last checkpoint cannot be written to .*File too large.*the newest is .*0+\.s", last)
+    assert iterations(folder) == [1, 2, 3, 4, 5, 6]
+    assert [load(path)[1]["step"] for path in saved(folder)] == [0]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+        saved(folder)[0].name,
+        "last.safetensors",
+    ]
+    assert int(metrics(folder)[-1]["faults/checkpoint_failed"]) >= 1
+
+
+def test_a_folder_in_use_is_not_entered(tmp_path: Path) -> None:
+    process = hanging(tmp_path, "hang")
+    config = (tmp_path / "run" / "config.json").read_bytes()
+    for flag in ("run_dir", "resume"):
+        done = run_main(FAULT, *SMALL, f"--{flag}={tmp_path / 'run'}")
+        assert done.returncode == 4, done.stderr
+        assert f"is in use by process {process.pid} on {socket.gethostname()}" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert (tmp_path / "run" / "config.json").read_bytes() == config
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, empty])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(copy: Path, whole: Path, damage: Callable) -> None:
+    newest = saved(copy)[-1]
+    damage(newest)
+    done = run_main(FAULT, f"--resume={copy}")
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["warning"]
+    assert str(newest) in done.stderr
+    assert f"resumes after step {4 * ITERATION}" in done.stdout
+    assert [event["message"] in done.stderr for event in events(copy, "checkpoint_damaged")] == [True]
+    assert metrics(copy) == metrics(whole)
+    assert saved(copy)[-1].read_bytes() == saved(whole)[-1].read_bytes()
+
+
+def test_without_a_whole_checkpoint_nothing_is_trained(copy: Path, whole: Path) -> None:
+    for path, damage in zip(saved(copy), (truncate, flip, empty), strict=True):
+        damage(path)
+    done = run_main(FAULT, f"--resume={copy}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.match(r"error: no checkpoint in .* can be read", done.stderr.splitlines()[-1])
+    assert metrics(copy) == metrics(whole)
+
+
+def renamed_pickle(touched: Path) -> bytes:
+    class Touch:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(touched),)
+
+    return pickle.dumps(Touch())
+
+
+def long_header(touched: Path) -> bytes:
+    return struct.pack("<Q", 2**60) + b"{}"
+
+
+def zip_bomb(touched: Path) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("data.pkl", "w") as member:
+        for _ in range(256):
+            member.write(bytes(2**20))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("make", [renamed_pickle, long_header, zip_bomb])
+def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / f"{ITERATION:012d}.safetensors").write_bytes(make(tmp_path / "touched"))
+    done = run_main(f"--resume={tmp_path / 'run'}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "touched").exists()
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
+def test_a_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
+    done = run_main(f"--resume={tmp_path / 'nowhere'}")
+    assert done.returncode == 2
+    assert done.stderr == f"error: --resume={tmp_path / 'nowhere'}: there is no such folder; give that of a run\n"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "would import tests.faults:Fault: if you trust it, repeat --env_name=tests.faults:Fault"),
+        (["--env_name=CartPole-v1"], "would import tests.faults:Fault"),
+        ([FAULT, "--hidden_size=32"], "hidden_size=64, not 32"),
+        ([FAULT, "--num_envs=2"], "num_envs=4, not 2"),
+    ],
+)
+def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: str) -> None:
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file() and path.name != "lock"}
+    done = run_main(f"--resume={whole}", *flags)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize(
+    ("run", "other"),
+    [
+        (
+            "--env_name=CartPole-v1 --num_workers=2 --total_steps=20480 --checkpoint_every=3",
+            ["--env_name=Acrobot-v1", "env_name=CartPole-v1, not Acrobot-v1"],
+        ),
+        (
+            "--env_name=PongNoFrameskip-v4 --num_envs=2 --num_steps=16 --num_minibatches=1 --total_steps=256 "
+            "--checkpoint_every=2 --num_workers=2",
+            ["--env_name=BreakoutNoFrameskip-v4", "env_name=PongNoFrameskip-v4, not BreakoutNoFrameskip-v4"],
+        ),
+    ],
+)
+def test_a_killed_run_goes_on_as_if_it_never_stopped(tmp_path: Path, run: str, other: list[str]) -> None:
+    arguments = [*run.split(), "--preset=none", "--eval_episodes=0"]
+    done = run_main(*arguments, f"--run_dir={tmp_path / 'whole'}")
+    assert done.returncode == 0, done.stderr
+    cut = tmp_path / "cut"
+    process = start(*arguments, f"--run_dir={cut}")
+    wait_until(lambda: num_rows(cut) >= 4, process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert nothing_left(process.pid)
+    refused = run_main(f"--resume={cut}", other[0])
+    assert refused.returncode == 3
+    assert other[1] in refused.stderr
+    done = run_main(f"--resume={cut}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < events(cut, "resumed")[0]["step"] < int(metrics(cut)[-1]["step"])
+    assert metrics(cut) == metrics(tmp_path / "whole")
+    assert [path.name for path in saved(cut)] == [path.name for path in saved(tmp_path / "whole")]
+    assert saved(cut)[-1].read_bytes() == saved(tmp_path / "whole")[-1].read_bytes()
+
+
+@pytest.mark.parametrize("key", ["5ec2e7" * 6 + "abcd", ""])
+def test_training_does_not_need_weights_and_biases(tmp_path: Path, key: str) -> None:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    secret = {"WANDB_API_KEY": key} if key else {}
+    about = {"WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path), **secret}
+    done = run_main(*fault(tmp_path, ""), "--logger=wandb", env={**outside, **about})
+    assert done.returncode == 0, done.stderr
+    assert "warning: --logger=wandb: " in done.stderr
+    assert iterations(tmp_path / "run") == [1, 2, 3, 4, 5, 6]
+    if key:
+        files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+        assert not [path for path in files if key.encode() in path.read_bytes()]
+        assert key not in done.stdout + done.stderr

@@ -1,0 +1,242 @@
+"""Whatever a user types and whatever became of a file: an answer in one sentence, never another exception."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ppo import checkpoint
+from ppo.config import Config, ConfigError, parse_flags
+
+FIELDS = [option.name for option in dataclasses.fields(Config)]
+NAMES = {option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)}
+SCHEDULES = {option.name for option in dataclasses.fields(Config) if "linear:" in option.metadata["words"]}
+WORDS = sorted({word for option in dataclasses.fields(Config) for word in option.metadata["words"]})
+ODD = [
+    *("nan", "-nan", "inf", "-inf", "1e400", "-1e400", "-0", "-0.0", "+1", "1_000", " 1 ", "0x10", "1.", ".5", "1e3"),
+    *(
+        "",
+        " ",
+        "\n",
+        "\0",
+        "\x1b[31m",
+        "\ud800",
+        "\N{ARABIC-INDIC DIGIT ONE}",
+        "\N{SUPERSCRIPT TWO}",
+        "\N{VULGAR FRACTION ONE HALF}",
+    ),
+    *(
+        "9" * 5000,
+        "1e5000",
+        "-" + "9" * 400,
+        str(2**63),
+        str(2**64 + 1),
+        "None",
+        "none",
+        "NONE",
+        "true",
+        "False",
+        "auto",
+    ),
+    *("{}", "[]", "null", "1", '{"a": NaN}', '{"a": 1e999}', "{" * 3000, "[" * 100_000, '{"a": {}}', '"a"', "[[1, 2]]"),
+    *(
+        "linear:",
+        "linear:nan",
+        "linear:1e-3",
+        "linear:-1",
+        "adaptive:0.1",
+        "linear:linear:1",
+        ":",
+        "a:b",
+        "--seed",
+        "-",
+    ),
+    *("cuda:99999999999999999999", "cpu\n", "../..", "/", "@file", "%s", "%(dest)s", "{0}"),
+]
+TEXTS = (
+    st.sampled_from([*ODD, *WORDS])
+    | st.text(max_size=12)
+    | st.integers().map(str)
+    | st.floats().map(repr)
+    | st.builds("{}{}".format, st.sampled_from(["linear:", "adaptive:", "cuda:"]), st.floats().map(repr))
+)
+SETTINGS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+
+
+def answer(arguments: list[str]) -> Config | str:
+    """What a command line comes to: a Config, or the sentence that says what is wrong with it."""
+    try:
+        return Config(**parse_flags(arguments))
+    except ConfigError as error:
+        return str(error)
+
+
+def assert_is_one_sentence(text: str) -> None:
+    assert text
+    assert "Traceback" not in text
+    assert not re.search(r"object at 0x|<class|NoneType", text)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_odd_text_for_every_flag_is_taken_or_answered_by_its_name(name: str) -> None:
+    for text in ODD:
+        got = answer([f"--{name}={text}"])
+        if isinstance(got, str):
+            assert_is_one_sentence(got)
+            assert name in got
+        else:
+            assert_is_plain(name, getattr(got, name))
+
+
+def assert_is_plain(name: str, value: Any) -> None:
+    """A value that every part of a run can use: finite, if it is a number, and of a moderate length, if it is whole."""
+    if isinstance(value, float):
+        assert value == value
+        assert abs(value) < float("inf")
+    elif name in SCHEDULES and isinstance(value, str) and value != "auto":
+        assert 0 <= float(value.partition(":")[2]) < float("inf")
+
+
+@settings(max_examples=400, **SETTINGS)
+@given(st.lists(st.tuples(st.sampled_from(FIELDS), st.booleans(), TEXTS), max_size=5), st.randoms())
+def test_any_values_of_any_flags_make_a_config_or_one_sentence_with_a_flag(given_flags: list, random: Any) -> None:
+    arguments: list[str] = []
+    for name, is_apart, text in given_flags:
+        spelled = random.choice(NAMES[name])
+        arguments += [f"--{spelled}", text] if is_apart else [f"--{spelled}={text}"]
+    if any(re.match("-(h|-help)", text) for text in arguments):
+        return  # that prints the help
+    got = answer(arguments)
+    if isinstance(got, str):
+        assert_is_one_sentence(got)
+        spellings = {spelling for names in NAMES.values() for spelling in names}
+        assert any(spelling in got for spelling in spellings) or "flag" in got
+    else:
+        for name in FIELDS:
+            assert_is_plain(name, getattr(got, name))
+        assert got.rollout_size * got.iterations <= got.total_steps
+        assert 0 <= got.seed < 2**32
+
+
+@settings(max_examples=200, **SETTINGS)
+@given(
+    st.sampled_from(FIELDS),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=3)
+    | st.lists(st.integers(), max_size=2) | st.dictionaries(st.text(max_size=2), st.floats(), max_size=2)
+    | st.just(object()) | st.just(1j),
+)  # fmt: skip
+@example("total_steps", float("inf"))
+@example("seed", 10**400)
+@example("learning_rate", 10**400)
+def test_any_object_for_any_field_makes_a_config_or_a_config_error_with_its_flag(name: str, value: Any) -> None:
+    try:
+        assert_is_plain(name, getattr(Config(**{name: value}), name))
+    except ConfigError as error:
+        assert name in str(error)  # noqa: PT017, it may be raised or not
+
+
+TENSORS = {"weights": torch.arange(6.0).reshape(2, 3), "count": torch.tensor(3), "mask": torch.tensor([True, False])}
+STATE = {"config": {"env_name": "CartPole-v1", "target_kl": None}, "step": 4096, "best": 1.5}
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> list[tuple]:
+    """What happens to a file's bytes, in order."""
+    where = st.floats(0, 1, exclude_max=True)
+    kinds = st.one_of(
+        st.tuples(st.just("flip"), where, st.integers(0, 7)),
+        st.tuples(st.just("cut"), where),
+        st.tuples(st.just("splice"), where, where, where),
+        st.tuples(st.just("remove"), where, where),
+        st.tuples(st.just("insert"), where, st.binary(min_size=1, max_size=9)),
+        st.tuples(st.just("replace"), where, st.binary(min_size=1, max_size=9)),
+        st.tuples(st.just("prepend"), st.binary(max_size=9)),
+        st.tuples(st.just("append"), st.binary(max_size=9)),
+        st.tuples(st.just("header size"), st.integers(0, 2**64 - 1) | st.integers(0, 2000)),
+    )
+    return draw(st.lists(kinds, min_size=1, max_size=3))
+
+
+def damaged(content: bytes, damage: tuple) -> bytes:
+    kind, *details = damage
+    if kind in ("prepend", "append"):
+        return details[0] + content if kind == "prepend" else content + details[0]
+    if kind == "header size":
+        return int(details[0]).to_bytes(8, "little") + content[8:]
+    at = int(details[0] * len(content))
+    if kind == "flip":
+        return content[:at] + bytes(byte ^ 1 << details[1] for byte in content[at : at + 1]) + content[at + 1 :]
+    if kind == "cut":
+        return content[:at]
+    if kind == "splice":
+        first, last = sorted(int(share * len(content)) for share in details[1:])
+        return content[:at] + content[first:last] + content[at:]
+    if kind == "remove":
+        first, last = sorted(int(share * len(content)) for share in details)
+        return content[:first] + content[last:]
+    return content[:at] + details[1] + content[at + (len(details[1]) if kind == "replace" else 0) :]
+
+
+@settings(max_examples=300, **SETTINGS)
+@given(damage=damages())
+def test_a_damaged_checkpoint_is_refused_or_holds_what_was_saved(damage: list[tuple], tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    if not (tmp_path / "whole").exists():
+        checkpoint.save(tmp_path / "whole", TENSORS, STATE)
+    content = (tmp_path / "whole").read_bytes()
+    for step in damage:
+        content = damaged(content, step)
+    path.write_bytes(content)
+    assert_refused_or_whole(path)
+
+
+def assert_refused_or_whole(path: Path) -> None:
+    try:
+        tensors, state = checkpoint.load(path)
+    except checkpoint.CheckpointError as error:
+        assert str(path) in str(error)  # noqa: PT017, it may be raised or not
+        return
+    assert state == {"format": checkpoint.FORMAT, **STATE}
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in tensors.items():
+        assert tensor.dtype == TENSORS[name].dtype
+        assert torch.equal(tensor, TENSORS[name])
+
+
+def test_every_flipped_bit_and_every_length_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint.save(path, TENSORS, STATE)
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(damaged(content, ("flip", (at + 0.5) / len(content), at % 8)))
+        assert_refused_or_whole(path)
+        path.write_bytes(content[:at])
+        with pytest.raises(checkpoint.CheckpointError):
+            checkpoint.load(path)
+
+
+HEADERS = [
+    *(b"", b"{}", b"[]", b"null", b"1", b'{"__metadata__": {}}', b'{"__metadata__": {"state": "{}"}}', b"\xff" * 20),
+    *(b'{"__metadata__": {"state": ' + state + b"}}" for state in (b'"[]"', b'"1"', b'"null"', b'"[[1, 2]]"', b"7")),
+    *(
+        b'{"__metadata__": {"state": "' + state + b'"}}'
+        for state in (b"[" * 99_999, b"NaN", b"[[[1], 2]]", b'[\\"ab\\"]')
+    ),
+    b'{"__metadata__": {"state": "{}"}, "x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}',
+    b'{"__metadata__": {"state": "{}"}, "x": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}',
+    b'{"__metadata__": {"state": "{}"}, "x": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 2]'
+    b"}}",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header[:99].decode(errors="replace"))
+def test_a_file_that_only_looks_like_a_checkpoint_is_refused(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(checkpoint.CheckpointError, match="give another"):
+        checkpoint.load(path)

@@ -1,0 +1,328 @@
+"""Workers that are killed or hang: what a rollout holds is still what the world that counts says, and nothing leaks."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import envs.pool
+from envs.pool import WorkerPool
+from envs.seeding import Stream, integer_seed
+from envs.worker import WorkerError
+from tests.running import children, make_training
+
+N = 5
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fails if what is done takes longer."""
+
+    def give_up(*_: Any) -> None:
+        raise AssertionError(f"not done within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Rollouts:
+    """Rollouts of the world that counts, each checked against what must follow from the ones before."""
+
+    def __init__(self, num_workers: int, num_steps: int, **timeouts: float) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.training = make_training("Counting-v0", num_envs=N, num_steps=num_steps, total_steps=10**7)
+        make = self.training.make_worker
+        self.workers = WorkerPool(make, N, num_workers, **timeouts, on_event=self.on_event)
+        self.num_collected = 0
+        self.open: dict[int, tuple[int, int]] = {}  # by environment, the (episode, step) that comes next
+
+    def on_event(self, kind: str, **details: Any) -> None:
+        self.events.append({"kind": kind, **details})
+
+    def collect(self, seconds: float = 60.0) -> list[dict[str, Any]]:
+        """The events of a rollout that is as it should be."""
+        rollout = self.training.rollout
+        for table in vars(rollout).values():
+            table[: -1 if len(table) > len(rollout.actions) else None] = 77  # what nobody writes would show
+        self.events.clear()
+        with within(seconds):
+            report = self.workers.collect(self.num_collected + 1)
+        lost = {i for event in self.events if event["kind"] == "worker_lost" for i in event["environments"]}
+        assert sorted(report.begun) == sorted(lost if self.num_collected else range(N))
+        self.num_collected += 1
+        episodes, lasts = [], []
+        for i in range(N):
+            ended = rollout.terminations[:, i] | rollout.truncations[:, i]
+            first, step = self.open.get(i, (0, 0))
+            if i in report.begun:
+                begun = int(self.training.num_begun[i]) - 1 - int(ended.sum())
+                assert begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0  # none repeats
+                first, step = begun, 0
+            episode, seed, start = first, seed_of(i, first), 0
+            for t, (observation, reward, action) in enumerate(
+                zip(rollout.observations[:, i].tolist(), rollout.rewards[:, i], rollout.actions[:, i, 0], strict=False)
+            ):
+                assert observation == [seed, step], (t, i, self.events)
+                assert reward == action + 10
+                step += 1
+                ends = step == 3 + seed % 7
+                assert rollout.terminations[t, i] == (ends and seed % 2 == 1)
+                assert rollout.truncations[t, i] == (ends and seed % 2 == 0)
+                if ends:
+                    is_whole = start or i in report.begun  # else it began before this rollout
+                    total = rollout.rewards[t - step + 1 : t + 1, i].sum() if is_whole else None
+                    episodes.append((t, i, total, step))
+                    lasts += [(t, i, [seed, step])] if seed % 2 == 0 else []
+                    episode, step, start = episode + 1, 0, t + 1
+                    seed = seed_of(i, episode)
+            assert rollout.observations[-1, i].tolist() == [seed, step]
+            assert self.training.num_begun[i] == episode + 1
+            self.open[i] = (episode, step)
+        assert len(episodes) == len(report.episodes)
+        for found, expected in zip(report.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True):
+            assert (found.step, found.environment, found.episode_length) == (*expected[:2], expected[3])
+            assert expected[2] in (None, found.episode_return)
+        assert sorted((t, i, x.tolist()) for t, i, x, _ in report.last_observations) == sorted(lasts)
+        return list(self.events)
+
+
+def seed_of(environment: int, episode: int) -> int:
+    return integer_seed(0, Stream.EPISODE, environment, episode) % 2**16
+
+
+@contextmanager
+def in_its_midst(rollouts: Rollouts, number: int, strike: Callable[[int], object], num_calls: int) -> Iterator[None]:
+    """While what follows is done, strike a worker's process once it has made so many more calls."""
+    worker = rollouts.workers.workers[number]
+    until, struck, is_over = int(worker.pulse[0]) + num_calls, [], threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            if worker.pulse[0] >= until:
+                struck.append(worker.process.pid)
+                strike(worker.process.pid)
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    assert struck
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+@pytest.fixture
+def by_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that start at once, for they import nothing."""
+    fork(monkeypatch)
+
+
+def fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envs.pool, "PROCESSES", multiprocessing.get_context("fork"))
+
+
+def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wrong() -> None:
+    rollouts = Rollouts(num_workers=2, num_steps=3000)
+    with rollouts.workers:
+        assert rollouts.collect() == []
+        victim = rollouts.workers.workers[0]
+        with in_its_midst(rollouts, 0, kill, 1000):
+            lost, replaced = rollouts.collect()
+        assert (lost["kind"], lost["worker"]) == ("worker_lost", 0)
+        assert lost["environments"] == list(victim.environments) == [0, 1]
+        assert "SIGKILL" in lost["cause"]
+        assert (replaced["kind"], replaced["worker"]) == ("worker_replaced", 0)
+        assert 0 < replaced["seconds"] < 60
+        assert rollouts.collect() == []
+
+
+@pytest.mark.parametrize(("strike", "cause"), [(kill, "SIGKILL"), (stop, "hung")])
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_whichever_worker_is_lost_only_its_environments_begin_anew(
+    number: int, is_busy: bool, strike: Callable[[int], None], cause: str, by_forks: None
+) -> None:
+    rollouts = Rollouts(num_workers=3, num_steps=800, step_timeout=0.5, reset_timeout=0.5)
+    with rollouts.workers:
+        rollouts.collect()
+        if is_busy:
+            with in_its_midst(rollouts, number, strike, 100):
+                events = rollouts.collect()
+        else:
+            strike(int(rollouts.workers.workers[number].process.pid or 0))
+            events = rollouts.collect()
+        assert [(event["kind"], event["worker"]) for event in events] == [
+            ("worker_lost", number),
+            ("worker_replaced", number),
+        ]
+        assert cause in events[0]["cause"]
+        assert rollouts.collect() == []
+
+
+def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
+    rollouts = Rollouts(num_workers=2, num_steps=20)
+    with rollouts.workers:
+        rollouts.collect()
+        (_, most), _ = envs.pool.MOST_LOSSES
+        for _ in range(most):
+            kill(int(rollouts.workers.workers[1].process.pid or 0))
+            assert len(rollouts.collect()) == 2
+        kill(int(rollouts.workers.workers[1].process.pid or 0))
+        with pytest.raises(
+            WorkerError, match=rf"worker 1 was lost {most + 1} times within 60 s, at last for .*SIGKILL"
+        ):
+            rollouts.workers.collect(9)
+
+
+def test_a_worker_that_never_came_to_a_step_is_not_replaced(by_forks: None) -> None:
+    rollouts = Rollouts(num_workers=2, num_steps=20)
+    with rollouts.workers:
+        kill(int(rollouts.workers.workers[0].process.pid or 0))
+        rollouts.workers.workers[0].process.join()
+        if not rollouts.workers.workers[0].has_stepped:
+            with pytest.raises(WorkerError, match="worker 0 was killed by SIGKILL"):
+                rollouts.workers.collect(1)
+
+
+class Losses(RuleBasedStateMachine):
+    """Any order of rollouts and blows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(envs.pool, "MOST_LOSSES", ((60, 99), (600, 99)))
+        patch.setattr(envs.pool, "SECONDS_TO_CLOSE", 0.2)
+        fork(patch)
+        self.is_closed = False
+
+    @initialize(num_workers=st.integers(1, 4))
+    def open(self, num_workers: int) -> None:
+        self.rollouts = Rollouts(num_workers, 30, step_timeout=0.4, reset_timeout=0.6)
+        self.rollouts.collect()
+
+    @rule()
+    def collect(self) -> None:
+        if not self.is_closed:
+            self.rollouts.collect(seconds=30)
+
+    @rule(number=st.integers(0, 3))
+    def kill_one(self, number: int) -> None:
+        self.strike(number, signal.SIGKILL)
+
+    @rule(number=st.integers(0, 3))
+    def stop_one(self, number: int) -> None:
+        self.strike(number, signal.SIGSTOP)
+
+    @rule(number=st.integers(0, 3), wait=st.sampled_from([0.0, 0.001, 0.003]))
+    def kill_one_soon(self, number: int, wait: float) -> None:
+        """It may be before, in or after the rollout."""
+        if self.is_closed:
+            return
+        timer = threading.Timer(wait, self.strike, (number, signal.SIGKILL))
+        timer.start()
+        self.rollouts.collect(seconds=30)
+        timer.join()
+
+    @rule()
+    def close(self) -> None:
+        self.end()
+
+    @invariant()
+    def there_are_as_many_processes_as_workers(self) -> None:
+        if hasattr(self, "rollouts") and self.is_closed:
+            assert not any(worker.process.is_alive() for worker in self.rollouts.workers.workers)
+
+    def strike(self, number: int, blow: signal.Signals) -> None:
+        workers = self.rollouts.workers.workers
+        if not self.is_closed:
+            os.kill(int(workers[number % len(workers)].process.pid or 0), blow)
+
+    def end(self) -> None:
+        if hasattr(self, "rollouts") and not self.is_closed:
+            self.is_closed = True
+            with within(10):
+                self.rollouts.workers.__exit__(None, None, None)
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.stack.close()
+
+
+TestLosses = Losses.TestCase
+TestLosses.settings = settings(
+    max_examples=12, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+
+
+def held() -> dict[str, int]:
+    """What this process holds of what can leak."""
+    gc.collect()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "tasks": len(os.listdir("/proc/self/task")),
+        "children": len(children()),
+        "shared files": len(os.listdir("/dev/shm")),
+    }
+
+
+def resident() -> int:
+    """Bytes of memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_and_close(times: int, num_workers: int, num_rollouts: int) -> None:
+    training = make_training("Counting-v0", num_envs=2, num_steps=4)
+    for _ in range(times):
+        with WorkerPool(training.make_worker, 2, num_workers) as workers:
+            for iteration in range(num_rollouts):
+                workers.collect(iteration + 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "num_workers", "num_rollouts", "is_forked"),
+    [(200, 0, 1, False), (20, 1, 0, False), (40, 1, 1, True), pytest.param(200, 1, 1, False, marks=pytest.mark.slow)],
+)
+def test_pools_that_were_opened_and_closed_leave_nothing(
+    times: int, num_workers: int, num_rollouts: int, is_forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_forked:
+        fork(monkeypatch)
+    if not num_rollouts:
+        monkeypatch.setattr(envs.pool, "SECONDS_TO_CLOSE", 0.1)  # they are killed as they start
+    open_and_close(2, num_workers, num_rollouts)
+    before, memory = held(), resident()
+    open_and_close(times, num_workers, num_rollouts)
+    time.sleep(0.1)
+    after = held()
+    assert all(after[name] <= before[name] for name in before), (before, after)
+    assert resident() - memory < 5e6
