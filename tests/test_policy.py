@@ -230,7 +230,7 @@ class Own(ActorCritic):
 def test_what_a_checkpoint_would_import_has_to_be_repeated(name: str, path: str, tmp_path: Path) -> None:
     saved = train(Config(**{**iterations(2), name: path, "run_dir": str(tmp_path)}))["checkpoint"]
     for given in ({}, {name: path + "0"}, {"env_name": "CartPole-v1"}, {"model": "mlp"}):
-        with pytest.raises(CheckpointError, match=f"would import {path}: if you trust it, give {name}='{path}'"):
+        with pytest.raises(CheckpointError, match=f"would import {path}: if you trust it, repeat --{name}={path}"):
             load_policy(saved, **given)
     policy = load_policy(saved, **{name: path})
     env = policy.make_env()
