@@ -9,7 +9,7 @@ from typing import Any
 from ppo.config import Config
 from ppo.run import RunFolder
 
-SECONDS_TO_START, SECONDS_TO_FINISH = 10, 10
+SECONDS_TO_START, SECONDS_TO_FINISH = 10, 15
 MOST_WAITING = 1000  # iterations
 
 
@@ -40,6 +40,8 @@ class WandbThread:
             with suppress(Full):
                 self.queue.put(None, timeout=SECONDS_TO_FINISH)
                 self.thread.join(SECONDS_TO_FINISH)
+            if self.thread.is_alive():
+                self._fail("it did not finish in time")
 
     def _work(self) -> None:
         try:
@@ -52,6 +54,10 @@ class WandbThread:
                 for call in iter(self.queue.get, None):
                     call(logged)
         except BaseException as error:  # wandb itself ends its process by some
+            self._fail(" ".join(str(error).split()) or type(error).__name__)
+
+    def _fail(self, reason: str) -> None:
+        """Do without it from now on, and say so once."""
+        if not self.has_failed.is_set():
             self.has_failed.set()
-            reason = " ".join(str(error).split()) or type(error).__name__
             self.run.event("wandb_failed", f"--logger=wandb: {reason}; training goes on without it, see metrics.csv")
