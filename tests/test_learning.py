@@ -86,7 +86,7 @@ def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> No
     training.learn(report)
     np.testing.assert_array_equal(rewards[0], np.ones_like(unclipped))
     np.testing.assert_array_equal(training.rollout.rewards, unclipped)
-    assert min(episode[0] for episode in report.episodes) > 10
+    assert min(episode.episode_return for episode in report.episodes) > 10
 
 
 def test_a_box_of_two_dimensions_is_learned() -> None:
