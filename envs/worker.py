@@ -1,6 +1,7 @@
 """Acting in and stepping a slice of the environments, in a process of its own or in the trainer's."""
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -217,6 +218,8 @@ def run_worker(
             return
     try:
         made = make(environments, pulses.array[worker])
+        gc.freeze()
+        gc.enable()
         for method, *arguments in iter(connection.recv, None):
             connection.send(getattr(made, method)(*arguments))
         for env in made.envs:

@@ -1,6 +1,7 @@
 """Training: collect, learn, log, save."""
 
 import dataclasses
+import gc
 import math
 import os
 import signal
@@ -52,57 +53,58 @@ def train(
     after a signal. Whatever ends it, the last state that was whole is saved."""
     config, spaces = resolve(config)
     training = Training(config, spaces, make_learner)
+    gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
+    gc.enable()
     start = time.perf_counter()
     with RunFolder(config, training.faults) as run, Checkpoints(run.path / "checkpoints", run.event) as checkpoints:
         resumed = training.resume(checkpoints, run) if run.is_resumed else []
         rows = read_rows(run.path, training.iteration)
         start -= float(rows[-1]["seconds"]) if rows else 0.0
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
-        timeouts = (config.step_timeout, config.reset_timeout)
-        with (
-            WorkerPool(training.make_worker, config.num_envs, int(config.num_workers), *timeouts, run.event) as workers,
-            Logger(config, run, notes, rows) as logger,
-        ):
-            with StopSignals() as stop:
-                whole = training.snapshot()
-                checkpoints.save(*whole)
-                first = training.iteration + 1
-                for iteration in range(first, config.iterations + 1):
-                    run.iteration = iteration
-                    try:
-                        with stop.may_break():
-                            if iteration == first:
-                                training.go_on(workers, run)
-                            metrics, is_best = training.iterate(workers, run)
-                    except (Exception, Terminated) as error:
-                        checkpoints.save(*whole)
-                        checkpoints.wait()
-                        if isinstance(error, Exception):
-                            raise
-                        break
-                    whole = training.snapshot()
-                    logger.log(
-                        {
-                            "iteration": iteration,
-                            "step": training.step,
-                            "seconds": time.perf_counter() - start,
-                            **metrics,
-                        }
-                    )
-                    if stop.received or is_best or iteration % config.checkpoint_every == 0:
-                        checkpoints.save(*whole, is_best)
-                    if stop.received:
-                        break
-                else:
-                    checkpoints.save(*whole)
-                checkpoints.finish()
-                if stop.received:
-                    run.event("signal", signal=stop.received.name)
-                    raise Interrupted(stop.received, whole[1]["step"], run.path)
+        sizes, timeouts = (config.num_envs, int(config.num_workers)), (config.step_timeout, config.reset_timeout)
+        pool = WorkerPool(training.make_worker, *sizes, *timeouts, run.event)
+        with pool as workers, Logger(config, run, notes, rows) as logger:
+            _iterate(training, run, checkpoints, workers, logger, start)
             summary = training.summary(time.perf_counter() - start)
             write_json(run.path / "summary.json", summary)
             logger.finish(summary)
     return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
+
+
+def _iterate(
+    training: "Training", run: RunFolder, checkpoints: Checkpoints, workers: WorkerPool, logger: Logger, start: float
+) -> None:
+    """Iterate, log and save until all is done; whatever ends it before, the last whole state is saved. start: when the
+    run began, by time.perf_counter. Raises as train does."""
+    config, first = training.config, training.iteration + 1
+    with StopSignals() as stop:
+        whole = training.snapshot()
+        checkpoints.save(*whole)
+        try:
+            for iteration in range(first, config.iterations + 1):
+                run.iteration = iteration
+                with stop.may_break():
+                    if iteration == first:
+                        training.go_on(workers, run)
+                    metrics, is_best = training.iterate(workers, run)
+                whole = training.snapshot()
+                about = {"iteration": iteration, "step": training.step, "seconds": time.perf_counter() - start}
+                logger.log({**about, **metrics})
+                if is_best or iteration % config.checkpoint_every == 0:
+                    checkpoints.save(*whole, is_best)
+                if stop.received:
+                    break
+        except Terminated:
+            pass
+        except Exception:
+            checkpoints.save(*whole)
+            checkpoints.wait()
+            raise
+        checkpoints.save(*whole)
+        checkpoints.finish()
+        if stop.received:
+            run.event("signal", signal=stop.received.name)
+            raise Interrupted(stop.received, whole[1]["step"], run.path)
 
 
 class Training:
