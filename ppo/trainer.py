@@ -23,7 +23,7 @@ from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
 from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
-from ppo.checkpoint import LAST, Checkpoints, load_newest
+from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Learner
@@ -52,7 +52,12 @@ def train(
     has the folder; WorkerError if an environment cannot start or fails too often, NotFinite, NotSaved; Interrupted
     after a signal. Whatever ends it, the last state that was whole is saved."""
     config, spaces = resolve(config)
-    training = Training(config, spaces, make_learner)
+    try:
+        training = Training(config, spaces, make_learner)
+    except ConfigError as error:
+        if config.resume in (None, "auto"):
+            raise
+        raise CheckpointError(f"{config.resume} cannot be gone on with, for its settings: {error}") from error
     gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
     gc.enable()
     start = time.perf_counter()

@@ -117,7 +117,7 @@ class Target(gymnasium.Env):
 
 
 class Faulty(Counting):
-    """Raises or is killed in its fortieth step, or raises in its first reset, in evaluation, or when it is made."""
+    """Raises in its fortieth step, in its first reset, in evaluation, or when it is made."""
 
     def __init__(self, fault: str) -> None:
         if fault == "make":
@@ -135,11 +135,6 @@ class Faulty(Counting):
         self.lifetime += 1
         if self.lifetime == 40 and self.fault == "raise":
             raise ValueError("a wheel came off")
-        if self.lifetime == 40 and self.fault == "kill":
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
 
 
@@ -285,7 +280,6 @@ for name, entry_point, arguments in (
     ("SameInfo-v0", SameInfo, {}),
     ("GridDeterministic-v0", Counting, {}),
     ("Raises-v0", Faulty, {"fault": "raise"}),
-    ("Killed-v0", Faulty, {"fault": "kill"}),
     ("BadReset-v0", Faulty, {"fault": "reset"}),
     ("BadEvaluation-v0", Faulty, {"fault": "evaluation"}),
     ("BadMake-v0", Faulty, {"fault": "make"}),

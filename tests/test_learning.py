@@ -57,6 +57,15 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
     assert probabilities.diagonal().min() > 0.99
 
 
+@pytest.mark.parametrize("model", ["mlp", "lstm", "cnn", "cnn_small", "impala"])
+def test_the_same_seed_gives_the_same_bits(model: str) -> None:
+    env_name, is_small = ("Masked-v0", {}) if model in ("mlp", "lstm") else ("Picture-v0", {"screen_size": 36})
+    values = {"model": model, "num_steps": 8, "num_minibatches": 2, "total_steps": 192, "hidden_size": 16, **is_small}
+    first, second = (trained(env_name, **values).learner.weights for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, trained(env_name, **values, seed=1).learner.weights)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("share_trunk", [True, False])
 def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> None:

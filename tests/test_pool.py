@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +255,15 @@ class Losses(RuleBasedStateMachine):
         self.end()
 
     @invariant()
-    def there_are_as_many_processes_as_workers(self) -> None:
-        if hasattr(self, "rollouts") and self.is_closed:
+    def no_process_outlives_the_pool(self) -> None:
+        if self.is_closed:
             assert not any(worker.process.is_alive() for worker in self.rollouts.workers.workers)
 
     def strike(self, number: int, blow: signal.Signals) -> None:
         workers = self.rollouts.workers.workers
         if not self.is_closed:
-            os.kill(int(workers[number % len(workers)].process.pid or 0), blow)
+            with suppress(ProcessLookupError):  # it is dead already
+                os.kill(int(workers[number % len(workers)].process.pid or 0), blow)
 
     def end(self) -> None:
         if hasattr(self, "rollouts") and not self.is_closed:

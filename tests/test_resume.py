@@ -161,7 +161,7 @@ def test_an_environment_that_forgets_its_seed_begins_a_new_episode_and_training_
     assert training.step == 3 * 3 * 17
 
 
-def test_a_mix_is_told_by_its_indices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mix_is_told_by_its_indices() -> None:
     whole, _ = train(make("CartPole-v1", **SMALL, **ALL), 2)
     tensors = {name: tensor.clone() for name, tensor in whole[-1][0].items()}
     tensors["next.observations"][1] += 1  # as if it had been another world

@@ -1,0 +1,9 @@
+"""Tests that run side by side compute on cores of their own: where threads of several processes wait for each other on
+the same cores, learning from images takes ten times as long."""
+
+import os
+
+number, count = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:], int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[int(number) :: count] or cores)
