@@ -127,6 +127,8 @@ class Training:
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
         self.config, self.spaces = config, spaces
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for a loss of one's own that draws something
+        weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
+        _check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
         self.model = new_model(config, spaces).to(config.device)
         # Those who act do so on the CPU, whatever the learner's device is.
         self.make_actor = partial(make_actor, partial(new_model, config, spaces, to_act=True))
@@ -142,7 +144,8 @@ class Training:
 
         sizes = (config.num_steps, config.num_envs)
         layout = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
-        self._check_memory(sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values()))
+        rollout_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values())
+        _check_memory("num_envs or --num_steps", rollout_bytes)
         shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
@@ -268,14 +271,6 @@ class Training:
         self.best = mean if is_best else self.best
         return {"evaluation_return_mean": mean}, is_best
 
-    def _check_memory(self, rollout_bytes: int) -> None:
-        """Raises ConfigError for a run that cannot fit into the machine."""
-        weights = 16 * (self.config.num_layers - 1) * int(self.config.hidden_size) ** 2  # at least, with Adam
-        for flags, needed in (("num_envs or --num_steps", rollout_bytes), ("hidden_size or --num_layers", weights)):
-            if needed > physical_memory():
-                sizes = f"{needed / 2**30:,.0f} GiB, this machine has {physical_memory() / 2**30:,.0f}"
-                raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")
-
     def _evaluate(self) -> dict[str, Any]:
         """The present policy's evaluation, which changes neither weights nor statistics nor any random stream."""
         policy = Policy(self.config, self.spaces, self.published, self.normalize_observation)
@@ -321,6 +316,13 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
+
+
+def _check_memory(flags: str, needed: int) -> None:
+    """Raises ConfigError for a run that cannot fit into the machine, in bytes."""
+    if needed > physical_memory():
+        sizes = f"{needed / 2**30:,.0f} GiB, this machine has {physical_memory() / 2**30:,.0f}"
+        raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")
 
 
 def _replace_auto(config: Config, **meanings: Any) -> Config:
