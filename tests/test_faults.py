@@ -173,6 +173,27 @@ def test_strict_spaces_make_it_a_fault(tmp_path: Path) -> None:
     assert_replaced(tmp_path, "outside", 0)
 
 
+def test_gradient_steps_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, ""), "--model=tests.faulty_models:NanTwice", "--num_epochs=4")
+    assert done.returncode == 0, done.stderr
+    said = "2 gradient steps of iteration 2 were left out, for their loss or gradient was not finite"
+    assert done.stderr == f"warning: {said}\n"
+    rows = metrics(tmp_path / "run")
+    assert [int(row["skipped_steps"]) for row in rows] == [0, 2, 0, 0, 0, 0]
+    assert [int(row["gradient_steps"]) for row in rows] == [8, 6, 8, 8, 8, 8]
+    assert [int(row["faults/step_skipped"]) for row in rows] == [0, 2, 2, 2, 2, 2]
+    assert [event["message"] for event in events(tmp_path / "run", "step_skipped")] == [said]
+
+
+def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_them(tmp_path: Path) -> None:
+    done = run_main(*fault(tmp_path, ""), "--model=tests.faulty_models:NanForever", "--num_epochs=4")
+    assert done.returncode == 1
+    said = "in iteration 2 the loss or its gradient, 3 times in a row was not finite"
+    assert done.stderr.startswith(f"error: {said}"), done.stderr
+    assert load(saved(tmp_path / "run")[-1])[1]["iteration"] == 1
+    assert iterations(tmp_path / "run") == [1]
+
+
 def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, ""), "--learning_rate=1e30", "--checkpoint_every=1")
     assert done.returncode == 1

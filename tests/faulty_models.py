@@ -1,0 +1,30 @@
+"""Models whose loss is not a number at some gradient steps."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from examples.own_model import NormalizedActorCritic
+from models.distributions import Distribution
+
+
+class NanTwice(NormalizedActorCritic):
+    """At two steps in a row, of the second iteration of eight."""
+
+    failing = range(11, 13)
+    num_steps = 0
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        distribution, values = super().forward(observations)
+        if torch.is_grad_enabled():
+            self.num_steps += 1
+        is_failing = torch.is_grad_enabled() and self.num_steps in self.failing
+        return distribution, values * math.nan if is_failing else values
+
+
+class NanForever(NanTwice):
+    """At every step from there."""
+
+    failing: Any = range(11, 10**9)
