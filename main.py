@@ -2,6 +2,7 @@
 
 Worker processes import this file, so what is heavy is imported where it is used."""
 
+import difflib
 import gc
 import sys
 from collections.abc import Sequence
@@ -10,51 +11,80 @@ if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its worker
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
 
 
+COMMANDS = ("evaluate", "plot", "render")
+DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 3 unusable checkpoint, 4 folder in
     use, 130 or 143 after a signal."""
-    from envs.make import EnvironmentUnavailable, Preprocessing, atari_spec, canonical_id
+    from envs.make import EnvironmentUnavailable
     from envs.worker import WorkerError
     from models import ModelMismatch
-    from ppo.config import Config, ConfigError, folder_to_resume, load_preset, parse_flags
+    from ppo.flags import ConfigError
 
-    debug = False
     try:
-        given = parse_flags(arguments)
-        saved = {}
-        if resume := folder_to_resume(given):
-            from ppo.checkpoint import saved_settings
-
-            saved = saved_settings(resume, given)
-            given = {**given, "resume": str(resume), "run_dir": "none"}
-        asked = given.get("env_name", saved.get("env_name", Config.env_name))
-        env_name = canonical_id(asked)
-        env_kwargs = Config(env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))).env_kwargs
-        family = "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
-        preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, family)
-        tuned = {name: value for name, value in preset.items() if name not in given}
-        config = Config(**{**tuned, **saved, **given, "env_name": env_name})
-        debug = config.debug
-        notes = [f"{asked} is now {env_name}"] if env_name != asked else []
-        if tuned:
-            values = " ".join(f"{name}={value}" for name, value in tuned.items())
-            notes.append(f"tuned preset (turned off by --preset=none): {values}")
-        from ppo.trainer import train
-
-        train(config, notes)
+        command, *rest = arguments if arguments and not arguments[0].startswith("-") else ("train", *arguments)
+        if command == "train":
+            train(rest)
+        else:
+            use(command, rest)
         return 0
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
         message, exit_code = " ".join(str(error).split()), 2
     except KeyboardInterrupt:
         message, exit_code = "interrupted: stopped at once", 130
     except Exception as error:
-        if debug and not hasattr(error, "exit_code"):
+        if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             raise
         message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
         print(*details, sep="\n", end="", file=sys.stderr)
         exit_code = getattr(error, "exit_code", 1)
     print(f"error: {message}", file=sys.stderr)
     return exit_code
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Train by a command line: what is given goes before what a resumed run was begun with, and that before presets."""
+    from envs.make import Preprocessing, atari_spec, canonical_id
+    from ppo.config import Config, folder_to_resume, load_preset
+    from ppo.flags import parse_flags
+
+    given = parse_flags(arguments, Config)
+    saved = {}
+    if resume := folder_to_resume(given):
+        from ppo.checkpoint import saved_settings
+
+        saved = saved_settings(resume, given)
+        given = {**given, "resume": str(resume), "run_dir": "none"}
+    asked = given.get("env_name", saved.get("env_name", Config.env_name))
+    env_name = canonical_id(asked)
+    env_kwargs = Config(env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))).env_kwargs
+    family = "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
+    preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, family)
+    tuned = {name: value for name, value in preset.items() if name not in given}
+    config = Config(**{**tuned, **saved, **given, "env_name": env_name})
+    notes = [f"{asked} is now {env_name}"] if env_name != asked else []
+    if tuned:
+        values = " ".join(f"{name}={value}" for name, value in tuned.items())
+        notes.append(f"tuned preset (turned off by --preset=none): {values}")
+    from ppo.trainer import train
+
+    train(config, notes)
+
+
+def use(command: str, arguments: Sequence[str]) -> None:
+    """Do something else than training, by a command line. Raises ConfigError for what is no command."""
+    from ppo.flags import ConfigError, parse_flags
+
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of train, {', '.join(COMMANDS)}, or flags only"
+        raise ConfigError(f"{command} is no command: {hint}")
+    from ppo import commands
+
+    flags = getattr(commands, command.capitalize())
+    flags(**parse_flags(arguments, flags, command))()
 
 
 if __name__ == "__main__":

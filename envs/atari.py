@@ -7,6 +7,8 @@ import gymnasium
 import numpy as np
 from ale_py import Action, ALEState
 
+FRAMES_PER_SECOND = 60
+
 
 class AtariGame(gymnasium.Env):
     """An action is held for frame_skip frames and their rewards are added up. The observation (H, W) uint8 is gray, of
@@ -17,7 +19,8 @@ class AtariGame(gymnasium.Env):
         """env: ale_py's, whose emulator is used directly, without a colour image for every frame."""
         unwrapped: Any = env.unwrapped
         self.env, self.ale, self.get_action_meanings = env, unwrapped.ale, unwrapped.get_action_meanings
-        self.spec, self.action_space = env.spec, env.action_space
+        self.spec, self.action_space, self.render_mode = env.spec, env.action_space, env.render_mode
+        self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip, self.noop_max = frame_skip, noop_max
         self.actions = [Action.__members__[name] for name in self.get_action_meanings()]
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
@@ -53,6 +56,10 @@ class AtariGame(gymnasium.Env):
             np.maximum(self.screen, self.screen_before, out=self.screen)
         over, lives = ale.game_over(with_truncation=False), ale.lives()
         return self.screen, reward, over, ale.game_truncated(), {"lives": lives}
+
+    def render(self) -> Any:
+        """The game in its own colours, (H, W, 3), if it was made to be seen so."""
+        return self.env.render()
 
     def close(self) -> None:
         self.env.close()

@@ -45,66 +45,84 @@ class FreshEveryEpisode(gymnasium.Wrapper):
 
 
 class OpenEpisode(NamedTuple):
-    """An episode that goes on beyond a rollout: its number, and either the actions (L, D) since its reset, in which it
-    is played again, or the emulator's own state. With neither it cannot be gone on with."""
+    """A whole episode that goes on beyond a rollout: the number of its first reset, the actions (L, D) since then, in
+    which it is played again, unless they are not known or too many; and the emulator's own state if it has one."""
 
     number: int
     actions: np.ndarray | None
-    emulator: bytes | None
+    emulator: bytes | None = None
+
+
+class PlayedEpisode(NamedTuple):
+    """A whole episode that is over, and what it takes to play it again: as an OpenEpisode has it, and where it was."""
+
+    episode_return: float
+    episode_length: int
+    environment: int
+    number: int
+    actions: np.ndarray
 
 
 class OpenEpisodes:
-    """What it takes to go on with the episode that is open in each environment: the actions (L, D) since its reset, or
-    its emulator's state. no_actions: (0, D)."""
+    """The whole episode that is open in each environment. no_actions: (0, D)."""
 
     def __init__(self, num_envs: int, no_actions: np.ndarray) -> None:
         self.no_actions = no_actions
-        self.actions: list[np.ndarray | None] = [None] * num_envs  # None where they are not known, or too many
-        self.emulators: dict[int, bytes | None] = {}
+        self.open = [OpenEpisode(0, None)] * num_envs
 
-    def update(
-        self, actions: np.ndarray, dones: np.ndarray, begun: Sequence[int], emulators: Mapping[int, bytes | None]
-    ) -> None:
-        """Take a rollout in. actions: (T, N, D); dones: (T, N); begun: environments that were reset where it begins;
-        emulators: their states at its end."""
-        self.begin(begun)
-        self.emulators = dict(emulators)
-        for index, before in enumerate(self.actions):
-            ends = dones[:, index].nonzero()[0]
-            known = self.no_actions if len(ends) else before
-            if known is not None and emulators.get(index) is None and len(known) <= LONGEST_REPLAY:
-                self.actions[index] = np.concatenate([known, actions[ends[-1] + 1 if len(ends) else 0 :, index]])
-            else:
-                self.actions[index] = None
+    def update(self, actions: np.ndarray, dones: np.ndarray, report: Any, num_begun: np.ndarray) -> list[PlayedEpisode]:
+        """Take a rollout in; returns whole episodes that it ended, of which all actions are known. actions: (T, N, D);
+        dones: (T, N), also of episodes that have ended for the learner only; report: of envs.worker.Worker; num_begun:
+        resets of each environment (N,) until now."""
+        numbers = num_begun - 1 - dones.sum(0)  # of what was open where the rollout begins
+        self.begin(report.begun, numbers)
+        played, starts = [], [0] * len(self.open)
+        for step, index, episode_return, length in report.episodes:
+            number, before, _ = self.open[index]
+            if before is not None:
+                rest = actions[starts[index] : step + 1, index]
+                played.append(PlayedEpisode(episode_return, length, index, number, np.concatenate([before, rest])))
+            starts[index] = step + 1
+            self.open[index] = OpenEpisode(int(numbers[index] + dones[: step + 1, index].sum()), self.no_actions)
+        for index, (number, known, _) in enumerate(self.open):
+            is_short = known is not None and len(known) <= LONGEST_REPLAY
+            longer = np.concatenate([known, actions[starts[index] :, index]]) if is_short else None
+            self.open[index] = OpenEpisode(number, longer, report.emulators.get(index))
+        return played
 
-    def begin(self, environments: Sequence[int]) -> None:
-        """New episodes have begun there."""
+    def begin(self, environments: Sequence[int], numbers: np.ndarray) -> None:
+        """New episodes have begun there, by resets of these numbers (N,)."""
         for index in environments:
-            self.actions[index], self.emulators[index] = self.no_actions, None
-
-    def episodes(self, num_begun: np.ndarray) -> list[OpenEpisode]:
-        """One for each environment, which has begun so many (N,)."""
-        known = zip(num_begun.tolist(), self.actions, strict=True)
-        return [OpenEpisode(n - 1, actions, self.emulators.get(index)) for index, (n, actions) in enumerate(known)]
+            self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions)
 
     def pack(self) -> dict[str, np.ndarray]:
         """All of it as arrays by name."""
-        lengths = [-1 if actions is None else len(actions) for actions in self.actions]
-        actions = np.concatenate([self.no_actions, *(actions for actions in self.actions if actions is not None)])
+        numbers = np.array([episode.number for episode in self.open])
+        lengths = np.array([-1 if actions is None else len(actions) for _, actions, _ in self.open])
+        actions = np.concatenate([self.no_actions, *(actions for _, actions, _ in self.open if actions is not None)])
         states = {
-            f"emulator.{i}": np.frombuffer(x, np.uint8).copy() for i, x in self.emulators.items() if x is not None
+            f"emulator.{index}": np.frombuffer(state, np.uint8).copy()
+            for index, (_, _, state) in enumerate(self.open)
+            if state is not None
         }
-        return {"lengths": np.array(lengths), "actions": actions, **states}
+        return {"numbers": numbers, "lengths": lengths, "actions": actions, **states}
 
     def unpack(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take what pack returned. Raises ValueError if it is of other environments."""
-        lengths, actions = arrays["lengths"], arrays["actions"]
-        if len(lengths) != len(self.actions) or actions.shape != (lengths.clip(0).sum(), *self.no_actions.shape[1:]):
+        numbers, lengths, actions = arrays["numbers"], arrays["lengths"], arrays["actions"]
+        sizes = lengths.clip(0)
+        if {len(numbers), len(lengths)} != {len(self.open)} or actions.shape != (
+            sizes.sum(),
+            *self.no_actions.shape[1:],
+        ):
             raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
-        parts = np.split(actions.astype(self.no_actions.dtype), lengths.clip(0).cumsum()[:-1])
-        self.actions = [part if length >= 0 else None for part, length in zip(parts, lengths, strict=True)]
-        names = {index: f"emulator.{index}" for index in range(len(lengths))}
-        self.emulators = {index: arrays[name].tobytes() for index, name in names.items() if name in arrays}
+        parts = np.split(actions.astype(self.no_actions.dtype), sizes.cumsum()[:-1])
+        known = [part if length >= 0 else None for part, length in zip(parts, lengths, strict=True)]
+        states = [arrays.get(f"emulator.{index}") for index in range(len(lengths))]
+        self.open = [
+            OpenEpisode(int(number), part, None if state is None else state.tobytes())
+            for number, part, state in zip(numbers, known, states, strict=True)
+        ]
 
 
 def save_emulator(env: gymnasium.Env) -> bytes | None:

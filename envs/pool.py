@@ -18,7 +18,7 @@ SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05
 MOST_LOSSES = ((60, 3), (600, 10))  # in so many seconds of one worker, and of all together
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-NOTHING = OpenEpisode(0, None, None)
+NOTHING = OpenEpisode(0, None)
 
 
 class WorkerPool(AbstractContextManager):

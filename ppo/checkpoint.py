@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from ppo.config import ELSEWHERE, Config, ConfigError
+from ppo.config import ELSEWHERE, Config, run_folder
+from ppo.flags import ConfigError
 from ppo.hardware import physical_memory
 
-FORMAT = 3
+FORMAT = 4
 NUM_KEPT = 3
 LAST, BEST, TEMPORARY = "last.safetensors", "best.safetensors", ".tmp-"
 FILE_NAME = re.compile(r"\d{12}\.safetensors")  # the step
@@ -138,6 +140,19 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
         except CheckpointError as error:
             on_damage(str(error).replace("give another", "the one before it is used"))
     raise CheckpointError(f"no checkpoint in {folder} can be read: give another run, or begin one without --resume")
+
+
+def find_checkpoint(name: str) -> Path:
+    """What a command names: a checkpoint's file, or the newest whole one of a run, by its folder or its name in runs/.
+    Raises ConfigError if there is no such thing, CheckpointError if no checkpoint of the run can be read."""
+    if Path(name).is_file():
+        return Path(name)
+    folder = run_folder(name)
+    if not folder:
+        raise ConfigError(
+            f"{name}: there is no such run or checkpoint; give a run's folder or a file in its checkpoints/"
+        )
+    return load_newest(folder / "checkpoints", lambda damage: print(f"warning: {damage}", file=sys.stderr))[0]
 
 
 class Checkpoints(AbstractContextManager):

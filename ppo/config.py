@@ -1,32 +1,21 @@
 """What a run is made of: one frozen, validated dataclass, from which the command line is derived."""
 
-import argparse
-import dataclasses
-import difflib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from ppo.flags import AUTO, COUNT, NONE, POSITIVE, SHARE, SWITCH, ConfigError, Flags, flag
 
 PRESETS = Path(__file__).parent / "presets"
 PATH = r"[\w.]+:\w+"
 MODELS = ("auto", "mlp", "cnn", "cnn_small", "impala", "lstm")
-AUTO = ("auto",)
-NONE = ("none",)
 LINEAR = ("linear:",)  # a number follows
 RATES = ("linear:", "adaptive:")
 CLIPS = ("linear:", "auto", "none")
 RESUME = ("none", "auto")
-SWITCH: dict[str, Any] = {"kind": bool, "words": AUTO}
-COUNT: dict[str, Any] = {"kind": int, "low": 1}
-POSITIVE: dict[str, Any] = {"kind": float, "above": 0}
-SHARE: dict[str, Any] = {"kind": float, "low": 0, "high": 1}
-LIMITS = {"low": "from", "above": "above", "high": "up to"}
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: 'JSON like {"name": 1}'}
-TRUTH = {"true": True, "1": True, "false": False, "0": False}
 ELSEWHERE = (
     *("name", "run_dir", "resume", "logger", "verbose", "log_every", "debug"),
     *("checkpoint_every", "step_timeout", "reset_timeout"),
@@ -40,15 +29,6 @@ FIXED = (
 Schedule = float | str | None | Callable[[float], float]
 
 
-class ConfigError(ValueError):
-    """Values that no run can start from; the message names the flag and the fix."""
-
-
-def flag(default: Any, help: str, *aliases: str, **limits: Any) -> Any:
-    """A field of Config that takes values of a kind within limits (low, above, high, pattern), or one of some words."""
-    return field(default=default, metadata={"kind": None, "words": (), **limits, "help": help, "aliases": aliases})
-
-
 def scheduled(value: Any, remaining: float) -> Any:
     """What a schedule comes to when remaining (1 at first, towards 0) of the iterations are left: a function of that,
     "linear:x" for x * remaining, "adaptive:x" for x at first, or a number or None as it is."""
@@ -59,9 +39,11 @@ def scheduled(value: Any, remaining: float) -> Any:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Flags):
     """Every choice of a run. Raises ConfigError if a value is not what its flag takes, or if two contradict each other.
     The plain defaults are those of Baselines' PPO2 with normalisation."""
+
+    about = "Train PPO on a gymnasium environment. Other commands: main.py evaluate --help"
 
     env_name: str = flag("LunarLander-v3", "gymnasium id, module:id or module:Class", "env", "env_id", kind=str)
     env_kwargs: Any = flag("{}", "arguments of the environment", kind=dict)
@@ -124,8 +106,7 @@ class Config:
     debug: bool = flag(False, "show the traceback of an error", kind=bool)
 
     def __post_init__(self) -> None:
-        for option in dataclasses.fields(self):
-            object.__setattr__(self, option.name, _convert(option, getattr(self, option.name)))
+        super().__post_init__()
         if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", self.device):
             raise ConfigError(f"--device={self.device}: give cpu, cuda, cuda:N, mps or auto")
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
@@ -166,29 +147,6 @@ def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any
     return json.loads(path.read_text()) if path else {}
 
 
-def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
-    """The texts that a command line gives, by field name, for Config to convert. Prints the help if asked to. Raises
-    ConfigError for what is no flag."""
-    about = "Train PPO on a gymnasium environment."
-    parser = _Parser(prog="main.py", description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for option in dataclasses.fields(Config):
-        name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
-        default = "none" if option.default is None else option.default
-        help = f"{option.metadata['help']}; {_expected(option)} (default: {default})"
-        if option.metadata["kind"] is bool:
-            parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
-            parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
-        else:
-            parser.add_argument(*names, dest=name, metavar="VALUE", help=help)
-    arguments = [re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
-    given, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        wrong = unknown[0].partition("=")[0]
-        near = difflib.get_close_matches(wrong, parser._option_string_actions, n=1)
-        raise ConfigError(f"unknown flag {wrong}: {f'did you mean {near[0]}?' if near else 'see --help'}")
-    return vars(given)
-
-
 def folder_to_resume(given: Mapping[str, str]) -> Path | None:
     """The folder of the run that flags ask to go on with, if they do: by its path, or its name in runs/. Raises
     ConfigError if there is no such folder, or if the flags contradict each other."""
@@ -201,52 +159,12 @@ def folder_to_resume(given: Mapping[str, str]) -> Path | None:
         return None
     if run_dir not in (None, name):
         raise ConfigError(f"--run_dir={run_dir}: leave it out, for the run goes on in --resume={name}")
-    found = next((path for path in (Path(name), Path("runs", name)) if path.is_dir()), None)
+    found = run_folder(name)
     if found is None:
         raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
     return found
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one sentence each."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "))
-
-
-def _convert(option: Field, value: Any) -> Any:
-    """A value, or its text, as what the field holds. Raises ConfigError if the field cannot hold it."""
-    limits, text = option.metadata, str(value)
-    kind, words, word = limits["kind"], limits["words"], text.lower()
-    if callable(value) and "linear:" in words:
-        return value
-    if word in words and not word.endswith(":"):
-        return None if word == "none" and kind else word
-    schedule, colon, start = text.rpartition(":")
-    prefix, start = (schedule + colon, start) if schedule + colon in words else ("", text)
-    try:
-        if kind is bool:
-            return TRUTH[word]
-        if kind is dict:
-            read = json.loads(value) if isinstance(value, str) else value
-            json.dumps(read, allow_nan=False)  # as a checkpoint is to hold it
-            return {**read}
-        if kind is str and re.fullmatch(limits.get("pattern", ".+"), text):
-            return text
-        number = float(start) if kind in (int, float) else math.nan
-        in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)
-        if in_limits and number > limits.get("above", -math.inf) and (kind is float or number.is_integer()):
-            converted = kind(number) if kind is int and not start.isdigit() else kind(start)
-            return f"{prefix}{converted}" if prefix else converted
-    except (KeyError, TypeError, ValueError, RecursionError):
-        pass
-    raise ConfigError(f"--{option.name}={text}: give {_expected(option)}")
-
-
-def _expected(option: Field) -> str:
-    """What a field holds, in words."""
-    limits = option.metadata
-    name = "module:Name" if "pattern" in limits else KINDS.get(limits["kind"], "")
-    bounds = "".join(f" {word} {limits[limit]}" for limit, word in LIMITS.items() if limit in limits)
-    words = [f"{word}<number>" if word.endswith(":") else word for word in limits["words"]]
-    return " or ".join(filter(None, [name + bounds, *words]))
+def run_folder(name: str) -> Path | None:
+    """The folder of a run by its path, or by its name in runs/; None if there is none."""
+    return next((path for path in (Path(name), Path("runs", name)) if path.is_dir()), None)

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from ppo.config import ConfigError
+from ppo.flags import ConfigError
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ppo import losses
-from ppo.config import Config, ConfigError, scheduled
+from ppo.config import Config, scheduled
+from ppo.flags import ConfigError
 from ppo.gae import generalized_advantages
 from ppo.rollout import Batch, Rollout, minibatches
 

@@ -1,6 +1,8 @@
 """What was learned, to be used."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +18,13 @@ from envs.make import Preprocessing, Spaces, make_env, spaces_of
 from envs.normalize import NormalizeObservation
 from envs.seeding import Stream, integer_seed
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
+from envs.video import Filmed, Video
 from envs.worker import environment_error
 from models import image_shape, make_actor, make_model
 from ppo import checkpoint
 from ppo.evaluation import evaluate
 from ppo.hardware import has_bfloat16
+from ppo.replay import NotRepeated
 
 
 class Policy:
@@ -59,20 +63,61 @@ class Policy:
         return self.to_actions(self.actor(self.normalize(observations), noise, masks, states))
 
     def evaluate(
-        self, episodes: int = 10, deterministic: bool = True, num_envs: int = 1, render_mode: str | None = None
+        self,
+        episodes: int = 10,
+        deterministic: bool = True,
+        num_envs: int = 1,
+        render_mode: str | None = None,
+        video: Path | None = None,
+        seed: int | None = None,
     ) -> dict[str, Any]:
-        """Play whole episodes, each from a seed of its own that is always the same; returns what
-        ppo.evaluation.evaluate does. Raises WorkerError if an environment raises."""
-        seeds = [integer_seed(self.config.seed, Stream.EVALUATION, episode) for episode in range(episodes)]
-        envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
+        """Play whole episodes, each from a seed of its own that is always the same, or follows from another seed than
+        the run's; returns what ppo.evaluation.evaluate does. video: a new file for what is shown, .mp4 or .gif; the
+        episodes are then played one after another. Raises WorkerError if an environment raises."""
+        seed = self.config.seed if seed is None else seed
+        seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
         act, state_size = partial(self.act, deterministic=deterministic), self.actor.model.state_size
+        envs = [self.make_env("rgb_array" if video else render_mode) for _ in seeds[: 1 if video else num_envs]]
         try:
-            result = evaluate(act, envs, seeds, WHOLE_EPISODE, state_size)
+            with self._filmed(envs, video) as filmed:
+                result = evaluate(act, filmed, seeds, WHOLE_EPISODE, state_size)
         except Exception as error:
             raise environment_error(f"{self.config.env_name} in evaluation", error) from error
         for env in envs:
             env.close()
         return result
+
+    def replay(self, episode: dict[str, Any], video: Path) -> None:
+        """Play an episode of the run's training again, as ppo.replay has it, and make a video of it. Raises
+        NotRepeated, without a video, if it does not come to the return and the length that it had."""
+        env, first = self.make_env("rgb_array"), episode["number"]
+        seeds = (
+            integer_seed(self.config.seed, Stream.EPISODE, episode["environment"], n) for n in itertools.count(first)
+        )
+        wanted = [episode["episode_return"], episode["episode_length"]]
+        came: list[Any] = []
+        try:
+            with self._filmed([env], video) as (filmed,):
+                filmed.reset(seed=next(seeds))
+                for action in self.to_actions(episode["actions"]):
+                    _, _, terminated, truncated, info = filmed.step(action)
+                    came = list(info.get(WHOLE_EPISODE, ()))
+                    if (terminated or truncated) and not came:  # it ended for the learner only
+                        filmed.reset(seed=next(seeds))
+                if came != wanted:
+                    problem = f"the episode came to (return, length) = {wanted}, and played again to {came or 'no end'}"
+                    raise NotRepeated(f"{self.config.env_name} does not repeat itself: {problem}")
+        finally:
+            env.close()
+
+    @contextmanager
+    def _filmed(self, envs: list[gymnasium.Env], path: Path | None) -> Iterator[list[gymnasium.Env]]:
+        """The environments, of which what they show becomes a video if there is a path."""
+        if path is None or not envs:
+            yield envs
+            return
+        with Video(path, envs[0].metadata.get("render_fps", 30)) as video:
+            yield [Filmed(env, video) for env in envs]
 
 
 def load_policy(path: str | Path, env_name: str | None = None, model: str | None = None) -> Policy:

@@ -17,10 +17,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ppo.config import Config, ConfigError
+from ppo.config import Config
+from ppo.flags import ConfigError
+from ppo.replay import EPISODES
 
 PACKAGES = {"torch", "gymnasium", "numpy", "box2d", "box2d-py", "ale-py"}
-BEGUN = {"lock", "config.json", "events.jsonl", "checkpoints"}  # what a run has that has saved nothing yet
+BEGUN = {"lock", "config.json", "events.jsonl", EPISODES, "checkpoints"}  # what a run has that has saved nothing yet
 FAULTS = ("worker_lost", "observation_outside", "step_skipped", "evaluation_failed", "checkpoint_failed", "log_dropped")
 
 
@@ -57,7 +59,7 @@ class RunFolder(AbstractContextManager):
                 versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
                 machine = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
                 write_json(about, {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8]})
-            self.events = AppendedFile(self.path / "events.jsonl")
+            self.events, self.episodes = (AppendedFile(self.path / name) for name in ("events.jsonl", EPISODES))
         except OSError as error:
             raise ConfigError(f"the folder {self.path} cannot be written to ({error.strerror}): {choose}") from error
         try:
@@ -78,6 +80,7 @@ class RunFolder(AbstractContextManager):
 
     def __exit__(self, *exception: object) -> None:
         self.events.close()
+        self.episodes.close()
         os.close(self.lock)
 
     def _lock(self, only_look: bool) -> int:

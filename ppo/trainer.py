@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.episodes import OpenEpisodes
+from envs.episodes import OpenEpisodes, PlayedEpisode
 from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, make_env, spaces_of
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
@@ -24,11 +24,13 @@ from envs.shared import SharedArray
 from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
-from ppo.config import Config, ConfigError
+from ppo.config import Config
+from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Learner
 from ppo.logger import Logger, read_rows
 from ppo.policy import Policy, new_model, new_normalizer, preprocessing_of
+from ppo.replay import worth_seeing
 from ppo.rollout import Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
@@ -96,6 +98,7 @@ def _iterate(
                 about = {"iteration": iteration, "step": training.step, "seconds": time.perf_counter() - start}
                 logger.log({**about, **metrics})
                 if is_best or iteration % config.checkpoint_every == 0:
+                    training.note_episodes(run)
                     checkpoints.save(*whole, is_best)
                 if stop.received:
                     break
@@ -105,6 +108,7 @@ def _iterate(
             checkpoints.save(*whole)
             checkpoints.wait()
             raise
+        training.note_episodes(run)
         checkpoints.save(*whole)
         checkpoints.finish()
         if stop.received:
@@ -138,6 +142,7 @@ class Training:
         self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
         self.best: float | None = None
+        self.played: list[PlayedEpisode] = []  # since the last checkpoint
         self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
         self.faults = dict.fromkeys(FAULTS, 0)
         self.warned_of: set[int] = set()  # environments
@@ -175,7 +180,9 @@ class Training:
     def go_on(self, workers: WorkerPool, run: RunFolder) -> None:
         """Bring the environments to where they were left, if the run is resumed."""
         if self.iteration:
-            self._begin_anew(begun := workers.restore(self.open_episodes.episodes(self.num_begun)))
+            begun = workers.restore(self.open_episodes.open)
+            self.open_episodes.begin(begun, self.num_begun - 1)
+            self.normalize_reward.returns[begun] = 0
             if begun:
                 problem = (
                     f"resume is not exact: in environments {begun} the open episode did not happen again as it had"
@@ -198,6 +205,11 @@ class Training:
         faults = {f"faults/{name}": count for name, count in self.faults.items()}
         return {**speed, **metrics, **evaluation, **phases, **faults}, is_best
 
+    def note_episodes(self, run: RunFolder) -> None:
+        """Note those episodes since the last time that are worth seeing."""
+        run.episodes.append(worth_seeing(self.played, self.step))
+        self.played.clear()
+
     def learn(self, report: Report) -> dict[str, Any]:
         """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""
         self.iteration += 1
@@ -206,8 +218,8 @@ class Training:
         self.recent.extend((episode.episode_return, episode.episode_length) for episode in report.episodes)
         rollout, normalize = self.rollout, self.normalize_observation
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
-        self._begin_anew(report.begun)
-        self.open_episodes.update(rollout.actions, dones, report.begun, report.emulators)
+        self.normalize_reward.returns[report.begun] = 0
+        self.played += self.open_episodes.update(rollout.actions, dones, report, self.num_begun)
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
@@ -238,11 +250,6 @@ class Training:
         speed = {"seconds": round(seconds, 3), "steps_per_second": round(self.step / seconds, 1)}
         returns = {"mean_return": self._recent_means()["episode_return_mean"], "evaluation": self._evaluate()}
         return {**run, **speed, "episodes": self.num_episodes, **returns}
-
-    def _begin_anew(self, environments: Sequence[int]) -> None:
-        """Episodes there were left without an end."""
-        self.normalize_reward.returns[environments] = 0
-        self.open_episodes.begin(environments)
 
     def _note_faults(self, report: Report, metrics: dict[str, Any], run: RunFolder) -> None:
         """Count what was wrong in an iteration, and tell the user, of each environment once."""

@@ -45,7 +45,7 @@ def test_safetensors_alone_reads_what_was_saved(path):
             torch.testing.assert_close(file.get_tensor(name), tensor.detach(), rtol=0, atol=0)
         state = json.loads(file.metadata()["state"])
     assert state.pop("sha256")
-    assert state == {"format": 3, **STATE}
+    assert state == {"format": 4, **STATE}
 
 
 def test_the_same_content_makes_the_same_bytes(tmp_path):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import main
 import ppo.config
-from ppo.config import Config, ConfigError, load_preset, parse_flags
+from ppo.config import Config, load_preset
+from ppo.flags import ConfigError, parse_flags
 from ppo.trainer import resolve
 
 FIELDS = dataclasses.fields(Config)
@@ -25,7 +26,7 @@ OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning
 
 
 def config_of(line):
-    return Config(**parse_flags(shlex.split(line)))
+    return Config(**parse_flags(shlex.split(line), Config))
 
 
 def error_of(line):
@@ -272,14 +273,14 @@ def test_an_unknown_preset_is_answered_with_the_known_ones():
 @example("total_steps", "1e308")
 def test_any_text_for_any_flag_makes_a_config_or_a_config_error(name, text):
     with suppress(ConfigError):
-        config = Config(**parse_flags([f"--{name}={text}"]))
+        config = Config(**parse_flags([f"--{name}={text}"], Config))
         assert Config(**dataclasses.asdict(config)) == config
 
 
 @given(st.lists(st.text() | st.sampled_from(NAMES).map("--{}".format)))
 def test_any_command_line_is_parsed_or_a_config_error(arguments):
     with suppress(ConfigError):
-        assert parse_flags(arguments).keys() <= set(NAMES)
+        assert parse_flags(arguments, Config).keys() <= set(NAMES)
 
 
 @pytest.mark.parametrize("line", ["--help", "-h", "--seed=1 --help"])

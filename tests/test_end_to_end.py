@@ -106,7 +106,7 @@ def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subproces
     folder, _ = lander
     with safe_open(folder / "checkpoints" / "last.safetensors", "numpy") as file:
         state = json.loads(file.metadata()["state"])
-    assert (state["format"], state["iteration"], state["step"]) == (3, 5, 1280)
+    assert (state["format"], state["iteration"], state["step"]) == (4, 5, 1280)
     assert state["config"]["env_name"] == "LunarLander-v3"
     held = tensors(folder)
     assert held["model.policy_head.logits.weight"].shape == (4, 64)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo.config import Config, load_preset, parse_flags
+from ppo.config import Config, load_preset
+from ppo.flags import parse_flags
 from tests.running import ROOT, metrics, run_main
 
 SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episodes=1")
@@ -63,6 +64,6 @@ def test_every_command_of_the_documentation_is_one() -> None:
     assert len(commands) > 10
     for flags in commands:
         if flags != ["--help"]:
-            given = parse_flags(flags)
+            given = parse_flags(flags, Config)
             load_preset(given.get("preset", "auto"), given.get("env_name", ""), None)
             Config(**given)

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ppo import checkpoint
-from ppo.config import Config, ConfigError, parse_flags
+from ppo.config import Config
+from ppo.flags import ConfigError, parse_flags
 
 FIELDS = [option.name for option in dataclasses.fields(Config)]
 NAMES = {option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)}
@@ -71,7 +72,7 @@ SETTINGS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCh
 def answer(arguments: list[str]) -> Config | str:
     """What a command line comes to: a Config, or the sentence that says what is wrong with it."""
     try:
-        return Config(**parse_flags(arguments))
+        return Config(**parse_flags(arguments, Config))
     except ConfigError as error:
         return str(error)
 

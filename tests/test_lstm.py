@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 from envs.pool import WorkerPool
 from envs.worker import Report
-from ppo.config import Config, ConfigError
+from ppo.config import Config
+from ppo.flags import ConfigError
 from ppo.rollout import Batch, minibatches
 from ppo.trainer import Training, resolve
 from tests.running import PLAIN, make_training, trained

@@ -19,7 +19,8 @@ import torch
 from benchmarks.kills import check_saving
 from ppo import checkpoint
 from ppo.checkpoint import CheckpointError, Checkpoints, NotSaved, load_newest, newest_first
-from ppo.config import Config, ConfigError, folder_to_resume
+from ppo.config import Config, folder_to_resume
+from ppo.flags import ConfigError
 from ppo.run import FAULTS, AppendedFile, RunFolder, RunInUse, write_json
 from ppo.signals import StopSignals, Terminated
 from tests.running import ROOT

@@ -1,0 +1,54 @@
+"""Episodes worth seeing: noted in a few kilobytes while training, to be played again when someone wants to see them."""
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppo.flags import ConfigError
+
+EPISODES = "episodes.jsonl"
+KINDS = ("best", "median", "worst")
+
+
+class NotRepeated(Exception):
+    """An episode did not happen again as it had; the message says so."""
+
+    exit_code = 1
+
+
+def worth_seeing(played: Sequence[Any], step: int) -> str:
+    """Lines that note the best, the median and the worst of envs.episodes.PlayedEpisode, after a step of training."""
+    ranked = sorted(played, key=lambda episode: episode.episode_return)
+    chosen = zip(KINDS, (ranked[-1], ranked[len(ranked) // 2], ranked[0]), strict=True) if ranked else ()
+    return "".join(
+        json.dumps({"kind": kind, "step": step, **_pack(episode._asdict())}) + "\n" for kind, episode in chosen
+    )
+
+
+def find_episode(folder: Path, kind: str) -> dict[str, Any]:
+    """The best or the worst episode of a run's notes, or the last one that was the median of its time, with its actions
+    (L, D). Raises ConfigError if there is none."""
+    try:
+        episodes = [json.loads(line) for line in (folder / EPISODES).read_text().splitlines()]
+        found = [episode for episode in episodes if episode["kind"] == kind]
+        rank = {"best": 1, "median": 0, "worst": -1}[kind]
+        return _unpack(max(reversed(found), key=lambda episode: rank * episode["episode_return"]))
+    except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
+        problem = f"there is no {kind} episode in {folder / EPISODES}"
+        raise ConfigError(f"{problem} ({error}): one is noted with a checkpoint, once an episode is over") from error
+
+
+def _pack(episode: dict[str, Any]) -> dict[str, Any]:
+    actions = episode["actions"]
+    packed = base64.b64encode(zlib.compress(actions.tobytes())).decode()
+    return {**episode, "shape": actions.shape, "dtype": str(actions.dtype), "actions": packed}
+
+
+def _unpack(episode: dict[str, Any]) -> dict[str, Any]:
+    content = zlib.decompress(base64.b64decode(episode["actions"]))
+    return {**episode, "actions": np.frombuffer(content, episode["dtype"]).reshape(episode["shape"])}

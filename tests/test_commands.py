@@ -1,0 +1,179 @@
+"""What is done with a run once there is one, by main.py in real processes, as a new user would."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import imageio.v3
+import numpy as np
+import pytest
+
+import main
+from ppo import load_policy
+from ppo.replay import EPISODES, find_episode, worth_seeing
+from tests.running import run_main
+
+CARTPOLE = (
+    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=64", "--num_workers=2"),
+    *("--total_steps=5120", "--learning_rate=1e-3", "--checkpoint_every=5", "--eval_episodes=0"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run on CartPole."""
+    folder = tmp_path_factory.mktemp("runs") / "cartpole"
+    done = run_main(*CARTPOLE, f"--run_dir={folder}")
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    """Another folder with the same in it."""
+    return Path(shutil.copytree(run, tmp_path / "run", symlinks=True))
+
+
+def call(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
+    """A command in this process: its exit code, and what it said."""
+    code = main.main(arguments)
+    return code, *capsys.readouterr()
+
+
+def episodes(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / EPISODES).read_text().splitlines()]
+
+
+def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(copy: Path) -> None:
+    for flags in (["--episodes=12"], ["--episodes=5", "--stochastic", "--seed=3", "--num_envs=2"]):
+        done = run_main("evaluate", str(copy), *flags)
+        assert (done.returncode, done.stderr) == (0, "")
+    first, second = json.loads((copy / "evaluation.json").read_text())
+    checkpoint = copy / "checkpoints" / "000000005120.safetensors"
+    expected = load_policy(checkpoint).evaluate(12)
+    assert {name: first[name] for name in expected} == expected
+    assert (first["checkpoint"], first["seed"], first["deterministic"]) == (str(checkpoint), 0, True)
+    assert first["median"] == np.median(expected["returns"])
+    low, high = first["interval_95"]
+    assert low <= first["mean"] <= high
+    assert (second["episodes"], second["deterministic"], second["seed"]) == (5, False, 3)
+    assert second["returns"] != first["returns"][:5]
+
+
+def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    (copy.parent / "runs").mkdir()
+    copy.rename(copy.parent / "runs" / "named")
+    checkpoints = Path("runs/named/checkpoints")
+    for name, step in (
+        ("named", 5120),
+        (str(checkpoints / "last.safetensors"), 5120),
+        (str(sorted(checkpoints.glob("0*"))[0]), 2560),
+    ):
+        code, out, err = call(capsys, "evaluate", name, "--episodes=1", "--output=new.json")
+        assert (code, err) == (0, "")
+        entry = json.loads(Path("new.json").read_text())[-1]
+        assert Path(entry["checkpoint"]).resolve().stem == f"{step:012d}"
+        assert entry["interval_95"] is None
+        assert f"return {entry['mean']:.1f}" in out
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_shows_every_step(run: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+    done = run_main("evaluate", str(run), "--episodes=2", f"--video={path}", f"--output={tmp_path / 'e.json'}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"video: {path}" in done.stdout
+    (entry,) = json.loads((tmp_path / "e.json").read_text())
+    frames = imageio.v3.imread(path, index=None if suffix == ".mp4" else ...)
+    assert frames.shape[1:] == (400, 600, 3)
+    if suffix == ".mp4":  # a gif joins frames that are alike
+        assert len(frames) == sum(entry["lengths"]) + 2
+        assert imageio.v3.immeta(path)["codec"] == "h264"
+    assert len(np.unique(frames[:, ::20, ::20].reshape(len(frames), -1), axis=0)) > 5  # it moves
+    assert [file.name for file in tmp_path.glob(".tmp-*")] == []
+
+
+def test_the_best_median_and_worst_episodes_are_noted_and_come_to_the_same_return_again(copy: Path) -> None:
+    noted = episodes(copy)
+    assert [(episode["kind"], episode["step"]) for episode in noted] == [
+        (kind, step) for step in (1280, 2560, 3840, 5120) for kind in ("best", "median", "worst")
+    ]
+    assert len((copy / EPISODES).read_bytes()) < 10_000
+    policy = load_policy(copy / "checkpoints" / "last.safetensors")
+    for number, episode in enumerate(noted):
+        assert episode["episode_return"] == episode["episode_length"]
+        kept = find_episode(copy, episode["kind"])
+        assert len(kept["actions"]) == kept["episode_length"]
+        policy.replay(kept, copy / f"{number}.gif")
+    best, worst = (find_episode(copy, kind)["episode_return"] for kind in ("best", "worst"))
+    assert best == max(episode["episode_return"] for episode in noted)
+    assert worst == min(episode["episode_return"] for episode in noted)
+
+
+def test_render_makes_a_video_of_the_best_episode(copy: Path) -> None:
+    done = run_main("render", str(copy))
+    assert (done.returncode, done.stderr) == (0, "")
+    best = find_episode(copy, "best")
+    assert f"best episode: return {best['episode_return']:.0f} in {best['episode_length']} steps" in done.stdout
+    frames = imageio.v3.imread(copy / "videos" / f"best-{best['step']}.mp4")
+    assert len(frames) == best["episode_length"] + 1
+
+
+def test_an_episode_that_does_not_repeat_itself_is_not_shown(copy: Path, capsys: pytest.CaptureFixture) -> None:
+    lines = episodes(copy)
+    for line in lines:
+        line["number"] += 1
+    (copy / EPISODES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, _, err = call(capsys, "render", str(copy), "--episode=worst")
+    assert code == 1
+    assert "error: CartPole-v1 does not repeat itself: the episode came to (return, length) = [" in err
+    assert not list((copy / "videos").iterdir())
+
+
+def test_nothing_is_noted_of_no_episodes() -> None:
+    assert worth_seeing([], 5) == ""
+
+
+def test_runs_are_plotted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("one.png", "one.svg"):
+        assert call(capsys, "plot", str(run), f"--output={tmp_path / name}") == (0, f"picture: {tmp_path / name}\n", "")
+    assert imageio.v3.imread(tmp_path / "one.png").std() > 10
+    assert b"approx_kl" not in (tmp_path / "one.svg").read_bytes()
+
+
+WRONG = {
+    "evaluat RUN": "evaluat is no command: did you mean evaluate?",
+    "fly": "fly is no command: give one of train, evaluate, plot, render, or flags only",
+    "evaluate": "the following arguments are required: RUN",
+    "evaluate RUN RUN": "unknown flag RUN: see --help",
+    "evaluate nowhere": "nowhere: there is no such run or checkpoint; ",
+    "evaluate RUN --episodes=0": "--episodes=0: give a whole number from 1",
+    "evaluate RUN --video=out.avi": "--video=out.avi: give a name that ends with .mp4 or .gif",
+    "evaluate RUN --video=RUN/metrics.csv": "--video=RUN/metrics.csv: give a name that ends with .mp4 or .gif",
+    "evaluate RUN --episode=2": "unknown flag --episode: did you mean --episodes?",
+    "evaluate RUN --output=RUN/config.json --episodes=1": "--output=RUN/config.json cannot be added to (it is no list)",
+    "render RUN --episode=last": "--episode=last: give best or median or worst",
+    "render RUN/checkpoints --episode=best": "no checkpoint in RUN/checkpoints/checkpoints can be read",
+    "plot": "the following arguments are required: RUNS",
+    "plot nowhere": "nowhere is no run that can be plotted ",
+    "plot RUN --output=curve.pdf": "--output=curve.pdf: give a name that ends with .png or .svg",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_wrong_is_answered_by_a_sentence(
+    line: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    copy.rename("RUN")
+    before = {path: path.read_bytes() for path in Path("RUN").rglob("*") if path.is_file()}
+    code, out, err = call(capsys, *line.split())
+    assert code == (3 if "checkpoints" in line else 2)
+    assert out == ""
+    assert err.startswith(f"error: {WRONG[line]}")
+    assert err.count("\n") == 1
+    assert {path: path.read_bytes() for path in Path("RUN").rglob("*") if path.is_file()} == before
