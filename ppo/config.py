@@ -10,6 +10,8 @@ from typing import Any
 from ppo.flags import AUTO, COUNT, NONE, POSITIVE, SHARE, SWITCH, ConfigError, Flags, flag
 
 PRESETS = Path(__file__).parent / "presets"
+LOGGERS = r"none|(console|tensorboard|wandb)(,(console|tensorboard|wandb))*"
+SOME_LOGGERS = "none, or some of console,tensorboard,wandb"
 PATH = r"[\w.]+:\w+"
 MODELS = ("auto", "mlp", "cnn", "cnn_small", "impala", "lstm")
 LINEAR = ("linear:",)  # a number follows
@@ -17,7 +19,8 @@ RATES = ("linear:", "adaptive:")
 CLIPS = ("linear:", "auto", "none")
 RESUME = ("none", "auto")
 ELSEWHERE = (
-    *("name", "run_dir", "resume", "logger", "verbose", "log_every", "debug"),
+    *("name", "run_dir", "resume", "logger", "histogram_every", "verbose", "log_every", "debug"),
+    *("curve", "video_every"),
     *("checkpoint_every", "step_timeout", "reset_timeout"),
 )  # flags that say where a run is and how it is watched, not what it is
 FIXED = (
@@ -94,7 +97,10 @@ class Config(Flags):
     precision: str = flag("auto", "on images; auto: bfloat16 if in hardware", words=("auto", "float32", "bfloat16"))
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", kind=bool)
-    logger: str = flag("console", "where progress is shown", words=("console", "wandb", "none"))
+    logger: str = flag(
+        "console", "where progress goes beside metrics.csv", kind=str, pattern=LOGGERS, form=SOME_LOGGERS
+    )
+    histogram_every: int | None = flag(10, "iterations between histograms, in the last two", words=NONE, **COUNT)
     verbose: int = flag(1, "0: print nothing, 1: progress, 2: also every setting and metric", kind=int, low=0, high=2)
     log_every: int | None = flag(None, "iterations between lines; none: 5 s", words=NONE, **COUNT)
     name: str | None = flag(None, "name of the run: folder in runs/, title in wandb", kind=str, words=NONE)
@@ -103,6 +109,8 @@ class Config(Flags):
     checkpoint_every: int = flag(100, "iterations between checkpoints; the last three and the best stay", **COUNT)
     eval_episodes: int = flag(20, "deterministic episodes of an evaluation; there is one at the end", kind=int, low=0)
     eval_every: int | None = flag(None, "iterations between others; best.safetensors", words=NONE, **COUNT)
+    video_every: int | None = flag(None, "iterations between videos of an episode, in videos/", words=NONE, **COUNT)
+    curve: bool = flag(True, "draw curve.png at the end", kind=bool)
     debug: bool = flag(False, "show the traceback of an error", kind=bool)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # what an adaptive learning rate aims at, if not at target_kl
 ADAPTIVE_RATES = (1e-5, 1e-2)
+MOST_VALUES = 10_000  # in a histogram
 MOST_SKIPPED = 3  # gradient steps in a row
 RECORDED = ("observations", "actions", "states", "action_masks", "features")  # what is read of a rollout's tables
 
@@ -27,6 +28,13 @@ class NotFinite(Exception):
     """Learning has left the numbers that there are; the message says what to do."""
 
     exit_code = 1
+
+
+class Detail(NamedTuple):
+    """What histograms are made of, by name, each (n,); and an image (H, W) uint8, if images are learned from."""
+
+    values: dict[str, np.ndarray]
+    image: np.ndarray | None
 
 
 class Learner:
@@ -127,6 +135,16 @@ class Learner:
             self.learning_rate = float(np.clip(self.learning_rate * factor, *ADAPTIVE_RATES))
         counts = {"gradient_steps": num_steps - skipped, "skipped_steps": skipped}
         return {**means, "explained_variance": explained, **counts, **rates}
+
+    @torch.no_grad()
+    def detail(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Of a batch that was learned from, what histograms are made of: each (n,)."""
+        parts = {name: batch[name] for name in ("observations", "actions", "advantages", "returns", "values")}
+        tensors = {**parts, "ratios": (self._evaluate(batch)[0] - batch["log_probs"]).exp()}
+        if isinstance(log_std := getattr(self.model.policy_head, "log_std", None), Tensor):
+            tensors["log_std"] = log_std
+        flat = {name: tensor.flatten() for name, tensor in tensors.items()}
+        return {name: x[:: -(-len(x) // MOST_VALUES)].float().cpu().numpy() for name, x in flat.items()}
 
     def _give_up(self, iteration: int, what: str) -> NoReturn:
         fix = "go on from the state before it with a lower --learning_rate"

@@ -1,10 +1,10 @@
-"""Where metrics go: always to metrics.csv; to the console and to Weights & Biases if asked."""
+"""Where metrics go: always to metrics.csv; to the console, TensorBoard and Weights & Biases if asked."""
 
 import csv
 import io
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.config import Config
+from ppo.learner import Detail
 from ppo.run import AppendedFile, RunFolder
+from ppo.tensorboard import TensorBoard
 from ppo.wandb_thread import WandbThread
 
 METRICS = "metrics.csv"
@@ -27,9 +29,13 @@ class Logger(AbstractContextManager):
     returns them; no failure of a logger ends a run."""
 
     def __init__(self, config: Config, run: RunFolder, notes: Sequence[str], rows: Sequence[Row] = ()) -> None:
-        self.wandb = WandbThread(config, run) if config.logger == "wandb" else None
         self.config, self.run, self.rows = config, run, list(rows)
         self.start, self.next_line, self.first_step = time.monotonic(), 0.0, int(rows[-1]["step"]) if rows else 0
+        self.sinks: dict[str, Any] = {}
+        for name in {"tensorboard", "wandb"} & {*config.logger.split(",")}:
+            with self._may_fail(name):
+                is_board = name == "tensorboard"
+                self.sinks[name] = TensorBoard(run.path, self.first_step + 1) if is_board else WandbThread(config, run)
         self.total_steps = config.iterations * config.rollout_size
         is_quiet = config.logger == "none" or not config.verbose
         self.console = Console(highlight=False, markup=False, soft_wrap=True, quiet=is_quiet)
@@ -42,11 +48,10 @@ class Logger(AbstractContextManager):
         self.file: AppendedFile | None = None
         self.is_failing = False
 
-    def log(self, metrics: dict[str, Any]) -> None:
-        """An iteration's metrics, under the same names each time; on disk at once."""
+    def log(self, metrics: dict[str, Any], detail: Detail | None = None) -> None:
+        """An iteration's metrics, under the same names each time; on disk at once. detail: for those who show it."""
         self._write({name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()})
-        if self.wandb:
-            self.wandb.put(lambda run: run.log(metrics, step=metrics["step"]))
+        self._tell("log", metrics, detail)
         step, iteration, mean = (metrics[name] for name in ("step", "iteration", "episode_return_mean"))
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
@@ -69,15 +74,29 @@ class Logger(AbstractContextManager):
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             self._say(text.format(**summary["evaluation"]))
-        if self.wandb:
-            self.wandb.put(lambda run: run.summary.update(summary))
+        self._tell("summarize", summary)
 
     def __exit__(self, *exception: object) -> None:
         if self.file:
             self.file.close()
         self.bar.stop()
-        if self.wandb and exception[0] is not KeyboardInterrupt:
-            self.wandb.finish()
+        if exception[0] is not KeyboardInterrupt:
+            self._tell("close")
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        """Have all others do something."""
+        for name, sink in list(self.sinks.items()):
+            with self._may_fail(name):
+                getattr(sink, method)(*arguments)
+
+    @contextmanager
+    def _may_fail(self, name: str) -> Iterator[None]:
+        """What one of the others does; if it cannot, it is done without from then on."""
+        try:
+            yield
+        except Exception as error:
+            self.sinks.pop(name, None)
+            self.run.event("logger_failed", f"--logger={name}: {error}; training goes on without it")
 
     def _say(self, text: str) -> None:
         with suppress(OSError):  # whoever listened has gone, or the disk is full that it goes to

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +67,7 @@ def aggregate(runs: Sequence[Run], x: str, y: str) -> tuple[np.ndarray, np.ndarr
 
 def draw(runs: Sequence[Run], path: Path) -> None:
     """Write a figure, .png or .svg: returns against steps and against time, and how learning went. Raises OSError."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # when first used it says that it looks for fonts
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy
     from matplotlib.figure import Figure
 
@@ -79,7 +81,8 @@ def draw(runs: Sequence[Run], path: Path) -> None:
             _draw_group(axes, group, x, RETURN, is_labelled=True)
         axes.set(xlabel=label, ylabel="mean return of 100 episodes")
         axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if axes.has_data():
+        axes.legend(fontsize="small")
     for axes, (name, label) in zip(below.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for group in groups:
             _draw_group(axes, [run for run in group if name in run.metrics], "step", name)

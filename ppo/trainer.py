@@ -27,11 +27,11 @@ from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
-from ppo.learner import Learner
+from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.policy import Policy, new_model, new_normalizer, preprocessing_of
 from ppo.replay import worth_seeing
-from ppo.rollout import Rollout
+from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
 from ppo.state import Snapshot, restore, snapshot
@@ -74,6 +74,8 @@ def train(
             _iterate(training, run, checkpoints, workers, logger, start)
             summary = training.summary(time.perf_counter() - start)
             write_json(run.path / "summary.json", summary)
+            if config.curve:
+                training.draw_curve(run)
             logger.finish(summary)
     return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
@@ -96,7 +98,7 @@ def _iterate(
                     metrics, is_best = training.iterate(workers, run)
                 whole = training.snapshot()
                 about = {"iteration": iteration, "step": training.step, "seconds": time.perf_counter() - start}
-                logger.log({**about, **metrics})
+                logger.log({**about, **metrics}, training.detail)
                 if is_best or iteration % config.checkpoint_every == 0:
                     training.note_episodes(run)
                     checkpoints.save(*whole, is_best)
@@ -142,6 +144,7 @@ class Training:
         self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
         self.best: float | None = None
+        self.detail: Detail | None = None  # of the last iteration
         self.played: list[PlayedEpisode] = []  # since the last checkpoint
         self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -199,6 +202,7 @@ class Training:
         metrics = self.learn(report)
         learned = time.perf_counter()
         evaluation, is_best = self._evaluate_if_due(run)
+        self._film_if_due(run)
         self._note_faults(report, metrics, run)
         speed = {"steps_per_second": self.config.rollout_size / (learned - began)}
         phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
@@ -228,6 +232,7 @@ class Training:
         )
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
+        self.detail = self._detail(batch, report) if self._is_due(self.config.histogram_every) else None
         normalize.update(rollout.observations[:-1])
         self.published[:] = self.learner.weights.cpu()
         return {"episodes": self.num_episodes, **self._recent_means(), **metrics}
@@ -251,6 +256,40 @@ class Training:
         returns = {"mean_return": self._recent_means()["episode_return_mean"], "evaluation": self._evaluate()}
         return {**run, **speed, "episodes": self.num_episodes, **returns}
 
+    def draw_curve(self, run: RunFolder) -> None:
+        """Draw what the run has written, unless that cannot be."""
+        from ppo.plots import draw, read_run
+
+        try:
+            draw([read_run(run.path)], run.path / "curve.png")
+        except (OSError, ConfigError) as error:
+            run.event("curve_failed", f"curve.png cannot be drawn: {error}")
+
+    def _film_if_due(self, run: RunFolder) -> None:
+        """Film an episode of the present policy; what goes wrong with that does not end training."""
+        if self._is_due(self.config.video_every):
+            path = run.path / "videos" / f"{self.step}.mp4"
+            try:
+                path.unlink(missing_ok=True)  # of a run that went on from before
+                self._policy().evaluate(1, video=path)
+            except (OSError, WorkerError) as error:
+                run.event("video_failed", f"{path} cannot be made: {error.args[0]}; training goes on")
+
+    def _detail(self, batch: Batch, report: Report) -> Detail | None:
+        """More of an iteration than its metrics, for those loggers that show it."""
+        if not {"tensorboard", "wandb"} & {*self.config.logger.split(",")}:
+            return None
+        episodes = np.array([episode[2:] for episode in report.episodes], np.float32).reshape(-1, 2)
+        ended = dict(zip(("episode_returns", "episode_lengths"), episodes.T, strict=True)) if len(episodes) else {}
+        values = {**self.learner.detail(batch), **ended}
+        image, shape = None, image_shape(self.spaces.observations)
+        if shape:
+            image = self.rollout.observations[-1, 0].ravel()[: math.prod(shape)].reshape(shape)[..., -1]
+        return Detail(values, None if image is None else image.astype(np.uint8))
+
+    def _is_due(self, every: int | None) -> bool:
+        return every is not None and self.iteration % every == 0
+
     def _note_faults(self, report: Report, metrics: dict[str, Any], run: RunFolder) -> None:
         """Count what was wrong in an iteration, and tell the user, of each environment once."""
         for index, count in report.num_outside.items():
@@ -269,7 +308,7 @@ class Training:
         if not self.config.eval_every:
             return {}, False
         mean = None
-        if self.iteration % self.config.eval_every == 0:
+        if self._is_due(self.config.eval_every):
             try:
                 mean = self._evaluate()["mean"]
             except WorkerError as error:
@@ -280,8 +319,11 @@ class Training:
 
     def _evaluate(self) -> dict[str, Any]:
         """The present policy's evaluation, which changes neither weights nor statistics nor any random stream."""
-        policy = Policy(self.config, self.spaces, self.published, self.normalize_observation)
-        return policy.evaluate(self.config.eval_episodes, num_envs=self.config.num_envs)
+        return self._policy().evaluate(self.config.eval_episodes, num_envs=self.config.num_envs)
+
+    def _policy(self) -> Policy:
+        """What acts as the learner's weights are now."""
+        return Policy(self.config, self.spaces, self.published, self.normalize_observation)
 
     def _recent_means(self) -> dict[str, float | None]:
         """Of the last 100 episodes; None before there is one."""

@@ -1,12 +1,15 @@
 """Weights & Biases at arm's length: it may be slow, fail or never answer, and training goes on."""
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any
+from zlib import crc32
 
-from ppo.config import Config
+from ppo.config import ELSEWHERE, Config
+from ppo.learner import Detail
 from ppo.run import RunFolder
 
 SECONDS_TO_START, SECONDS_TO_FINISH = 10, 15
@@ -24,6 +27,25 @@ class WandbThread:
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
+    def log(self, metrics: dict[str, Any], detail: Detail | None) -> None:
+        """An iteration's metrics, and sometimes more of it."""
+
+        def call(run: Any) -> None:
+            import wandb
+
+            histogram: Any = wandb.Histogram
+            values = detail.values.items() if detail else ()
+            more: dict[str, Any] = {f"histograms/{name}": histogram(x) for name, x in values}
+            if detail and detail.image is not None:
+                more["frame"] = wandb.Image(detail.image)
+            run.log({**metrics, **more}, step=metrics["step"])
+
+        self.put(call)
+
+    def summarize(self, summary: dict[str, Any]) -> None:
+        """What the run came to."""
+        self.put(lambda run: run.summary.update(summary))
+
     def put(self, call: Callable[[Any], None]) -> None:
         """Have call(wandb's run) made some time; never waits."""
         if not self.has_failed.is_set():
@@ -34,7 +56,7 @@ class WandbThread:
                 pass
         self.run.event("log_dropped")
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Let it end what is waiting, as far as it does in time."""
         if not self.has_failed.is_set():
             with suppress(Full):
@@ -50,7 +72,11 @@ class WandbThread:
             limits: Any = {"init_timeout": SECONDS_TO_START, "login_timeout": 1, "finish_timeout": SECONDS_TO_FINISH}
             settings = wandb.Settings(**limits, finish_timeout_raises=False)
             about: Any = {"id": self.run.run_id, "resume": "allow", "name": self.run.path.name, "dir": self.run.path}
-            with wandb.init(config=self.config.__getstate__(), settings=settings, **about) as logged:
+            config = self.config.__getstate__()
+            about["tags"] = [config["env_name"], config["model"], *([config["preset"]] if config["preset"] else [])]
+            alike = {name: value for name, value in config.items() if name not in ("seed", *ELSEWHERE)}
+            about["group"] = f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}"  # of all its seeds
+            with wandb.init(config=config, settings=settings, **about) as logged:
                 for call in iter(self.queue.get, None):
                     call(logged)
         except BaseException as error:  # wandb itself ends its process by some

@@ -391,36 +391,6 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert "evaluation: " in shown.decode()
 
 
-def test_wandb_gets_the_same_metrics_without_a_network(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    arguments = ["--env_name=CartPole-v1", "--total_steps=3072", "--num_workers=0", "--logger=wandb"]
-    done = run_main(*arguments, f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
-    assert done.returncode == 0, done.stderr
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    logged = [{name: f"{row[name]:.6g}" for name in COLUMNS} for row in wandb_history(log.read_bytes())]
-    for row, kept in zip(logged, metrics(folder), strict=True):
-        assert {name: float(row[name]) for name in kept} == {name: float(value) for name, value in kept.items()}
-
-
-def wandb_history(content: bytes) -> list[dict[str, float]]:
-    """The rows in an offline run's file: protocol buffers in LevelDB's log format, 32 KiB blocks of chunks, each with a
-    header of checksum (4 bytes), length (2) and kind (1: whole, 2: first, 3: middle, 4: last)."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    rows, record, position = [], b"", 7
-    while position < len(content):
-        if 32768 - position % 32768 < 7:
-            position += 32768 - position % 32768
-        size, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
-        record += content[position + 7 : position + 7 + size]
-        position += 7 + size
-        if kind in (1, 4):
-            items = Record.FromString(record).history.item
-            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
-            record = b""
-    return [row for row in rows if row]
-
-
 def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
     flags = ("--env_name=CartPole-v1", "--num_iterations=2", "--num_workers=0", "--eval_episodes=0")
     for learning_rate, warned in ((1, True), (1e-4, False)):

@@ -1,0 +1,139 @@
+"""What loggers show, read back from what they have written; and that nothing of it changes the training."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import imageio.v3
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.running import metrics, run_main
+
+RUN = (
+    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=64", "--num_workers=0"),
+    *("--total_steps=2560", "--checkpoint_every=3", "--eval_episodes=2"),
+)
+HISTOGRAMS = {
+    *("observations", "actions", "advantages", "returns", "values", "ratios", "episode_returns", "episode_lengths")
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that shows nothing to anybody."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    assert run_main(*RUN, "--logger=none", f"--run_dir={folder}").returncode == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the same run with everything that there is to see."""
+    folder = tmp_path_factory.mktemp("shown") / "run"
+    flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5")
+    done = run_main(*RUN, *flags, "--curve", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_training_is_the_same_whoever_looks_on(plain: Path, shown: Path) -> None:
+    rows = metrics(shown)
+    evaluations = [row.pop("evaluation_return_mean") for row in rows]
+    assert rows == metrics(plain)
+    assert [bool(mean) for mean in evaluations] == [iteration % 4 == 0 for iteration in range(1, 11)]
+    first, second = (json.loads((folder / "summary.json").read_text()) for folder in (plain, shown))
+    assert first["evaluation"] == second["evaluation"]
+
+
+def test_videos_and_the_curve_are_in_the_folder(plain: Path, shown: Path) -> None:
+    assert sorted(path.name for path in (shown / "videos").iterdir()) == ["1280.mp4", "2560.mp4"]
+    assert imageio.v3.imread(shown / "videos" / "2560.mp4").shape[1:] == (400, 600, 3)
+    assert imageio.v3.imread(shown / "curve.png").shape[:2] == (840, 1440)
+    assert not (plain / "curve.png").exists()
+
+
+def test_tensorboard_has_every_metric_and_histogram(shown: Path) -> None:
+    events = EventAccumulator(str(shown), size_guidance={"scalars": 0, "histograms": 0})
+    events.Reload()
+    rows = metrics(shown)
+    for name in rows[0].keys() - {"iteration"}:
+        logged = {event.step: event.value for event in events.Scalars(name)}
+        expected = {int(row["step"]): float(row[name]) for row in rows if row[name]}
+        assert logged == pytest.approx(expected, rel=1e-5), name
+    assert {name.removeprefix("histograms/") for name in events.Tags()["histograms"]} == HISTOGRAMS
+    for event in events.Histograms("histograms/ratios"):
+        assert event.step % 512 == 0
+        assert event.histogram_value.num == 256
+        assert 0 < event.histogram_value.min < event.histogram_value.max
+    summary = json.loads((shown / "summary.json").read_text())
+    (event,) = events.Scalars("evaluation/mean")
+    assert event.value == pytest.approx(summary["evaluation"]["mean"])
+
+
+def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
+    flags = ("--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--model=cnn_small", "--num_workers=0")
+    name = "--env_name=tests.environments:Picture-v0"
+    done = run_main(name, *flags, "--num_iterations=1", "--histogram_every=1", "--logger=tensorboard",
+                    "--eval_episodes=0", f"--run_dir={tmp_path}")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (image,) = events.Images("frame")
+    assert imageio.v3.imread(image.encoded_image_string).shape[:2] == (84, 84)
+
+
+def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> None:
+    (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
+    records = wandb_records(log.read_bytes())
+    logged, rows = [row for record in records if (row := history(record))], metrics(shown)
+    assert len(logged) == len(rows) == 10
+    for row, kept in zip(logged, rows, strict=True):
+        assert {name: float(f"{row[name]:.6g}") for name in kept if kept[name]} == {
+            name: float(value) for name, value in kept.items() if value
+        }
+        names = {name.split(".")[0].removeprefix("histograms/") for name in row if name.startswith("histograms/")}
+        assert names >= HISTOGRAMS - {"episode_returns", "episode_lengths"} if row["iteration"] % 2 == 0 else not names
+    (run,) = [record.run for record in records if record.HasField("run")]
+    settings = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert (settings["env_name"], settings["num_steps"]) == ("CartPole-v1", 64)
+    assert [*run.tags] == ["CartPole-v1", "mlp", "none"]
+    assert run.run_group.startswith("CartPole-v1-")
+    assert run.run_id == json.loads((shown / "config.json").read_text())["run_id"]
+
+
+def history(record: Any) -> dict[str, Any]:
+    """What a record holds of metrics."""
+    items = record.history.item
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def wandb_records(content: bytes) -> list[Any]:
+    """The records in an offline run's file: protocol buffers in LevelDB's log format, 32 KiB blocks of chunks, each
+    with a header of checksum (4 bytes), length (2) and kind (1: whole, 2: first, 3: middle, 4: last)."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    records, record, position = [], b"", 7
+    while position < len(content):
+        if 32768 - position % 32768 < 7:
+            position += 32768 - position % 32768
+        size, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
+        record += content[position + 7 : position + 7 + size]
+        position += 7 + size
+        if kind in (1, 4):
+            records.append(Record.FromString(record))
+            record = b""
+    return records
+
+
+def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "__init__.py").write_text("raise RuntimeError('out of order')")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run_main(
+        *RUN, "--logger=tensorboard", f"--run_dir={tmp_path / 'run'}", env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "warning: --logger=tensorboard: out of order; training goes on without it\n"
+    assert len(metrics(tmp_path / "run")) == 10
