@@ -11,7 +11,7 @@ if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its worker
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
 
 
-COMMANDS = ("evaluate", "plot", "render")
+COMMANDS = ("evaluate", "export", "plot", "render")
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 
 

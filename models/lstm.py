@@ -29,7 +29,8 @@ class Recurrent(FeedForward):
         return self.heads(features, features)
 
     def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
-        features, states = self.policy_trunk(observations, states)
+        trunk: Any = self.policy_trunk
+        features, states = trunk.step(observations, states)
         return self.policy_head(features), features, states
 
 
@@ -42,6 +43,12 @@ class LSTMTrunk(Trunk):
         self.lstm = nn.LSTM(encoder.num_features, size)
         for name, parameter in self.lstm.named_parameters():
             nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
+
+    def step(self, observations: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for one step of each, (b, *observation)."""
+        state = tuple(part.contiguous() for part in states.unsqueeze(0).chunk(2, -1))
+        output, state = self.lstm(self.encoder(observations).unsqueeze(0), state)
+        return output.squeeze(0), torch.cat(state, -1).squeeze(0)
 
     def forward(self, observations: Tensor, states: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As Recurrent's; returns features (T * b, H) and the last states (b, 2 H)."""

@@ -97,6 +97,29 @@ class Plot(Flags):
         print(f"picture: {self.output}")
 
 
+@dataclass(frozen=True)
+class Export(Flags):
+    """Flags of export."""
+
+    about = "Write a policy as an ONNX file: observation in, action out, with all that is done to both inside."
+    run: str = flag("", "folder of a run, its name in runs/, or a checkpoint's file", **RUN)
+    output: str = flag("", "the file, .onnx", **RUN)
+    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
+    model: str | None = flag(None, "likewise", **TEXT)
+
+    def __call__(self) -> None:
+        """Raises as ppo.export.export and Evaluate do."""
+        path = Path(self.output)
+        if path.suffix != ".onnx" or path.exists():
+            problem = "is there already, and nothing is overwritten" if path.exists() else "does not end with .onnx"
+            raise ConfigError(f"{path} {problem}: give another name")
+        policy = load_policy(find_checkpoint(self.run), self.env_name, self.model, precision="float32")
+        from ppo.export import export  # heavy
+
+        difference = export(policy, path)
+        print(f"{path}: its actions differ from the policy's by {difference:.1g} at most")
+
+
 def describe(result: dict[str, Any], spread: dict[str, Any]) -> str:
     """An evaluation in a line."""
     interval = (

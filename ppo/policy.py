@@ -120,11 +120,15 @@ class Policy:
             yield [Filmed(env, video) for env in envs]
 
 
-def load_policy(path: str | Path, env_name: str | None = None, model: str | None = None) -> Policy:
+def load_policy(
+    path: str | Path, env_name: str | None = None, model: str | None = None, precision: str | None = None
+) -> Policy:
     """The policy of a checkpoint. env_name, model: repeat them if they are import paths, which a file by itself is not
-    trusted with. Raises CheckpointError if the file is damaged or of another environment or model."""
+    trusted with. precision: float32 or bfloat16, if it is to be another than that of the training. Raises
+    CheckpointError if the file is damaged or of another environment or model."""
     tensors, state = checkpoint.load(Path(path))
     config = SimpleNamespace(**checkpoint.settings(Path(path), state, {"env_name": env_name, "model": model}))
+    config.precision = precision or config.precision
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     normalize, network = new_normalizer(config, spaces), new_model(config, spaces)
     parts: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,85 @@
+"""ONNX files against the policies that they were made of, by onnxruntime."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import main
+import ppo.export
+from ppo import Config, load_policy, train
+
+SIZES = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "num_epochs": 2, "num_workers": 0, "total_steps": 64}
+QUIET = {"eval_episodes": 0, "verbose": 0, "curve": False}
+PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
+RUNS: dict[str, dict[str, Any]] = {
+    "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},
+    "bounded": {"env_name": "LunarLanderContinuous-v3", "learning_rate": 1e-1, "log_std_init": -1.0},
+    "squashed": {"env_name": "Pendulum-v1", "squash_actions": True, "use_sde": True, "learning_rate": 1e-1},
+    "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
+    "cnn": {**PICTURE, "model": "cnn"},
+    "impala": {**PICTURE, "model": "impala", "precision": "bfloat16"},
+    "both": {"env_name": "tests.environments:Identity-v0", "env_kwargs": {"shown": "Dict", "done": "Dict"}},
+    "tuple": {"env_name": "tests.environments:Identity-v0", "env_kwargs": {"shown": "Tuple", "done": "Tuple"}},
+}
+
+
+def trained(values: dict[str, Any], folder: Path) -> Path:
+    """The checkpoint of a short run."""
+    return Path(train(Config(**{**SIZES, **QUIET, **values, "run_dir": str(folder)}))["checkpoint"])
+
+
+def leaves(action: Any) -> list[np.ndarray]:
+    """The parts of an action."""
+    parts = action.values() if isinstance(action, dict) else action if isinstance(action, tuple) else None
+    return [np.asarray(action)] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_file_acts_as_the_policy_through_whole_episodes(name: str, tmp_path: Path) -> None:
+    checkpoint, path = trained(RUNS[name], tmp_path / "run"), tmp_path / "policy.onnx"
+    env_name = RUNS[name]["env_name"]
+    assert main.main(["export", str(checkpoint), str(path), f"--env_name={env_name}"]) == 0
+    session = onnxruntime.InferenceSession(str(path))
+    policy = load_policy(checkpoint, env_name, precision="float32")
+    env, state = policy.make_env(), np.zeros_like(policy.state)
+    observation, _ = env.reset(seed=5)
+    for _ in range(60):
+        found = session.run(None, {"observation": observation[None], **({"state": state} if state.size else {})})
+        action = policy.predict(observation)
+        if state.size:
+            state = found.pop()
+            np.testing.assert_allclose(state, policy.state, atol=1e-5)
+        for one, other in zip(found, leaves(action), strict=True):
+            assert one.shape == (1, *other.shape)
+            assert one.dtype.kind == other.dtype.kind
+            np.testing.assert_allclose(one[0], other, atol=1e-5)
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            policy.reset()
+            (observation, _), state = env.reset(), np.zeros_like(state)
+
+
+def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    checkpoint = trained(RUNS["mlp"], tmp_path / "run")
+    (tmp_path / "taken.onnx").write_text("mine")
+    for arguments, said in (
+        ([str(checkpoint)], "the following arguments are required: OUTPUT"),
+        ([str(checkpoint), "policy.pt"], "policy.pt does not end with .onnx: give another name"),
+        ([str(checkpoint), str(tmp_path / "taken.onnx")], "taken.onnx is there already, and nothing is overwritten"),
+    ):
+        assert main.main(["export", *arguments]) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
+    assert (tmp_path / "taken.onnx").read_text() == "mine"
+
+
+def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, run = trained(RUNS["bounded"], tmp_path / "run"), ppo.export._run
+    monkeypatch.setattr(ppo.export, "_run", lambda *given: {name: x + 2e-5 for name, x in run(*given).items()})
+    assert main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx")]) == 1
+    assert not list(tmp_path.glob("*.onnx"))
+    assert not list(tmp_path.glob(".tmp-*"))
