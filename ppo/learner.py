@@ -171,6 +171,8 @@ class Learner:
         with torch.no_grad():
             metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
             metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, clip)
+            if clip_value is not None:
+                metrics["value_clip_fraction"] = ((values - minibatch["values"]).abs() > clip_value).float().mean()
         return total, metrics
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:

@@ -18,7 +18,6 @@ from ppo.tensorboard import TensorBoard
 from ppo.wandb_thread import WandbThread
 
 METRICS = "metrics.csv"
-COLLAPSE = 1.0  # a KL from which the policy often does not come back
 Row = dict[str, Any]
 
 
@@ -56,9 +55,6 @@ class Logger(AbstractContextManager):
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
         self.bar.update(self.task, completed=step, description=line)
-        if not (kl := metrics.get("approx_kl", 0.0)) <= COLLAPSE:
-            fix = "lower --learning_rate, or set --target_kl"
-            self._say(f"warning: iteration {iteration} went far, KL {kl:.1f}: {fix}")
         now, log_every = time.monotonic(), self.config.log_every
         is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
         if iteration % log_every == 0 if log_every else is_due:

@@ -25,6 +25,7 @@ from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config
+from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Detail, Learner
@@ -145,6 +146,9 @@ class Training:
         self.iteration = self.step = self.num_episodes = 0
         self.best: float | None = None
         self.detail: Detail | None = None  # of the last iteration
+        self.doctor = Doctor(
+            config, 0 if self.model.policy_head.action_dtype is np.int64 else self.model.policy_head.action_size
+        )
         self.played: list[PlayedEpisode] = []  # since the last checkpoint
         self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -203,6 +207,8 @@ class Training:
         learned = time.perf_counter()
         evaluation, is_best = self._evaluate_if_due(run)
         self._film_if_due(run)
+        for problem in self.doctor.look(metrics, self.seen, self.iteration / self.config.iterations):
+            run.event("doctor", problem)
         self._note_faults(report, metrics, run)
         speed = {"steps_per_second": self.config.rollout_size / (learned - began)}
         phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
@@ -232,6 +238,7 @@ class Training:
         )
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
+        self.seen = self._seen(batch, report)
         self.detail = self._detail(batch, report) if self._is_due(self.config.histogram_every) else None
         normalize.update(rollout.observations[:-1])
         self.published[:] = self.learner.weights.cpu()
@@ -264,6 +271,14 @@ class Training:
             draw([read_run(run.path)], run.path / "curve.png")
         except (OSError, ConfigError) as error:
             run.event("curve_failed", f"curve.png cannot be drawn: {error}")
+
+    def _seen(self, batch: Batch, report: Report) -> Seen:
+        """What the doctor looks at."""
+        rollout, is_image = self.rollout, image_shape(self.spaces.observations) is not None
+        endings = [bool(rollout.truncations[episode.step, episode.environment]) for episode in report.episodes]
+        shown = rollout.observations[:: max(1, len(rollout.observations) // 8)]
+        largest = None if is_image else float(np.abs(shown).max())
+        return Seen(endings, batch["returns"].std().item(), largest, bool((shown == shown[0, 0]).all()))
 
     def _film_if_due(self, run: RunFolder) -> None:
         """Film an episode of the present policy; what goes wrong with that does not end training."""

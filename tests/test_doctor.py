@@ -1,0 +1,133 @@
+"""The doctor names what is wrong, once, and is silent where nothing is."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from ppo import Config, train
+from ppo.config import load_preset
+from ppo.doctor import Doctor, Seen
+from tests.running import ROOT, run_main
+
+WELL = Seen([], 1.0, 1.0, False)
+
+
+class Ill(CartPoleEnv):
+    """CartPole with rewards of another size, that shows nothing, or that only a time limit ends, without any reward."""
+
+    def __init__(self, scale: float = 1.0, blind: bool = False, idle: bool = False, nan: bool = False) -> None:
+        super().__init__()
+        self.scale, self.blind, self.idle, self.nan = scale, blind, idle, nan
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+        self.age = 0
+        observation, info = super().reset(**options)
+        return observation * (not self.blind), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.age += 1
+        observation, reward, terminated, _, info = super().step(action)
+        if self.idle:
+            self.state, terminated = self.np_random.uniform(-0.05, 0.05, 4), False
+            self.steps_beyond_terminated = None
+        if self.nan and self.age == 5:
+            observation = observation * np.nan
+        return (
+            observation * (not self.blind),
+            reward * self.scale,
+            terminated,
+            self.age >= 40 + 460 * (not self.idle),
+            info,
+        )
+
+
+ILL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "learning rate x 100": ({}, {"learning_rate": 0.1}, "the policy leaps (KL "),
+    "rewards x 10,000": ({"scale": 1e4}, {}, "returns deviate by "),
+    "constant observations": ({"blind": True}, {}, "all observations are the same"),
+    "time limit": ({"idle": True}, {}, "the time limit ends nearly all episodes, and the return does not rise"),
+    "entropy coefficient": ({}, {"entropy_coef": 1.0}, "actions stay nearly as random as at first"),
+}
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_what_is_wrong_is_said_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    env_kwargs, values, said = ILL[name]
+    preset = load_preset("CartPole-v1", "CartPole-v1", None) | {"normalize_rewards": False}
+    run = {"env_name": "tests.test_doctor:Ill", "env_kwargs": env_kwargs, "num_workers": 0, "num_steps": 64, "total_steps": 30_000}
+    quiet = {"eval_episodes": 0, "logger": "none", "curve": False, "run_dir": str(tmp_path)}
+    train(Config(**{**preset, **run, **quiet, **values}))
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    messages = [line["message"] for line in lines if line["kind"] == "doctor"]
+    assert [message for message in messages if message.startswith(said)] == messages[:1]
+    assert len(messages) <= 2
+    assert f"warning: {messages[0]}\n" in capsys.readouterr().err
+
+
+def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
+    done = run_main("--env_name=tests.test_doctor:Ill", '--env_kwargs={"nan": true}', f"--run_dir={tmp_path}")
+    assert done.returncode == 1
+    assert "is not finite" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "Pendulum-v1"])
+def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
+    done = run_main(f"--env_name={name}", "--num_iterations=12", "--eval_episodes=0", f"--run_dir={tmp_path}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("results/learning/*/metrics.csv")))
+def test_nothing_would_have_been_said_of_the_runs_in_the_results(folder: str) -> None:
+    with (ROOT / "results" / "learning" / folder / "metrics.csv").open() as file:
+        rows = [{name: float(x) if x else None for name, x in row.items()} for row in csv.DictReader(file)]
+    is_continuous = folder.startswith(("Bipedal", "LunarLanderC", "MountainCarC", "Pendulum"))
+    config = Config(normalize_observations=True, entropy_coef=0.01)
+    doctor = Doctor(config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0)
+    said = [doctor.look(row, WELL, (number + 1) / len(rows)) for number, row in enumerate(rows)]
+    assert [texts for texts in said if texts] == []
+
+
+METRICS: dict[str, Any] = {
+    **{"approx_kl": 0.01, "entropy": 0.6, "explained_variance": 0.5, "episodes": 100, "episode_return_mean": 1.0}
+}
+
+
+def looked_at(count: int, seen: Seen = WELL, config: Any = None, num_actions: int = 0, **metrics: Any) -> list[str]:
+    """What is said of a run of which all but the first iteration is so."""
+    doctor = Doctor(config or Config(), num_actions)
+    said = doctor.look(METRICS, seen, 0.01)
+    return [*said, *(text for i in range(1, count) for text in doctor.look({**METRICS, **metrics}, seen, i / count))]
+
+
+@pytest.mark.parametrize(
+    ("said", "metrics"),
+    [
+        ("the policy leaps (KL 0.6", {"approx_kl": 0.6}),
+        ("the policy leaps (KL nan", {"approx_kl": float("nan")}),
+        ("values have explained nothing", {"explained_variance": -0.1}),
+        ("actions are hardly random any more", {"entropy": 0.01}),
+        ("nearly every value is clipped", {"value_clip_fraction": 0.95}),
+    ],
+)
+def test_each_symptom_has_its_sentence(said: str, metrics: dict[str, float]) -> None:
+    (text,) = looked_at(100, **metrics)
+    assert text.startswith(said)
+
+
+def test_large_observations_that_are_not_normalised_are_named() -> None:
+    seen = WELL._replace(largest_observation=5e4)
+    (text,) = looked_at(2, seen, Config(normalize_observations=False))
+    assert text.startswith("observations are as large as 5e+04")
+    assert looked_at(2, seen, Config(normalize_observations=True)) == []
+    assert looked_at(2, WELL._replace(largest_observation=None), Config(normalize_observations=False)) == []
+
+
+def test_a_run_that_has_learned_may_do_as_it_likes() -> None:
+    seen = WELL._replace(endings=[True] * 50)
+    assert looked_at(100, seen, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
+    assert len(looked_at(100, seen, entropy=0.001, explained_variance=-1)) == 3
