@@ -11,7 +11,7 @@ if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its worker
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
 
 
-COMMANDS = ("evaluate", "export", "plot", "render")
+COMMANDS = ("check", "evaluate", "export", "plot", "render")
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def train(arguments: Sequence[str]) -> None:
     """Train by a command line: what is given goes before what a resumed run was begun with, and that before presets."""
-    from envs.make import Preprocessing, atari_spec, canonical_id
+    from envs.make import canonical_id, family
     from ppo.config import Config, folder_to_resume, load_preset
     from ppo.flags import parse_flags
 
@@ -60,8 +60,8 @@ def train(arguments: Sequence[str]) -> None:
     asked = given.get("env_name", saved.get("env_name", Config.env_name))
     env_name = canonical_id(asked)
     env_kwargs = Config(env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))).env_kwargs
-    family = "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
-    preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, family)
+    kind = family(env_name, env_kwargs)
+    preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, kind)
     tuned = {name: value for name, value in preset.items() if name not in given}
     config = Config(**{**tuned, **saved, **given, "env_name": env_name})
     notes = [f"{asked} is now {env_name}"] if env_name != asked else []

@@ -76,6 +76,11 @@ def atari_spec(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> E
     return spec if _is_atari(spec) else None
 
 
+def family(env_name: str, env_kwargs: Mapping[str, Any]) -> str | None:
+    """Of which family of environments it is, if that has tuned values of its own. Raises as make_env does."""
+    return "Atari" if atari_spec(env_name, Preprocessing(env_kwargs)) else None
+
+
 def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gymnasium.Env:
     """A new environment, whose observations are in a Box, by an id that gymnasium knows, or by module:id, which imports
     the module first, or by module:Class. Raises EnvironmentUnavailable if there is none, if something that it needs is

@@ -1,14 +1,16 @@
 """What can be done with a run once there is one; each command is its flags, and what they make it do."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ppo.check import report
 from ppo.checkpoint import find_checkpoint
-from ppo.config import run_folder
+from ppo.config import Config, run_folder
 from ppo.flags import COUNT, NONE, ConfigError, Flags, flag
 from ppo.plots import draw, read_run
 from ppo.policy import load_policy
@@ -118,6 +120,25 @@ class Export(Flags):
 
         difference = export(policy, path)
         print(f"{path}: its actions differ from the policy's by {difference:.1g} at most")
+
+
+@dataclass(frozen=True)
+class Check(Flags):
+    """Flags of check."""
+
+    about = "Look at an environment before training on it, and recommend how."
+    env_name: str = flag(Config.env_name, "gymnasium id, module:id or module:Class", "env", "env_id", kind=str)
+    env_kwargs: Any = flag("{}", "arguments of the environment", kind=dict)
+    seed: int = flag(0, "of resets and random actions", kind=int, low=0, high=2**31)
+
+    def __call__(self) -> None:
+        """Raises EnvironmentUnavailable, and WorkerError if the environment raises."""
+        from ppo.trainer import recommend
+
+        make, tried, flags = recommend(self.env_name, self.env_kwargs)
+        kwargs = [f"--env_kwargs={json.dumps(self.env_kwargs)}"] if self.env_kwargs else []
+        command = shlex.join(["python", "main.py", *flags, *kwargs])
+        print(*report(make, self.seed), *tried, f"recommended: {command}", sep="\n")
 
 
 def describe(result: dict[str, Any], spread: dict[str, Any]) -> str:

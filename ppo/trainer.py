@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from envs.episodes import OpenEpisodes, PlayedEpisode
-from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, make_env, spaces_of
+from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, family, make_env, spaces_of
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
@@ -24,7 +24,7 @@ from envs.shared import SharedArray
 from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
-from ppo.config import Config
+from ppo.config import Config, load_preset
 from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
@@ -380,6 +380,30 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
+
+
+def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[str], list[str]]:
+    """What makes an environment as for training with its tuned values, what was tried to find how many workers collect
+    fastest, and the flags that follow. Raises as resolve does, and WorkerError if an environment raises."""
+    name = canonical_id(env_name)
+    preset = load_preset("auto", name, family(name, env_kwargs))
+    config, spaces = resolve(Config(**{**preset, "env_name": name, "env_kwargs": env_kwargs}))
+    speeds: dict[int, float] = {}
+    for num_workers in (0, int(config.num_workers)):
+        training = Training(dataclasses.replace(config, num_workers=num_workers), spaces)
+        with WorkerPool(training.make_worker, config.num_envs, num_workers) as workers:
+            workers.collect(1)
+            start = time.perf_counter()
+            workers.collect(2)
+            speeds[num_workers] = config.rollout_size / (time.perf_counter() - start)
+    tried = [f"{count} worker processes collect {speed:,.0f} steps/s" for count, speed in speeds.items()]
+    best = max(speeds, key=lambda count: speeds[count])
+    whole_games = preprocessing_of(config)._replace(end_on_life_loss=False)
+    return (
+        partial(make_env, name, whole_games),
+        tried,
+        [f"--env_name={name}", f"--model={config.model}", f"--num_workers={best}"],
+    )
 
 
 def _check_memory(flags: str, needed: int) -> None:

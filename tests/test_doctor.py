@@ -59,9 +59,15 @@ ILL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_what_is_wrong_is_said_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     env_kwargs, values, said = ILL[name]
     preset = load_preset("CartPole-v1", "CartPole-v1", None) | {"normalize_rewards": False}
-    run = {"env_name": "tests.test_doctor:Ill", "env_kwargs": env_kwargs, "num_workers": 0, "num_steps": 64, "total_steps": 30_000}
+    run = {
+        "env_name": "tests.test_doctor:Ill",
+        "env_kwargs": env_kwargs,
+        "num_workers": 0,
+        "num_steps": 64,
+        "total_steps": 30_000,
+    }
     quiet = {"eval_episodes": 0, "logger": "none", "curve": False, "run_dir": str(tmp_path)}
-    train(Config(**{**preset, **run, **quiet, **values}))
+    train(Config(**{**preset, **run, **quiet, **values, "total_steps": 30_000}))
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     messages = [line["message"] for line in lines if line["kind"] == "doctor"]
     assert [message for message in messages if message.startswith(said)] == messages[:1]

@@ -1,0 +1,83 @@
+"""What is said of an environment before it is trained on."""
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+
+import main
+from ppo.check import is_same, play
+from tests.running import run_main
+
+
+def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
+    """The lines that the command prints, in this process."""
+    assert main.main(["check", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_cartpole_is_as_it_should_be_and_trains_as_recommended(tmp_path) -> None:
+    done = run_main("check", "--env_name=CartPole-v1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "actions: Discrete(2)" in done.stdout
+    assert re.search(r"a step takes [\d,]+ microseconds, a reset [\d,]+ microseconds", done.stdout)
+    assert "runs repeat themselves, and are resumed exactly" in done.stdout
+    assert "random actions earn 1 to 1 a step, 1 on average" in done.stdout
+    assert len(re.findall(r"\d worker processes collect [\d,]+ steps/s", done.stdout)) == 2
+    assert "warning" not in done.stdout
+    recommended = done.stdout.splitlines()[-1].removeprefix("recommended: python main.py ").split()
+    assert recommended[:2] == ["--env_name=CartPole-v1", "--model=mlp"]
+    assert run_main(*recommended, "--num_iterations=1", f"--run_dir={tmp_path}").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ('{"blind": true}', "warning: all observations are the same"),
+        ('{"scale": 1e4}', "warning: rewards are far from 1: leave --normalize_rewards on"),
+        ('{"scale": 0}', "warning: no reward was seen"),
+        ('{"idle": true}', "100% of them ended by a time limit"),
+    ],
+)
+def test_what_may_be_wrong_is_said(kwargs: str, said: str, capsys: pytest.CaptureFixture) -> None:
+    lines = checked(capsys, "--env_name=tests.test_doctor:Ill", f"--env_kwargs={kwargs}")
+    assert [line for line in lines if said in line]
+    assert lines[-1].startswith("recommended: ")
+    assert "--env_kwargs=" in lines[-1]
+
+
+def test_whether_an_environment_repeats_itself_is_found_out(capsys: pytest.CaptureFixture) -> None:
+    worn = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
+    assert [line for line in worn if line.startswith("only a new instance repeats itself: --fresh_env_per_episode")]
+    forgetful = checked(capsys, "--env_name=tests.test_resume:Forgetful-v0")
+    assert [line for line in forgetful if line.startswith("warning: the same seed and actions lead elsewhere")]
+    assert [line for line in forgetful if line.startswith("warning: no episode ended within 1,000 steps")]
+
+
+def test_gymnasiums_checker_has_its_say(capsys: pytest.CaptureFixture) -> None:
+    lines = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
+    assert [line for line in lines if line.startswith("gymnasium's checker: ")]
+
+
+def test_atari_games_repeat_themselves(capsys: pytest.CaptureFixture) -> None:
+    lines = checked(capsys, "--env_name=BreakoutNoFrameskip-v4")
+    assert [line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")]
+    assert [line for line in lines if line.startswith("gymnasium's checker")] == []
+
+
+def test_play_is_what_happened() -> None:
+    env = gymnasium.make("CartPole-v1")
+    result = play(env, 3)
+    assert is_same(result, play(env, 3))
+    assert not is_same(result, play(env, 4))
+    assert len(result.steps) == len(result.rewards) == 1_000
+    assert len(result.resets) == len(result.episodes) + 1
+    assert len(result.observations) == len(result.steps) + len(result.resets)
+    assert all(total == length for total, length, _ in result.episodes)
+    np.testing.assert_array_equal(result.observations[0], env.reset(seed=3)[0])
+
+
+def test_what_is_unknown_is_answered_by_a_sentence(capsys: pytest.CaptureFixture) -> None:
+    assert main.main(["check", "--env_name=CartPol-v1"]) == 2
+    assert "did you mean CartPole-v1" in capsys.readouterr().err
