@@ -11,7 +11,7 @@ if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its worker
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
 
 
-COMMANDS = ("check", "evaluate", "export", "plot", "render")
+COMMANDS = ("check", "evaluate", "export", "plot", "render", "report")
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 
 
@@ -68,9 +68,14 @@ def train(arguments: Sequence[str]) -> None:
     if tuned:
         values = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {values}")
-    from ppo.trainer import train
+    if config.seeds > 1:
+        from ppo.seeds import train_seeds
 
-    train(config, notes)
+        train_seeds(given, config)
+    else:
+        from ppo.trainer import train
+
+        train(config, notes)
 
 
 def use(command: str, arguments: Sequence[str]) -> None:

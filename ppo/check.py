@@ -69,8 +69,8 @@ def complaints(env: Any) -> list[str]:
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 
-def report(make: Callable[[], Any], seed: int) -> Iterator[str]:
-    """Findings about the environments that make() gives, a line each."""
+def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
+    """What is to be said of the environments that make() gives, a line each."""
     env = make()
     for kind, space in (("observations", env.observation_space), ("actions", env.action_space)):
         yield f"{kind}: {' '.join(str(space).split())}"

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ppo.check import report
+from ppo.check import findings
 from ppo.checkpoint import find_checkpoint
 from ppo.config import Config, run_folder
 from ppo.flags import COUNT, NONE, ConfigError, Flags, flag
 from ppo.plots import draw, read_run
-from ppo.policy import load_policy
+from ppo.policy import best_video, load_policy
 from ppo.replay import KINDS, find_episode
+from ppo.report import write_report
 from ppo.run import write_json
 from ppo.statistics import confidence_interval
 
@@ -123,6 +124,28 @@ class Export(Flags):
 
 
 @dataclass(frozen=True)
+class Report(Flags):
+    """Flags of report."""
+
+    about = "Write all there is to know of a run on one page, which needs nothing but a browser."
+    run: str = flag("", "folder of the run, or its name in runs/", **RUN)
+    output: str | None = flag(None, "the page; none: report.html in the run's folder", **TEXT)
+    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
+    model: str | None = flag(None, "likewise", **TEXT)
+
+    def __call__(self) -> None:
+        """Raises ConfigError if it is no run, or the page cannot be written; and as Evaluate does."""
+        run = read_run(run_folder(self.run) or Path(self.run))
+        policy = load_policy(find_checkpoint(str(run.folder)), self.env_name, self.model)
+        path = Path(self.output) if self.output else run.folder / "report.html"
+        try:
+            write_report(run, best_video(run.folder, policy), path)
+        except OSError as error:
+            raise ConfigError(f"--output={path} cannot be written to ({error.strerror}): give another file") from error
+        print(f"page: {path}")
+
+
+@dataclass(frozen=True)
 class Check(Flags):
     """Flags of check."""
 
@@ -138,7 +161,7 @@ class Check(Flags):
         make, tried, flags = recommend(self.env_name, self.env_kwargs)
         kwargs = [f"--env_kwargs={json.dumps(self.env_kwargs)}"] if self.env_kwargs else []
         command = shlex.join(["python", "main.py", *flags, *kwargs])
-        print(*report(make, self.seed), *tried, f"recommended: {command}", sep="\n")
+        print(*findings(make, self.seed), *tried, f"recommended: {command}", sep="\n")
 
 
 def describe(result: dict[str, Any], spread: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ CLIPS = ("linear:", "auto", "none")
 RESUME = ("none", "auto")
 ELSEWHERE = (
     *("name", "run_dir", "resume", "logger", "histogram_every", "verbose", "log_every", "debug"),
-    *("curve", "video_every"),
+    *("report", "video_every", "seeds"),
     *("checkpoint_every", "step_timeout", "reset_timeout"),
 )  # flags that say where a run is and how it is watched, not what it is
 FIXED = (
@@ -110,7 +110,8 @@ class Config(Flags):
     eval_episodes: int = flag(20, "deterministic episodes of an evaluation; there is one at the end", kind=int, low=0)
     eval_every: int | None = flag(None, "iterations between others; best.safetensors", words=NONE, **COUNT)
     video_every: int | None = flag(None, "iterations between videos of an episode, in videos/", words=NONE, **COUNT)
-    curve: bool = flag(True, "draw curve.png at the end", kind=bool)
+    seeds: int = flag(1, "as many runs, from --seed on, each in a process and a folder of its own", **COUNT)
+    report: bool = flag(True, "draw curve.png and write report.html at the end", kind=bool)
     debug: bool = flag(False, "show the traceback of an error", kind=bool)
 
     def __post_init__(self) -> None:

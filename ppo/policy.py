@@ -24,7 +24,7 @@ from models import image_shape, make_actor, make_model
 from ppo import checkpoint
 from ppo.evaluation import evaluate
 from ppo.hardware import has_bfloat16
-from ppo.replay import NotRepeated
+from ppo.replay import NotRepeated, find_episode
 
 
 class Policy:
@@ -143,6 +143,18 @@ def load_policy(
     except (KeyError, RuntimeError, ValueError) as error:
         raise checkpoint.CheckpointError(f"{path} is of another network or environment: {error}") from error
     return Policy(config, spaces, parameters_to_vector(network.parameters()).detach().numpy(), normalize)
+
+
+def best_video(folder: Path, policy: Policy) -> Path | None:
+    """The video of a run's best episode, which is made if it is not there; None if it cannot be."""
+    try:
+        episode = find_episode(folder, "best")
+        path = folder / "videos" / f"best-{episode['step']}.mp4"
+        if not path.exists():
+            policy.replay(episode, path)
+        return path
+    except Exception:  # whatever an environment that is to be seen raises
+        return None
 
 
 def preprocessing_of(config: Any) -> Preprocessing:

@@ -30,7 +30,7 @@ from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
-from ppo.policy import Policy, new_model, new_normalizer, preprocessing_of
+from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
 from ppo.replay import worth_seeing
 from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
@@ -75,8 +75,8 @@ def train(
             _iterate(training, run, checkpoints, workers, logger, start)
             summary = training.summary(time.perf_counter() - start)
             write_json(run.path / "summary.json", summary)
-            if config.curve:
-                training.draw_curve(run)
+            if config.report:
+                training.report(run)
             logger.finish(summary)
     return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
@@ -263,14 +263,17 @@ class Training:
         returns = {"mean_return": self._recent_means()["episode_return_mean"], "evaluation": self._evaluate()}
         return {**run, **speed, "episodes": self.num_episodes, **returns}
 
-    def draw_curve(self, run: RunFolder) -> None:
-        """Draw what the run has written, unless that cannot be."""
+    def report(self, run: RunFolder) -> None:
+        """Show what the run has come to, as far as that can be."""
         from ppo.plots import draw, read_run
+        from ppo.report import write_report
 
         try:
-            draw([read_run(run.path)], run.path / "curve.png")
-        except (OSError, ConfigError) as error:
-            run.event("curve_failed", f"curve.png cannot be drawn: {error}")
+            written = read_run(run.path)
+            draw([written], run.path / "curve.png")
+            write_report(written, best_video(run.path, self._policy()), run.path / "report.html")
+        except (OSError, ConfigError, WorkerError) as error:
+            run.event("report_failed", f"curve.png and report.html cannot be written: {error.args[0]}")
 
     def _seen(self, batch: Batch, report: Report) -> Seen:
         """What the doctor looks at."""

@@ -48,7 +48,7 @@ def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
 
 def command(*arguments: str) -> list[str]:
     """main.py, without a picture of the curve, which takes a second, unless that is asked for."""
-    drawn = [] if {"--curve", "--help"} & {*arguments} or not arguments[0].startswith("-") else ["--curve=False"]
+    drawn = [] if {"--report", "--help"} & {*arguments} or not arguments[0].startswith("-") else ["--report=False"]
     return [sys.executable, str(ROOT / "main.py"), *arguments, *drawn]
 
 

@@ -87,7 +87,7 @@ BAD = {
     "env_name": [""],
     "model": ["", "resnet", "none"],
     "device": ["", "tpu", "cuda:", "cuda:x", "cpu:0"],
-    "logger": ["tensorboard", ""],
+    "logger": ["tensorbord", "", "none,wandb", "wandb,"],
     "normalize_advantages": ["batch", ""],
     "torch_deterministic": ["maybe", "2", "", "none"],
     "share_trunk": ["yes"],

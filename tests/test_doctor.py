@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said_once(name: str, tmp_path: Path, capsys: pytest.Ca
         "num_steps": 64,
         "total_steps": 30_000,
     }
-    quiet = {"eval_episodes": 0, "logger": "none", "curve": False, "run_dir": str(tmp_path)}
+    quiet = {"eval_episodes": 0, "logger": "none", "report": False, "run_dir": str(tmp_path)}
     train(Config(**{**preset, **run, **quiet, **values, "total_steps": 30_000}))
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     messages = [line["message"] for line in lines if line["kind"] == "doctor"]
@@ -83,7 +83,7 @@ def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "Pendulum-v1"])
 def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
-    done = run_main(f"--env_name={name}", "--num_iterations=12", "--eval_episodes=0", f"--run_dir={tmp_path}")
+    done = run_main(f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -12,7 +12,7 @@ import ppo.export
 from ppo import Config, load_policy, train
 
 SIZES = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "num_epochs": 2, "num_workers": 0, "total_steps": 64}
-QUIET = {"eval_episodes": 0, "verbose": 0, "curve": False}
+QUIET = {"eval_episodes": 0, "verbose": 0, "report": False}
 PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
 RUNS: dict[str, dict[str, Any]] = {
     "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},

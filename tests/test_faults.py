@@ -137,8 +137,7 @@ def assert_replaced(tmp_path: Path, kinds: str, timeout: float) -> None:
     assert metrics(folder)[-1]["faults/worker_lost"] == str(len(lost))
 
 
-@pytest.mark.parametrize("kind", ["init_raise", "reset_raise"])
-@pytest.mark.parametrize("always", [True, False])
+@pytest.mark.parametrize(("kind", "always"), [("init_raise", True), ("reset_raise", False)])
 def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always: bool) -> None:
     done = run_main(*fault(tmp_path, kind, always=always))
     assert done.returncode == 1

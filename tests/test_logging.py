@@ -33,7 +33,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the same run with everything that there is to see."""
     folder = tmp_path_factory.mktemp("shown") / "run"
     flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5")
-    done = run_main(*RUN, *flags, "--curve", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
+    done = run_main(*RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -1,0 +1,71 @@
+"""The same run by several seeds, for one says little about how good a configuration is."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppo.config import Config
+from ppo.flags import ConfigError
+from ppo.hardware import available_cores
+from ppo.plots import draw, read_run
+from ppo.statistics import confidence_interval, interquartile_mean
+
+
+class SeedFailed(Exception):
+    """A run ended with an error, which it has told; the message says which."""
+
+    def __init__(self, folder: Path, exit_code: int) -> None:
+        super().__init__(f"the run in {folder} ended with exit code {exit_code}")
+        self.exit_code = exit_code if exit_code > 0 else 1
+
+
+def train_seeds(given: Mapping[str, Any], config: Config) -> None:
+    """Train as a command line says, in a process for each of config.seeds seeds, side by side where cores are left;
+    draw all curves as one, and print a table. given: the flags. Raises ConfigError if there is something in the folder,
+    SeedFailed."""
+    name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    parent = Path(config.run_dir or f"runs/{name.replace('/', '-').replace(':', '-')}")
+    if parent.exists() and any(parent.iterdir()):
+        raise ConfigError(f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir")
+    cores = available_cores()
+    busy = config.num_workers if isinstance(config.num_workers, int) else cores
+    flags = {name: value for name, value in given.items() if name not in ("seeds", "seed", "run_dir", "name")}
+    folders = [parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)]
+
+    def train(folder: Path) -> None:
+        own = {**flags, "seed": folder.name.removeprefix("s"), "run_dir": folder, "name": f"{name}-{folder.name}"}
+        command = [sys.executable, sys.argv[0], *(f"--{flag}={value}" for flag, value in own.items())]
+        print(f"seed {own['seed']}: {folder}", flush=True)
+        if code := subprocess.run(command, env=os.environ).returncode:
+            raise SeedFailed(folder, code)
+
+    with ThreadPoolExecutor(max(1, cores // max(1, busy))) as pool:
+        for _ in pool.map(train, folders):
+            pass
+    draw([read_run(folder) for folder in folders], parent / "curves.png")
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+    print("\nseed   last 100   evaluation   seconds")
+    for summary in summaries:
+        print("{seed:<6} {mean_return:<10.1f}".format(**summary), end=" ")
+        print(f"{_text(summary['evaluation']['mean']):<12} {summary['seconds']:.0f}")
+    for label, values in (
+        ("last 100", [summary["mean_return"] for summary in summaries]),
+        ("evaluation", [summary["evaluation"]["mean"] for summary in summaries]),
+    ):
+        if None not in values:
+            interval = confidence_interval(values, interquartile_mean)
+            spread = "" if interval is None else " (95 % interval {:.1f} to {:.1f})".format(*interval)
+            print(f"{label}: interquartile mean {interquartile_mean(np.array(values)):.1f}{spread}")
+    print(f"picture: {parent / 'curves.png'}")
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
