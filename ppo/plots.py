@@ -70,6 +70,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # when first used it says that it looks for fonts
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure((12, 7), layout="constrained")
     FigureCanvasAgg(figure)
@@ -88,6 +89,8 @@ def draw(runs: Sequence[Run], path: Path) -> None:
             _draw_group(axes, [run for run in group if name in run.metrics], "step", name)
         axes.set_title(label, fontsize="small")
         axes.tick_params(labelsize="x-small")
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(EngFormatter())
         axes.grid(alpha=0.3)
     temporary = path.with_name(f".tmp-{path.name}")
     figure.savefig(temporary, dpi=120)

@@ -87,13 +87,11 @@ class Policy:
             env.close()
         return result
 
-    def replay(self, episode: dict[str, Any], video: Path) -> None:
-        """Play an episode of the run's training again, as ppo.replay has it, and make a video of it. Raises
+    def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
+        """Play an episode of the run's training again, as ppo.replay has it, and make a video of it if asked to. Raises
         NotRepeated, without a video, if it does not come to the return and the length that it had."""
-        env, first = self.make_env("rgb_array"), episode["number"]
-        seeds = (
-            integer_seed(self.config.seed, Stream.EPISODE, episode["environment"], n) for n in itertools.count(first)
-        )
+        env, where = self.make_env("rgb_array" if video else None), (Stream.EPISODE, episode["environment"])
+        seeds = (integer_seed(self.config.seed, *where, number) for number in itertools.count(episode["number"]))
         wanted = [episode["episode_return"], episode["episode_length"]]
         came: list[Any] = []
         try:
