@@ -22,7 +22,7 @@ OURS, SB3 = "this trainer", "Stable-Baselines3"
 
 
 def run_ours(steps: int, seed: int) -> Curve:
-    flags = [f"--total_steps={steps}", f"--seed={seed}", "--eval_episodes=0", "--logger=none"]
+    flags = [f"--total_steps={steps}", f"--seed={seed}", "--eval_episodes=0", "--logger=none", "--report=False"]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "main.py", "--env_name=LunarLander-v3", "--preset=baselines-mlp", *flags]
         subprocess.run([*command, f"--run_dir={folder}"], check=True, cwd=ROOT)

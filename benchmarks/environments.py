@@ -18,7 +18,7 @@ import gymnasium
 
 ROOT = Path(__file__).parents[1]
 SMALL = ("--num_iterations=2", "--num_envs=2", "--num_steps=8", "--num_workers=1", "--num_minibatches=2")
-QUIET = ("--eval_episodes=0", "--logger=none")
+QUIET = ("--eval_episodes=0", "--logger=none", "--report=False")
 
 
 def attempt(env_name: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ RESULTS = ROOT / "results" / "reliability"
 CONFIG = {"of": "a process that only saves"}
 LONGEST = 0.5  # seconds that a process saves before it is killed, at most
 SIZES = (2**18, 2**20)  # numbers in the tensors of a checkpoint: 1 and 4 MiB
-QUIET = ("--eval_episodes=0", "--verbose=0")
+QUIET = ("--eval_episodes=0", "--verbose=0", "--report=False")
 RUNS = {
     "CartPole-v1": ("--num_iterations=30",),
     "LunarLander-v3": ("--num_iterations=16",),

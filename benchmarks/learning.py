@@ -79,7 +79,7 @@ def train(run: str, seed: int, episodes: int) -> None:
     flags = [*RUNS[run], f"--seed={seed}", f"--eval_episodes={episodes}"]
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder, "run")
-        command = [sys.executable, "main.py", *flags, "--logger=none", f"--run_dir={run_dir}"]
+        command = [sys.executable, "main.py", *flags, "--logger=none", "--report=False", f"--run_dir={run_dir}"]
         subprocess.run(command, check=True, cwd=ROOT)
         kept.mkdir(parents=True, exist_ok=True)
         for name in ("summary.json", "metrics.csv"):

@@ -23,7 +23,7 @@ from benchmarks.throughput import ROOT, about_machine
 RESULTS = ROOT / "results" / "reliability"
 WANTED = 0.95
 BARE = "PPO_BENCHMARK_BARE"  # in the environment of a bare run and its workers
-COMMON = ("--env_name=LunarLander-v3", "--eval_episodes=0", "--logger=none")
+COMMON = ("--env_name=LunarLander-v3", "--eval_episodes=0", "--logger=none", "--report=False")
 RUNS = {
     "preset": (),
     "short iterations": ("--preset=none", "--num_envs=8", "--num_steps=128", "--num_minibatches=4", "--num_epochs=4"),

@@ -38,6 +38,7 @@ FLAGS = (
     *("--num_envs=8", "--num_workers=4", "--num_steps=128", "--num_minibatches=4", "--num_epochs=10"),
     *("--learning_rate=0.0003", "--entropy_coef=0.0", "--clip_coef=0.2", "--clip_value_coef=none"),
     *("--total_steps=1000000000", "--step_timeout=1", "--checkpoint_every=10", "--eval_episodes=0", "--verbose=0"),
+    "--report=False",
 )
 CAUSES = {  # of the loss of a worker, by what was done to it
     "kill": "SIGKILL",

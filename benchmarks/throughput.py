@@ -43,7 +43,7 @@ OURS = {
     **{"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 4, "num_minibatches": NUM_MINIBATCHES},
     **{"clip_coef": 0.1, "clip_value_coef": 0.1, "value_coef": 0.5, "entropy_coef": 0.01},
     **{"normalize_advantages": "minibatch", "normalize_observations": False, "normalize_rewards": False},
-    **{"eval_episodes": 0, "logger": "none"},
+    **{"eval_episodes": 0, "logger": "none", "report": False},
     **SAME,
 }
 # Of MlpPolicy the defaults are as ours: 2 x 64 tanh each for policy and value, orthogonal, Adam with epsilon 1e-5.
