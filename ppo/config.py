@@ -19,7 +19,7 @@ RATES = ("linear:", "adaptive:")
 CLIPS = ("linear:", "auto", "none")
 RESUME = ("none", "auto")
 ELSEWHERE = (
-    *("name", "run_dir", "resume", "logger", "histogram_every", "verbose", "log_every", "debug"),
+    *("name", "run_dir", "resume", "logger", "histogram_every", "log_checkpoint", "verbose", "log_every", "debug"),
     *("report", "video_every", "seeds"),
     *("checkpoint_every", "step_timeout", "reset_timeout"),
 )  # flags that say where a run is and how it is watched, not what it is
@@ -46,7 +46,7 @@ class Config(Flags):
     """Every choice of a run. Raises ConfigError if a value is not what its flag takes, or if two contradict each other.
     The plain defaults are those of Baselines' PPO2 with normalisation."""
 
-    about = "Train PPO on a gymnasium environment. Other commands: main.py evaluate --help"
+    about = "Train PPO on a gymnasium environment. Other commands: check, evaluate, export, plot, render, report."
 
     env_name: str = flag("LunarLander-v3", "gymnasium id, module:id or module:Class", "env", "env_id", kind=str)
     env_kwargs: Any = flag("{}", "arguments of the environment", kind=dict)
@@ -101,6 +101,7 @@ class Config(Flags):
         "console", "where progress goes beside metrics.csv", kind=str, pattern=LOGGERS, form=SOME_LOGGERS
     )
     histogram_every: int | None = flag(10, "iterations between histograms, in the last two", words=NONE, **COUNT)
+    log_checkpoint: bool = flag(False, "give the last checkpoint to Weights & Biases", kind=bool)
     verbose: int = flag(1, "0: print nothing, 1: progress, 2: also every setting and metric", kind=int, low=0, high=2)
     log_every: int | None = flag(None, "iterations between lines; none: 5 s", words=NONE, **COUNT)
     name: str | None = flag(None, "name of the run: folder in runs/, title in wandb", kind=str, words=NONE)

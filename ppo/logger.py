@@ -44,6 +44,7 @@ class Logger(AbstractContextManager):
         self.bar = Progress(*columns, console=self.console, disable=is_quiet or not self.console.is_terminal)
         self.task = self.bar.add_task("starting", total=self.total_steps)
         self.bar.start()
+        self.collecting = self.learning = 0.0  # seconds
         self.file: AppendedFile | None = None
         self.is_failing = False
 
@@ -54,6 +55,10 @@ class Logger(AbstractContextManager):
         step, iteration, mean = (metrics[name] for name in ("step", "iteration", "episode_return_mean"))
         line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
         line += "" if mean is None else f", return {mean:.1f}"
+        line += f", KL {metrics['approx_kl']:.2g}" if "approx_kl" in metrics else ""
+        collecting, learning = metrics["seconds_collecting"], metrics["seconds_learning"]
+        line += f", {collecting / (collecting + learning):.0%} collecting"
+        self.collecting, self.learning = self.collecting + collecting, self.learning + learning
         self.bar.update(self.task, completed=step, description=line)
         now, log_every = time.monotonic(), self.config.log_every
         is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
@@ -70,6 +75,9 @@ class Logger(AbstractContextManager):
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             self._say(text.format(**summary["evaluation"]))
+        share = self.collecting / (self.collecting + self.learning or 1.0)
+        bound = "environments and acting bound" if share > 0.5 else "the learner bounds"
+        self._say(f"time: {share:.0%} collecting, {1 - share:.0%} learning, so that {bound} the speed")
         self._tell("summarize", summary)
 
     def __exit__(self, *exception: object) -> None:

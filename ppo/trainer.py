@@ -399,7 +399,8 @@ def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[s
             start = time.perf_counter()
             workers.collect(2)
             speeds[num_workers] = config.rollout_size / (time.perf_counter() - start)
-    tried = [f"{count} worker processes collect {speed:,.0f} steps/s" for count, speed in speeds.items()]
+    tried = [f"tuned values: {', '.join(f'{key}={x}' for key, x in preset.items()) or 'none, the defaults are taken'}"]
+    tried += [f"{count} worker processes collect {speed:,.0f} steps/s" for count, speed in speeds.items()]
     best = max(speeds, key=lambda count: speeds[count])
     whole_games = preprocessing_of(config)._replace(end_on_life_loss=False)
     return (

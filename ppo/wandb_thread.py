@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
+from ppo.checkpoint import LAST
 from ppo.config import ELSEWHERE, Config
 from ppo.learner import Detail
 from ppo.run import RunFolder
@@ -43,8 +44,20 @@ class WandbThread:
         self.put(call)
 
     def summarize(self, summary: dict[str, Any]) -> None:
-        """What the run came to."""
-        self.put(lambda run: run.summary.update(summary))
+        """What the run came to, with its videos, and its checkpoint if asked to."""
+
+        def call(run: Any) -> None:
+            import wandb
+
+            run.summary.update(summary)
+            for path in sorted((self.run.path / "videos").glob("*.mp4")):
+                run.log({f"videos/{path.stem}": wandb.Video(str(path))})
+            if self.config.log_checkpoint:
+                artifact = wandb.Artifact(f"checkpoint-{self.run.run_id}", type="model")
+                artifact.add_file(str(self.run.path / "checkpoints" / LAST), "checkpoint.safetensors")
+                run.log_artifact(artifact)
+
+        self.put(call)
 
     def put(self, call: Callable[[Any], None]) -> None:
         """Have call(wandb's run) made some time; never waits."""

@@ -134,6 +134,20 @@ def test_an_episode_that_does_not_repeat_itself_is_not_shown(copy: Path, capsys:
     assert not list((copy / "videos").iterdir())
 
 
+PONG = "--env_name=PongNoFrameskip-v4 --model=cnn_small --num_envs=4 --num_epochs=1 --total_steps=10240"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["--env_name=LunarLander-v3 --total_steps=200000", PONG])
+def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path: Path) -> None:
+    done = run_main(*line.split(), "--eval_episodes=0", "--checkpoint_every=5", f"--run_dir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    for kind in ("best", "median", "worst"):
+        done = run_main("render", str(tmp_path / "run"), f"--episode={kind}")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
+
+
 def test_nothing_is_noted_of_no_episodes() -> None:
     assert worth_seeing([], 5) == ""
 

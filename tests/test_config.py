@@ -14,10 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import main
+import ppo.commands
 import ppo.config
 from ppo.config import Config, load_preset
 from ppo.flags import ConfigError, parse_flags
 from ppo.trainer import resolve
+from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]
@@ -295,6 +297,16 @@ def test_help_names_every_field_with_its_default_and_exits_0(line, capsys, monke
         assert f" {option.metadata['help']}; " in entry
         assert entry.endswith(f" (default: {'none' if option.default is None else option.default})")
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
+
+
+def test_the_page_of_flags_says_what_help_says() -> None:
+    page = " ".join((ROOT / "docs" / "flags.md").read_text().split())
+    commands = [getattr(ppo.commands, name.capitalize()) for name in main.COMMANDS]
+    for kind in (Config, *commands):
+        assert " ".join(kind.about.split()) in page
+        for option in dataclasses.fields(kind):
+            assert " ".join(option.metadata["help"].split()) in page, f"write docs/flags.md again: {option.name}"
+    assert page.count(" --") > 60
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the same run with everything that there is to see."""
     folder = tmp_path_factory.mktemp("shown") / "run"
-    flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5")
+    flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5",
+             "--log_checkpoint")  # fmt: skip
     done = run_main(*RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     return folder
@@ -87,7 +88,7 @@ def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
 def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> None:
     (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
     records = wandb_records(log.read_bytes())
-    logged, rows = [row for record in records if (row := history(record))], metrics(shown)
+    logged, rows = [row for record in records if "iteration" in (row := history(record))], metrics(shown)
     assert len(logged) == len(rows) == 10
     for row, kept in zip(logged, rows, strict=True):
         assert {name: float(f"{row[name]:.6g}") for name in kept if kept[name]} == {
@@ -101,6 +102,18 @@ def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> 
     assert [*run.tags] == ["CartPole-v1", "mlp", "none"]
     assert run.run_group.startswith("CartPole-v1-")
     assert run.run_id == json.loads((shown / "config.json").read_text())["run_id"]
+
+
+def test_wandb_gets_videos_and_the_checkpoint(shown: Path) -> None:
+    (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
+    records = wandb_records(log.read_bytes())
+    (artifact,) = [r.request.log_artifact.artifact for r in records if r.request.HasField("log_artifact")] or [
+        record.artifact for record in records if record.HasField("artifact")
+    ]
+    assert artifact.type == "model"
+    assert [entry.path for entry in artifact.manifest.contents] == ["checkpoint.safetensors"]
+    videos = {path.read_bytes() for path in shown.glob("wandb/offline-run-*/files/media/videos/**/*.mp4")}
+    assert videos == {path.read_bytes() for path in (shown / "videos").iterdir()}
 
 
 def history(record: Any) -> dict[str, Any]:
