@@ -71,6 +71,7 @@ def train(arguments: Sequence[str]) -> None:
     if config.seeds > 1:
         from ppo.seeds import train_seeds
 
+        gc.enable()
         train_seeds(given, config)
     else:
         from ppo.trainer import train
@@ -88,6 +89,7 @@ def use(command: str, arguments: Sequence[str]) -> None:
         raise ConfigError(f"{command} is no command: {hint}")
     from ppo import commands
 
+    gc.enable()
     flags = getattr(commands, command.capitalize())
     flags(**parse_flags(arguments, flags, command))()
 

@@ -27,7 +27,7 @@ def play(env: Any, seed: int) -> Play:
     """Act at random, the same each time for a seed, for some steps or seconds."""
     result = Play([], [], [], [], [])
     env.action_space.seed(seed)
-    deadline, begun, total, length = time.perf_counter() + SECONDS, 0, 0.0, 0
+    begun, total, length = 0, 0.0, 0
 
     def reset() -> None:
         start = time.perf_counter()
@@ -36,6 +36,7 @@ def play(env: Any, seed: int) -> Play:
         result.observations.append(np.array(observation))
 
     reset()
+    deadline = time.perf_counter() + SECONDS
     while begun < STEPS and time.perf_counter() < deadline:
         begun, action, start = begun + 1, env.action_space.sample(), time.perf_counter()
         observation, reward, terminated, truncated, _ = env.step(action)

@@ -1,7 +1,9 @@
 """What can be done with a run once there is one; each command is its flags, and what they make it do."""
 
 import json
+import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from ppo.run import write_json
 from ppo.statistics import confidence_interval
 
 RUN: dict[str, Any] = {"nargs": None, "kind": str}
-PICTURE = "a name that ends with .png or .svg"
+VIDEOS, PICTURES, PAGES, MODELS = (".mp4", ".gif"), (".png", ".svg"), (".html",), (".onnx",)
 TEXT: dict[str, Any] = {"kind": str, "words": NONE}
 
 
@@ -43,23 +45,24 @@ class Evaluate(Flags):
     def __call__(self) -> None:
         """Raises ConfigError for files that cannot be, CheckpointError, EnvironmentUnavailable, and WorkerError if the
         environment raises."""
-        video = self.video and new_video(self.video)
+        if self.video and self.render != "none":
+            raise ConfigError("--render=human and --video: give one of them")
+        video = new_file("--video=", Path(self.video), VIDEOS) if self.video else None
         path = find_checkpoint(self.run)
+        output = check_folder("--output=", Path(self.output) if self.output else folder_of(path) / "evaluation.json")
+        before = read_list(output)
         policy = load_policy(path, self.env_name, self.model)
         seed = policy.config.seed if self.seed is None else self.seed
         mode = None if self.render == "none" else self.render
         num_envs = 1 if mode else min(self.num_envs, self.episodes)
-        result = policy.evaluate(self.episodes, not self.stochastic, num_envs, mode, video or None, seed)
-        returns = result["returns"]
+        result = policy.evaluate(self.episodes, not self.stochastic, num_envs, mode, video, seed)
+        interval = confidence_interval(result["returns"])
         about = {"checkpoint": str(path), "env_name": policy.config.env_name, "seed": seed}
         how = {"deterministic": not self.stochastic, "episodes": self.episodes}
-        interval = confidence_interval(returns)
-        spread = {"median": float(np.median(returns)), "interval_95": None if interval is None else interval.tolist()}
-        append_json(
-            Path(self.output) if self.output else folder_of(path) / "evaluation.json",
-            {**about, **how, **result, **spread},
-        )
+        median = float(np.median(result["returns"]))
+        spread = {"median": median, "interval_95": None if interval is None else interval.tolist()}
         print(f"{path}: {describe(result, spread)}")
+        write_json(output, [*before, {**about, **how, **result, **spread}])
         if video:
             print(f"video: {video}")
 
@@ -80,7 +83,8 @@ class Render(Flags):
         and as Evaluate does."""
         path = find_checkpoint(self.run)
         episode = find_episode(folder_of(path), self.episode)
-        video = new_video(self.video or str(folder_of(path) / "videos" / f"{self.episode}-{episode['step']}.mp4"))
+        default = folder_of(path) / "videos" / f"{self.episode}-{episode['step']}.mp4"
+        video = new_file("--video=", Path(self.video or default), VIDEOS)
         load_policy(path, self.env_name, self.model).replay(episode, video)
         length = f"{episode['episode_length']} steps, until step {episode['step']:,} of training"
         print(f"{self.episode} episode: return {episode['episode_return']:.6g} in {length}\nvideo: {video}")
@@ -92,11 +96,12 @@ class Plot(Flags):
 
     about = "Draw the learning curves of runs; those that differ by their seed only, as one with its 95 % interval."
     runs: tuple[str, ...] = flag((), "folders of runs, or their names in runs/", nargs="+")
-    output: str = flag("curves.png", "the picture", kind=str, pattern=r".*\.(png|svg)", form=PICTURE)
+    output: str = flag("curves.png", "the picture, a new file, .png or .svg", kind=str)
 
     def __call__(self) -> None:
         """Raises ConfigError for what is no run, or if the picture cannot be written."""
-        draw([read_run(run_folder(name) or Path(name)) for name in self.runs], Path(self.output))
+        path = new_file("--output=", Path(self.output), PICTURES)
+        draw([read_run(run_folder(name) or Path(name)) for name in self.runs], path)
         print(f"picture: {self.output}")
 
 
@@ -112,10 +117,7 @@ class Export(Flags):
 
     def __call__(self) -> None:
         """Raises as ppo.export.export and Evaluate do."""
-        path = Path(self.output)
-        if path.suffix != ".onnx" or path.exists():
-            problem = "is there already, and nothing is overwritten" if path.exists() else "does not end with .onnx"
-            raise ConfigError(f"{path} {problem}: give another name")
+        path = new_file("", Path(self.output), MODELS)
         policy = load_policy(find_checkpoint(self.run), self.env_name, self.model, precision="float32")
         from ppo.export import export  # heavy
 
@@ -137,11 +139,9 @@ class Report(Flags):
         """Raises ConfigError if it is no run, or the page cannot be written; and as Evaluate does."""
         run = read_run(run_folder(self.run) or Path(self.run))
         policy = load_policy(find_checkpoint(str(run.folder)), self.env_name, self.model)
-        path = Path(self.output) if self.output else run.folder / "report.html"
-        try:
-            write_report(run, best_video(run.folder, policy), path)
-        except OSError as error:
-            raise ConfigError(f"--output={path} cannot be written to ({error.strerror}): give another file") from error
+        own = check_folder("--output=", run.folder / "report.html")  # which is written anew
+        path = new_file("--output=", Path(self.output), PAGES) if self.output else own
+        write_report(run, best_video(run.folder, policy), path)
         print(f"page: {path}")
 
 
@@ -180,22 +180,33 @@ def folder_of(checkpoint: Path) -> Path:
     return run if (run / "config.json").exists() else checkpoint.parent
 
 
-def new_video(name: str) -> Path:
-    """Where a video is to be written. Raises ConfigError if there is something already, or it is of another kind."""
-    path = Path(name)
-    if path.suffix not in (".mp4", ".gif"):
-        raise ConfigError(f"--video={name}: give a name that ends with .mp4 or .gif")
+def new_file(flag: str, path: Path, suffixes: Sequence[str]) -> Path:
+    """Where something is to be written, whose folder is made. Raises ConfigError if there is something already, if it
+    is of another kind, or if nothing can be written there."""
+    if path.suffix not in suffixes:
+        raise ConfigError(f"{flag}{path}: give a name that ends with {' or '.join(suffixes)}")
     if path.exists():
-        raise ConfigError(f"--video={name} is there already, and nothing is overwritten: give another name")
+        raise ConfigError(f"{flag}{path} is there already, and nothing is overwritten: give another name")
+    return check_folder(flag, path)
+
+
+def check_folder(flag: str, path: Path) -> Path:
+    """A path, whose folder is made. Raises ConfigError if nothing can be written there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{flag}{path} cannot be written to ({error.strerror}): give another name") from error
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{flag}{path} cannot be written to (its folder is read-only): give another name")
     return path
 
 
-def append_json(path: Path, entry: dict[str, Any]) -> None:
-    """Add to the list in a file. Raises ConfigError if that is something else, or cannot be written."""
+def read_list(path: Path) -> list[Any]:
+    """What a file holds that is to be added to. Raises ConfigError if that is something else than a list."""
     try:
         entries = json.loads(path.read_text()) if path.exists() else []
         if not isinstance(entries, list):
             raise ValueError("it is no list")
-        write_json(path, [*entries, entry])
     except (OSError, ValueError) as error:
         raise ConfigError(f"--output={path} cannot be added to ({error}): give another file") from error
+    return entries

@@ -2,7 +2,7 @@
 results/learning would have been warned of."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 FAR, FAR_AT_ONCE = 0.5, 1.0  # KL of an iteration, three times in a row, or once
@@ -36,13 +36,22 @@ class Doctor:
         self.first: dict[str, float] = {}
         self.best_return = -float("inf")
 
+    def remember(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """What an earlier part of the run has written counts too."""
+        for name in ("episode_return_mean", "entropy"):
+            values = [float(row[name]) for row in rows if row.get(name)]
+            self.first.update({name: values[0]} if values else {})
+            if name == "episode_return_mean":
+                self.best_return = max([self.best_return, *values])
+
     def look(self, metrics: dict[str, Any], seen: Seen, progress: float) -> list[str]:
         """What is to be said after an iteration. progress: how much of the run is done, up to 1."""
         self.endings.extend(seen.endings)
         for name in ("episode_return_mean", "entropy"):
             if metrics.get(name) is not None:
                 self.first.setdefault(name, metrics[name])
-        self.best_return = max(self.best_return, metrics["episode_return_mean"] or -float("inf"))
+        if (mean := metrics.get("episode_return_mean")) is not None:
+            self.best_return = max(self.best_return, mean)
         new = {name: text for name, text in self._findings(metrics, seen, progress) if name not in self.said}
         self.said |= new.keys()
         return list(new.values())

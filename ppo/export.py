@@ -85,6 +85,9 @@ def export(policy: Any, path: Path) -> float:
     """Write a policy as ppo.policy has it, in float32. Returns by how much onnxruntime's actions differ at most from
     the policy's own on observations of an episode, which is looked at before the file gets its name. Raises ConfigError
     if something is missing or this is no model to be exported, NotExported if they differ by more than 1e-5."""
+    if policy.to_mask:
+        problem = "this policy must be told which actions are allowed, which an ONNX file is not"
+        raise ConfigError(f"{problem}: use it from Python, by ppo.load_policy")
     env, act = policy.make_env(), policy.actor
     names, convert = columns_to_actions(env.action_space, policy.config.squash_actions)
     normalize = policy.normalize

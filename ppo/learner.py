@@ -140,11 +140,12 @@ class Learner:
     def detail(self, batch: Batch) -> dict[str, np.ndarray]:
         """Of a batch that was learned from, what histograms are made of: each (n,)."""
         parts = {name: batch[name] for name in ("observations", "actions", "advantages", "returns", "values")}
-        tensors = {**parts, "ratios": (self._evaluate(batch)[0] - batch["log_probs"]).exp()}
+        rows = {name: tensor for name, tensor in batch.items() if name != "starts"}  # each from its own state
+        tensors = {**parts, "ratios": (self._evaluate(rows)[0] - batch["log_probs"]).exp()}
         if isinstance(log_std := getattr(self.model.policy_head, "log_std", None), Tensor):
             tensors["log_std"] = log_std
-        flat = {name: tensor.flatten() for name, tensor in tensors.items()}
-        return {name: x[:: -(-len(x) // MOST_VALUES)].float().cpu().numpy() for name, x in flat.items()}
+        sampled = {name: _some(tensor) for name, tensor in tensors.items()}
+        return {name: values for name, values in sampled.items() if len(values)}
 
     def _give_up(self, iteration: int, what: str) -> NoReturn:
         fix = "go on from the state before it with a lower --learning_rate"
@@ -219,3 +220,11 @@ class Learner:
     def _tensor(self, array: np.ndarray) -> Tensor:
         narrowed = array.astype(np.float32) if array.dtype == np.float64 else array  # all that models compute in
         return torch.from_numpy(narrowed).to(self.weights.device)
+
+
+def _some(tensor: Tensor) -> np.ndarray:
+    """A copy of up to MOST_VALUES finite numbers from all over a tensor."""
+    flat = tensor.flatten()
+    chosen = torch.linspace(0, len(flat) - 1, min(len(flat), MOST_VALUES), dtype=torch.float64).long()
+    values = flat[chosen.to(flat.device)].double().cpu().numpy()
+    return values[np.isfinite(values)]

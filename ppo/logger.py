@@ -75,9 +75,10 @@ class Logger(AbstractContextManager):
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             self._say(text.format(**summary["evaluation"]))
-        share = self.collecting / (self.collecting + self.learning or 1.0)
-        bound = "environments and acting bound" if share > 0.5 else "the learner bounds"
-        self._say(f"time: {share:.0%} collecting, {1 - share:.0%} learning, so that {bound} the speed")
+        if total := self.collecting + self.learning:
+            share = self.collecting / total
+            bound = "environments and acting bound" if share > 0.5 else "the learner bounds"
+            self._say(f"time: {share:.0%} collecting, {1 - share:.0%} learning, so that {bound} the speed")
         self._tell("summarize", summary)
 
     def __exit__(self, *exception: object) -> None:

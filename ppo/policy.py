@@ -80,12 +80,12 @@ class Policy:
         envs = [self.make_env("rgb_array" if video else render_mode) for _ in seeds[: 1 if video else num_envs]]
         try:
             with self._filmed(envs, video) as filmed:
-                result = evaluate(act, filmed, seeds, WHOLE_EPISODE, state_size)
+                return evaluate(act, filmed, seeds, WHOLE_EPISODE, state_size)
         except Exception as error:
             raise environment_error(f"{self.config.env_name} in evaluation", error) from error
-        for env in envs:
-            env.close()
-        return result
+        finally:
+            for env in envs:
+                env.close()
 
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Play an episode of the run's training again, as ppo.replay has it, and make a video of it if asked to. Raises

@@ -3,7 +3,8 @@
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,29 @@ def worth_seeing(played: Sequence[Any], step: int) -> str:
     )
 
 
+def worth_keeping(played: list[Any], most: int) -> list[Any]:
+    """Episodes, or of too many of them the best, the median and the worst."""
+    ranked = sorted(played, key=lambda episode: episode.episode_return) if len(played) > most else []
+    return [ranked[-1], ranked[len(ranked) // 2], ranked[0]] if ranked else played
+
+
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:
     """The best or the worst episode of a run's notes, or the last one that was the median of its time, with its actions
     (L, D). Raises ConfigError if there is none."""
     try:
-        episodes = [json.loads(line) for line in (folder / EPISODES).read_text().splitlines()]
-        found = [episode for episode in episodes if episode["kind"] == kind]
+        found = [episode for episode in _episodes(folder / EPISODES) if episode["kind"] == kind]
         rank = {"best": 1, "median": 0, "worst": -1}[kind]
         return _unpack(max(reversed(found), key=lambda episode: rank * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         problem = f"there is no {kind} episode in {folder / EPISODES}"
         raise ConfigError(f"{problem} ({error}): one is noted with a checkpoint, once an episode is over") from error
+
+
+def _episodes(path: Path) -> Iterator[dict[str, Any]]:
+    """What is noted in a file, but for lines that were torn."""
+    for line in path.read_text().splitlines():
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def _pack(episode: dict[str, Any]) -> dict[str, Any]:

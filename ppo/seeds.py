@@ -1,7 +1,7 @@
 """The same run by several seeds, for one says little about how good a configuration is."""
 
 import json
-import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from ppo.config import Config
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores
 from ppo.plots import draw, read_run
+from ppo.signals import URGENT
 from ppo.statistics import confidence_interval, interquartile_mean
 
 
@@ -33,29 +34,44 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     SeedFailed."""
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{name.replace('/', '-').replace(':', '-')}")
-    if parent.exists() and any(parent.iterdir()):
+    if config.resume not in (None, "auto"):
+        raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
+    if parent.exists() and any(parent.iterdir()) and config.resume is None:
         raise ConfigError(f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir")
     cores = available_cores()
     busy = config.num_workers if isinstance(config.num_workers, int) else cores
     flags = {name: value for name, value in given.items() if name not in ("seeds", "seed", "run_dir", "name")}
     folders = [parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)]
 
+    processes: list[subprocess.Popen] = []
+
     def train(folder: Path) -> None:
         own = {**flags, "seed": folder.name.removeprefix("s"), "run_dir": folder, "name": f"{name}-{folder.name}"}
         command = [sys.executable, sys.argv[0], *(f"--{flag}={value}" for flag, value in own.items())]
         print(f"seed {own['seed']}: {folder}", flush=True)
-        if code := subprocess.run(command, env=os.environ).returncode:
+        process = subprocess.Popen(command)
+        processes.append(process)
+        if code := process.wait():
             raise SeedFailed(folder, code)
 
-    with ThreadPoolExecutor(max(1, cores // max(1, busy))) as pool:
+    def pass_on(number: int, frame: Any) -> None:
+        for process in processes:
+            process.send_signal(number)  # nothing happens to those that have ended
+
+    for number in URGENT:
+        signal.signal(number, pass_on)
+    pool = ThreadPoolExecutor(max(1, cores // max(1, busy)))
+    try:
         for _ in pool.map(train, folders):
             pass
+    finally:
+        pool.shutdown(cancel_futures=True)
     draw([read_run(folder) for folder in folders], parent / "curves.png")
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
     print("\nseed   last 100   evaluation   seconds")
     for summary in summaries:
-        print("{seed:<6} {mean_return:<10.1f}".format(**summary), end=" ")
-        print(f"{_text(summary['evaluation']['mean']):<12} {summary['seconds']:.0f}")
+        returns = f"{_text(summary['mean_return']):<10} {_text(summary['evaluation']['mean']):<12}"
+        print(f"{summary['seed']:<6} {returns} {summary['seconds']:.0f}")
     for label, values in (
         ("last 100", [summary["mean_return"] for summary in summaries]),
         ("evaluation", [summary["evaluation"]["mean"] for summary in summaries]),

@@ -26,6 +26,6 @@ def confidence_interval(values: Any, statistic: Callable[[Any], Any] = mean) -> 
     (n, ...): an array (2, ...), always the same for the same values. None for fewer than two."""
     if len(values) < 2:
         return None
-    picks = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    values = np.asarray(values, float)
-    return np.percentile([statistic(values[pick]) for pick in picks], (2.5, 97.5), axis=0)
+    values, generator = np.asarray(values, float), np.random.default_rng(0)
+    resamples = (values[generator.integers(len(values), size=len(values))] for _ in range(RESAMPLES))
+    return np.percentile([statistic(resample) for resample in resamples], (2.5, 97.5), axis=0)

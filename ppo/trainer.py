@@ -31,11 +31,13 @@ from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
-from ppo.replay import worth_seeing
+from ppo.replay import worth_keeping, worth_seeing
 from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
 from ppo.state import Snapshot, restore, snapshot
+
+MOST_PLAYED = 10_000  # episodes between checkpoints of which the actions are kept
 
 
 class Interrupted(Exception):
@@ -54,6 +56,8 @@ def train(
     ModelMismatch before the first iteration, CheckpointError if there is nothing to resume, RunInUse if another process
     has the folder; WorkerError if an environment cannot start or fails too often, NotFinite, NotSaved; Interrupted
     after a signal. Whatever ends it, the last state that was whole is saved."""
+    if config.seeds > 1:
+        raise ConfigError(f"--seeds={config.seeds} is for the command line: from Python call train for each seed")
     config, spaces = resolve(config)
     try:
         training = Training(config, spaces, make_learner)
@@ -61,12 +65,15 @@ def train(
         if config.resume in (None, "auto"):
             raise
         raise CheckpointError(f"{config.resume} cannot be gone on with, for its settings: {error}") from error
+    gc.unfreeze()  # of a run before this one
+    gc.collect()
     gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
     gc.enable()
     start = time.perf_counter()
     with RunFolder(config, training.faults) as run, Checkpoints(run.path / "checkpoints", run.event) as checkpoints:
         resumed = training.resume(checkpoints, run) if run.is_resumed else []
         rows = read_rows(run.path, training.iteration)
+        training.doctor.remember(rows)
         start -= float(rows[-1]["seconds"]) if rows else 0.0
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes, timeouts = (config.num_envs, int(config.num_workers)), (config.step_timeout, config.reset_timeout)
@@ -111,7 +118,8 @@ def _iterate(
             checkpoints.save(*whole)
             checkpoints.wait()
             raise
-        training.note_episodes(run)
+        if training.step == whole[1]["step"]:  # else a signal has cut an iteration off, whose episodes do not count
+            training.note_episodes(run)
         checkpoints.save(*whole)
         checkpoints.finish()
         if stop.received:
@@ -230,6 +238,7 @@ class Training:
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
         self.normalize_reward.returns[report.begun] = 0
         self.played += self.open_episodes.update(rollout.actions, dones, report, self.num_begun)
+        self.played = worth_keeping(self.played, MOST_PLAYED)
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
@@ -272,8 +281,8 @@ class Training:
             written = read_run(run.path)
             draw([written], run.path / "curve.png")
             write_report(written, best_video(run.path, self._policy()), run.path / "report.html")
-        except (OSError, ConfigError, WorkerError) as error:
-            run.event("report_failed", f"curve.png and report.html cannot be written: {error.args[0]}")
+        except Exception as error:
+            run.event("report_failed", f"curve.png and report.html cannot be written: {_reason(error)}")
 
     def _seen(self, batch: Batch, report: Report) -> Seen:
         """What the doctor looks at."""
@@ -290,8 +299,8 @@ class Training:
             try:
                 path.unlink(missing_ok=True)  # of a run that went on from before
                 self._policy().evaluate(1, video=path)
-            except (OSError, WorkerError) as error:
-                run.event("video_failed", f"{path} cannot be made: {error.args[0]}; training goes on")
+            except Exception as error:
+                run.event("video_failed", f"{path} cannot be made: {_reason(error)}; training goes on")
 
     def _detail(self, batch: Batch, report: Report) -> Detail | None:
         """More of an iteration than its metrics, for those loggers that show it."""
@@ -299,7 +308,9 @@ class Training:
             return None
         episodes = np.array([episode[2:] for episode in report.episodes], np.float32).reshape(-1, 2)
         ended = dict(zip(("episode_returns", "episode_lengths"), episodes.T, strict=True)) if len(episodes) else {}
-        values = {**self.learner.detail(batch), **ended}
+        devices = [self.config.device] if self.config.device.startswith("cuda") else []
+        with torch.random.fork_rng(devices):  # lest a model that draws something learn otherwise for being looked at
+            values = {**self.learner.detail(batch), **ended}
         image, shape = None, image_shape(self.spaces.observations)
         if shape:
             image = self.rollout.observations[-1, 0].ravel()[: math.prod(shape)].reshape(shape)[..., -1]
@@ -383,6 +394,11 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
+
+
+def _reason(error: Exception) -> Any:
+    """What went wrong, in a line."""
+    return error.args[0] if isinstance(error, WorkerError) else error
 
 
 def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[str], list[str]]:

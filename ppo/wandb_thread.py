@@ -86,7 +86,7 @@ class WandbThread:
             settings = wandb.Settings(**limits, finish_timeout_raises=False)
             about: Any = {"id": self.run.run_id, "resume": "allow", "name": self.run.path.name, "dir": self.run.path}
             config = self.config.__getstate__()
-            about["tags"] = [config["env_name"], config["model"], *([config["preset"]] if config["preset"] else [])]
+            about["tags"] = [str(config[name])[:64] for name in ("env_name", "model", "preset")]  # no longer ones
             alike = {name: value for name, value in config.items() if name not in ("seed", *ELSEWHERE)}
             about["group"] = f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}"  # of all its seeds
             with wandb.init(config=config, settings=settings, **about) as logged:

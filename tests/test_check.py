@@ -1,13 +1,15 @@
 """What is said of an environment before it is trained on."""
 
 import re
+from functools import partial
 
 import gymnasium
 import numpy as np
 import pytest
 
 import main
-from ppo.check import is_same, play
+from envs.make import make_env
+from ppo.check import findings, is_same, play
 from tests.running import run_main
 
 
@@ -60,8 +62,8 @@ def test_gymnasiums_checker_has_its_say(capsys: pytest.CaptureFixture) -> None:
     assert [line for line in lines if line.startswith("gymnasium's checker: ")]
 
 
-def test_atari_games_repeat_themselves(capsys: pytest.CaptureFixture) -> None:
-    lines = checked(capsys, "--env_name=BreakoutNoFrameskip-v4")
+def test_atari_games_repeat_themselves() -> None:
+    lines = [*findings(partial(make_env, "BreakoutNoFrameskip-v4"), 0)]
     assert [line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")]
     assert [line for line in lines if line.startswith("gymnasium's checker")] == []
 

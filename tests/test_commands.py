@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import main
+from envs.episodes import PlayedEpisode
 from ppo import load_policy
-from ppo.replay import EPISODES, find_episode, worth_seeing
+from ppo.replay import EPISODES, find_episode, worth_keeping, worth_seeing
 from tests.running import run_main
 
 CARTPOLE = (
@@ -148,6 +149,18 @@ def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path
         assert f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
 
 
+def test_of_very_many_episodes_only_those_worth_seeing_are_kept() -> None:
+    played = [PlayedEpisode(float(x), 1, 0, x, np.zeros((1, 1))) for x in (3, 1, 4, 5, 9, 2, 6)]
+    assert worth_keeping(played, 7) == played
+    assert [episode.episode_return for episode in worth_keeping(played, 6)] == [9, 4, 1]
+
+
+def test_a_line_that_was_torn_is_passed_over(copy: Path) -> None:
+    with (copy / EPISODES).open("a") as file:
+        file.write('{"kind": "be')
+    assert find_episode(copy, "best")["kind"] == "best"
+
+
 def test_nothing_is_noted_of_no_episodes() -> None:
     assert worth_seeing([], 5) == ""
 
@@ -170,6 +183,8 @@ WRONG = {
     "evaluate RUN --video=RUN/metrics.csv": "--video=RUN/metrics.csv: give a name that ends with .mp4 or .gif",
     "evaluate RUN --episode=2": "unknown flag --episode: did you mean --episodes?",
     "evaluate RUN --output=RUN/config.json --episodes=1": "--output=RUN/config.json cannot be added to (it is no list)",
+    "evaluate RUN --render=human --video=out.mp4": "--render=human and --video: give one of them",
+    "evaluate RUN --video=RUN/metrics.csv/out.mp4": "--video=RUN/metrics.csv/out.mp4 cannot be written to (",
     "render RUN --episode=last": "--episode=last: give best or median or worst",
     "render RUN/checkpoints --episode=best": "no checkpoint in RUN/checkpoints/checkpoints can be read",
     "plot": "the following arguments are required: RUNS",

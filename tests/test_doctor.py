@@ -81,7 +81,7 @@ def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
     assert "is not finite" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "Pendulum-v1"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "LunarLander-v3", "Pendulum-v1"])
 def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
     done = run_main(f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -131,6 +131,16 @@ def test_large_observations_that_are_not_normalised_are_named() -> None:
     assert text.startswith("observations are as large as 5e+04")
     assert looked_at(2, seen, Config(normalize_observations=True)) == []
     assert looked_at(2, WELL._replace(largest_observation=None), Config(normalize_observations=False)) == []
+
+
+def test_what_a_resumed_run_has_learned_before_counts() -> None:
+    rows = [{"episode_return_mean": "1", "entropy": "0.6"}, {"episode_return_mean": "", "entropy": "0.5"}]
+    doctor = Doctor(Config(), 0)
+    doctor.remember([*rows, {"episode_return_mean": "2", "entropy": "0.2"}])
+    assert [doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9) for _ in range(40)] == [[]] * 40
+    doctor = Doctor(Config(), 0)
+    doctor.remember(rows)
+    assert len(doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9)) == 1
 
 
 def test_a_run_that_has_learned_may_do_as_it_likes() -> None:

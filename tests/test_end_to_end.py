@@ -123,7 +123,8 @@ def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subproces
     "run",
     [
         "--env_name=CartPole-v1 --total_steps=6144 --num_workers=2",
-        "--env_name=ALE/Breakout-v5 --num_envs=3 --num_steps=16 --num_workers=2 --num_iterations=2 --eval_episodes=0",
+        "--env_name=ALE/Breakout-v5 --num_envs=3 --num_steps=8 --num_workers=2 --num_iterations=2 --eval_episodes=0 "
+        "--num_epochs=1",
     ],
 )
 def test_the_same_command_gives_the_same_bits(tmp_path: Path, run: str) -> None:
@@ -145,7 +146,7 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
     ("arguments", "said"),
     [
         (
-            f'--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True {PIXELS}',
+            f'--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True {PIXELS} {SMALL}',
             "images: frame skip 4, sticky actions 0.0, frame stack 4",
         ),
         (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "frame skip 4, sticky actions 0.25"),

@@ -67,7 +67,7 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path, capsys: p
     (tmp_path / "taken.onnx").write_text("mine")
     for arguments, said in (
         ([str(checkpoint)], "the following arguments are required: OUTPUT"),
-        ([str(checkpoint), "policy.pt"], "policy.pt does not end with .onnx: give another name"),
+        ([str(checkpoint), "policy.pt"], "policy.pt: give a name that ends with .onnx"),
         ([str(checkpoint), str(tmp_path / "taken.onnx")], "taken.onnx is there already, and nothing is overwritten"),
     ):
         assert main.main(["export", *arguments]) == 2
@@ -75,6 +75,13 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path, capsys: p
         assert said in err
         assert err.count("\n") == 1
     assert (tmp_path / "taken.onnx").read_text() == "mine"
+
+
+def test_a_policy_that_must_know_what_is_allowed_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    name = "tests.environments:Masked-v0"
+    checkpoint = trained({"env_name": name}, tmp_path / "run")
+    assert main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx"), f"--env_name={name}"]) == 2
+    assert "which actions are allowed, which an ONNX file is not" in capsys.readouterr().err
 
 
 def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

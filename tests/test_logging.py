@@ -9,6 +9,7 @@ import imageio.v3
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from ppo.replay import find_episode
 from tests.running import metrics, run_main
 
 RUN = (
@@ -49,7 +50,8 @@ def test_training_is_the_same_whoever_looks_on(plain: Path, shown: Path) -> None
 
 
 def test_videos_and_the_curve_are_in_the_folder(plain: Path, shown: Path) -> None:
-    assert sorted(path.name for path in (shown / "videos").iterdir()) == ["1280.mp4", "2560.mp4"]
+    best = f"best-{find_episode(shown, 'best')['step']}.mp4"
+    assert sorted(path.name for path in (shown / "videos").iterdir()) == ["1280.mp4", "2560.mp4", best]
     assert imageio.v3.imread(shown / "videos" / "2560.mp4").shape[1:] == (400, 600, 3)
     assert imageio.v3.imread(shown / "curve.png").shape[:2] == (840, 1440)
     assert not (plain / "curve.png").exists()
@@ -138,6 +140,28 @@ def wandb_records(content: bytes) -> list[Any]:
             records.append(Record.FromString(record))
             record = b""
     return records
+
+
+@pytest.mark.parametrize("flags", [["--batch_size=128"], ["--num_minibatches=3"], []])
+def test_histograms_of_a_network_that_remembers_are_of_the_update(flags: list[str], tmp_path: Path) -> None:
+    remembers = ("--model=lstm", "--histogram_every=1", "--num_iterations=1", "--logger=tensorboard", "--num_epochs=1")
+    done = run_main(*RUN, *remembers, "--learning_rate=1e-9", *flags, f"--run_dir={tmp_path}")
+    assert (done.returncode, done.stderr) == (0, "")
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (event,) = events.Histograms("histograms/ratios")
+    assert event.histogram_value.min == pytest.approx(1, abs=1e-4)  # nearly nothing was learned
+    assert event.histogram_value.max == pytest.approx(1, abs=1e-4)
+
+
+def test_a_video_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
+    name = "--env_name=tests.faults:Fault"  # which takes no render_mode
+    done = run_main(name, *RUN[1:], "--video_every=4", "--report", f"--run_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 2
+    assert done.stderr.count("cannot be made: ") == 2
+    assert (tmp_path / "report.html").exists()
+    assert len(metrics(tmp_path)) == 10
 
 
 def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:

@@ -51,6 +51,17 @@ def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) 
     assert metrics(tmp_path) == metrics(parent / "s5")
 
 
+def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
+    flags = ("--env_name=Pendulum-v1", "--preset=none", "--total_steps=1024", "--eval_episodes=0", "--num_workers=0")
+    done = run_main(*flags, "--seeds=2", f"--run_dir={tmp_path / 'runs'}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^1 +- +- +\d+$", done.stdout, re.M)
+    done = run_main(*flags, "--seeds=2", "--resume=auto", f"--run_dir={tmp_path / 'runs'}")
+    assert done.returncode == 0, done.stderr
+    done = run_main(*flags, "--seeds=2", f"--resume={tmp_path / 'runs' / 's0'}")
+    assert done.returncode == 2
+
+
 def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: Path) -> None:
     done = run_main(*FLAGS, "--seeds=2", f"--run_dir={parent}")
     assert done.returncode == 2
@@ -92,9 +103,10 @@ def test_a_page_is_made_later_with_evaluations(parent: Path, tmp_path: Path) -> 
     page = (tmp_path / "page.html").read_text()
     assert "<td>77</td>" in page
     assert "<title>&lt;b&gt;run</title>" in page
-    done = run_main("report", str(folder), f"--output={tmp_path / 'no' / 'page.html'}")
-    assert done.returncode == 2
-    assert "cannot be written to (No such file or directory): give another file" in done.stderr
+    for name, problem in (("page.html", "is there already"), ("page.html/page.html", "cannot be written to")):
+        done = run_main("report", str(folder), f"--output={tmp_path / name}")
+        assert done.returncode == 2
+        assert f"error: --output={tmp_path / name} {problem}" in done.stderr
 
 
 def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:
