@@ -77,7 +77,14 @@ def test_what_ends_for_the_learner_only_is_played_on() -> None:
 
 def test_evaluations_on_the_way_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
     """A rhythm of evaluations adds a column; all others stay as they are."""
-    values = {"total_steps": 8 * 64, "num_envs": 4, "num_steps": 16, "num_workers": 0, "eval_episodes": 3}
+    values = {
+        "total_steps": 8 * 64,
+        "num_envs": 4,
+        "num_steps": 16,
+        "num_workers": 0,
+        "eval_episodes": 3,
+        "report": False,
+    }
     folders = [tmp_path / "without", tmp_path / "every", tmp_path / "other"]
     for folder, eval_every in zip(folders, (None, 1, 3), strict=True):
         config = Config("CartPole-v1", **values, eval_every=eval_every, run_dir=str(folder), logger="none")
