@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ppo import losses
+from ppo.adam import Adam
 from ppo.config import Config, scheduled
 from ppo.flags import ConfigError
 from ppo.gae import generalized_advantages
@@ -54,12 +55,13 @@ class Learner:
             parameter.grad = part.view_as(parameter)
         self.parameters = nn.Parameter(self.weights)
         self.parameters.grad = self.gradients
-        adam = {"eps": ADAM_EPSILON, "fused": self.weights.device.type in ("cpu", "cuda")}
-        options = adam if config.optimizer == Config.optimizer else {}
+        is_adam, on_device = config.optimizer == Config.optimizer, self.weights.device.type
+        options: dict[str, Any] = {"eps": ADAM_EPSILON} if is_adam else {}
         self.remaining, self.learning_rate = 1.0, scheduled(config.learning_rate, 1.0)
         self.num_skipped = 0  # steps in a row
         try:
-            self.optimizer = resolve_name(config.optimizer)([self.parameters], lr=self.learning_rate, **options)
+            make = Adam if is_adam and on_device in ("cpu", "cuda") else resolve_name(config.optimizer)
+            self.optimizer = make([self.parameters], lr=self.learning_rate, **options)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
             fix = "give a class of torch.optim, or one that is made as they are"
             raise ConfigError(f"--optimizer={config.optimizer} cannot be used ({error}): {fix}") from error

@@ -140,9 +140,8 @@ def test_kl_beyond_the_target_ends_an_iterations_steps() -> None:
     counts = []
     for target_kl in (None, 0.01):
         training = make_training("Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10)
-        steps = training.learner.optimizer.state
         training.learn(training.make_worker(range(8)).collect(1))
-        counts.append(int(next(iter(steps.values()))["step"]))
+        counts.append(int(training.learner.optimizer.state_dict()["state"][0]["step"]))
     assert counts[0] == 40
     assert counts[1] <= 2
 
@@ -169,7 +168,7 @@ def test_gradients_are_clipped_to_the_global_norm() -> None:
 
 
 def test_adam_has_the_epsilon_of_baselines() -> None:
-    assert make_learner().optimizer.defaults["eps"] == 1e-5
+    assert make_learner().optimizer.eps == 1e-5
 
 
 @pytest.mark.parametrize(("name", "factor"), [("value_coef", 3.0), ("entropy_coef", 7.0)])
