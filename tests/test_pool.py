@@ -130,10 +130,12 @@ def in_its_midst(rollouts: Rollouts, number: int, strike: Callable[[int], object
 
 
 def kill(pid: int) -> None:
+    assert pid > 0
     os.kill(pid, signal.SIGKILL)
 
 
 def stop(pid: int) -> None:
+    assert pid > 0
     os.kill(pid, signal.SIGSTOP)
 
 
@@ -175,7 +177,7 @@ def test_whichever_worker_is_lost_only_its_environments_begin_anew(
             with in_its_midst(rollouts, number, strike, 100):
                 events = rollouts.collect()
         else:
-            strike(int(rollouts.workers.workers[number].process.pid or 0))
+            strike(rollouts.workers.workers[number].process.pid)
             events = rollouts.collect()
         assert [(event["kind"], event["worker"]) for event in events] == [
             ("worker_lost", number),
@@ -191,9 +193,9 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
         rollouts.collect()
         (_, most), _ = envs.pool.MOST_LOSSES
         for _ in range(most):
-            kill(int(rollouts.workers.workers[1].process.pid or 0))
+            kill(rollouts.workers.workers[1].process.pid)
             assert len(rollouts.collect()) == 2
-        kill(int(rollouts.workers.workers[1].process.pid or 0))
+        kill(rollouts.workers.workers[1].process.pid)
         with pytest.raises(
             WorkerError, match=rf"worker 1 was lost {most + 1} times within 60 s, at last for .*SIGKILL"
         ):
@@ -203,7 +205,7 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
 def test_a_worker_that_never_came_to_a_step_is_not_replaced(by_forks: None) -> None:
     rollouts = Rollouts(num_workers=2, num_steps=20)
     with rollouts.workers:
-        kill(int(rollouts.workers.workers[0].process.pid or 0))
+        kill(rollouts.workers.workers[0].process.pid)
         rollouts.workers.workers[0].process.join()
         if not rollouts.workers.workers[0].has_stepped:
             with pytest.raises(WorkerError, match="worker 0 was killed by SIGKILL"):
@@ -262,8 +264,10 @@ class Losses(RuleBasedStateMachine):
     def strike(self, number: int, blow: signal.Signals) -> None:
         workers = self.rollouts.workers.workers
         if not self.is_closed:
+            pid = workers[number % len(workers)].process.pid
             with suppress(ProcessLookupError):  # it is dead already
-                os.kill(int(workers[number % len(workers)].process.pid or 0), blow)
+                if pid:  # else it is about to start; to kill 0 would be to kill all of the tests
+                    os.kill(pid, blow)
 
     def end(self) -> None:
         if hasattr(self, "rollouts") and not self.is_closed:
