@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -360,7 +361,9 @@ def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
 def test_a_signal_ends_an_evaluation_at_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
     folder = tmp_path / "run"
     arguments = ["--env_name=tests.environments:Endless-v0", "--total_steps=1024", "--num_workers=2"]
-    process = subprocess.Popen(command(*arguments, f"--run_dir={folder}"), cwd=ROOT, start_new_session=True)
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # where tests run in the background, it is ignored
+    options: dict[str, Any] = {"cwd": ROOT, "start_new_session": True, "preexec_fn": heeding}
+    process = subprocess.Popen(command(*arguments, f"--run_dir={folder}"), **options)
     while not (folder / "checkpoints" / "000000001024.safetensors").exists():
         assert process.poll() is None
         time.sleep(0.02)
