@@ -12,6 +12,7 @@ from gymnasium import spaces
 import envs.episodes
 from envs.pool import WorkerPool
 from ppo.config import Config
+from ppo.learner import Learner
 from ppo.state import Snapshot, restore
 from ppo.trainer import Training, resolve
 from tests.running import PLAIN, make_training
@@ -132,6 +133,24 @@ def test_a_run_gone_on_with_is_the_run_without_interruption(name: str) -> None:
         assert told.told == []
         assert_same(resumed[0], whole[k])
         assert_same(resumed[-1], whole[-1])
+
+
+class Drawing(Learner):
+    """Its loss is scaled at random."""
+
+    def loss(self, minibatch: Any) -> Any:
+        loss, metrics = super().loss(minibatch)
+        return loss * (0.5 + torch.rand(())), metrics
+
+
+def test_what_a_loss_of_ones_own_draws_goes_on_too() -> None:
+    def fresh() -> Training:
+        plain = make("CartPole-v1", **SMALL)
+        return Training(plain.config, plain.spaces, Drawing)
+
+    whole, _ = train(fresh(), 3)
+    resumed, _ = train(fresh(), 2, whole[1])
+    assert_same(resumed[-1], whole[-1])
 
 
 def test_a_run_gone_on_with_twice_is_the_same_too() -> None:
