@@ -95,6 +95,15 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, state
 
 
+def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Tensors that are called part.name, by both."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for whole, tensor in tensors.items():
+        part, _, name = whole.partition(".")
+        parts.setdefault(part, {})[name] = tensor
+    return parts
+
+
 def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
     """The config of a run, by its newest whole checkpoint, and as to how it is watched by its config.json. Raises
     CheckpointError if there is none, or none that can be a config, or that wants to import what is not repeated."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ppo.flags import ConfigError
+from ppo.run import written_whole
 
 OBSERVATION, ACTION, STATE, NEXT_STATE = "observation", "action", "state", "next_state"
 LARGEST_DIFFERENCE = 1e-5
@@ -95,20 +96,18 @@ def export(policy: Any, path: Path) -> float:
     observations = _observe(env, policy.config.seed)
     states = np.zeros((len(observations), act.model.state_size), np.float32)
     inputs = {OBSERVATION: observations, **({STATE: states} if states.size else {})}
-    temporary = path.with_name(f".tmp-{path.name}")
     try:
-        _write(ExportedPolicy(act.model, tables, convert), inputs, names, temporary)
-        found = _run(temporary, inputs)
-        columns = torch.from_numpy(act(normalize(observations), None, states=states.copy()))
-        wanted = dict(zip(names, convert(columns), strict=True))
-        difference = max(float(np.abs(found[name] - wanted[name].numpy()).max()) for name in names)
-        if not difference <= LARGEST_DIFFERENCE:
-            raise NotExported(f"{path} is not written: its actions differ from the policy's by {difference:g}")
-        temporary.replace(path)
+        with written_whole(path) as temporary:
+            _write(ExportedPolicy(act.model, tables, convert), inputs, names, temporary)
+            found = _run(temporary, inputs)
+            columns = torch.from_numpy(act(normalize(observations), None, states=states.copy()))
+            wanted = dict(zip(names, convert(columns), strict=True))
+            difference = max(float(np.abs(found[name] - wanted[name].numpy()).max()) for name in names)
+            if not difference <= LARGEST_DIFFERENCE:
+                raise NotExported(f"{path} is not written: its actions differ from the policy's by {difference:g}")
     except ImportError as error:
         raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     finally:
-        temporary.unlink(missing_ok=True)
         env.close()
     return difference
 

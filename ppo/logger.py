@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.config import Config
 from ppo.learner import Detail
-from ppo.run import AppendedFile, RunFolder
+from ppo.run import AppendedFile, RunFolder, written_whole
 from ppo.tensorboard import TensorBoard
 from ppo.wandb_thread import WandbThread
 
@@ -115,11 +115,9 @@ class Logger(AbstractContextManager):
             if self.file is None:
                 writer.writeheader()
                 writer.writerows(self.rows)
-                path = self.run.path / METRICS
-                temporary = path.with_name(f".tmp-{METRICS}")
-                temporary.write_text(text.getvalue())
-                temporary.replace(path)
-                self.file = AppendedFile(path)
+                with written_whole(self.run.path / METRICS) as temporary:
+                    temporary.write_text(text.getvalue())
+                self.file = AppendedFile(self.run.path / METRICS)
                 text.truncate(0)
                 text.seek(0)
             writer.writerow(row)

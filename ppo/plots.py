@@ -11,6 +11,7 @@ import numpy as np
 
 from ppo.config import ELSEWHERE
 from ppo.flags import ConfigError
+from ppo.run import written_whole
 from ppo.statistics import confidence_interval, interquartile_mean
 
 RETURN = "episode_return_mean"
@@ -92,9 +93,8 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter())
         axes.grid(alpha=0.3)
-    temporary = path.with_name(f".tmp-{path.name}")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(path)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=120)
 
 
 def _draw_group(axes: Any, runs: Sequence[Run], x: str, y: str, is_labelled: bool = False) -> None:

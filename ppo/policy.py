@@ -129,10 +129,7 @@ def load_policy(
     config.precision = precision or config.precision
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     normalize, network = new_normalizer(config, spaces), new_model(config, spaces)
-    parts: dict[str, dict[str, Any]] = {}
-    for name, tensor in tensors.items():
-        part, _, key = name.partition(".")
-        parts.setdefault(part, {})[key] = tensor
+    parts = checkpoint.by_part(tensors)
     try:
         if parts["model"].keys() != dict(network.named_parameters()).keys():
             raise KeyError("its parameters are called otherwise")

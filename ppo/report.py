@@ -4,6 +4,7 @@ import base64
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from ppo.config import ELSEWHERE, Config
 from ppo.plots import PANELS, RETURN, Run
+from ppo.run import written_whole
 
 LEFT_OUT = {"preset", *ELSEWHERE}
 PAGE = """<!doctype html>
@@ -32,9 +34,8 @@ pre {{ background: #f6f6f6; padding: .8em; overflow-x: auto }} summary {{ cursor
 def write_report(run: Run, video: Path | None, path: Path) -> None:
     """Write the page. video: of its best episode, .mp4. Raises OSError."""
     content = "\n".join(_sections(run, video))
-    temporary = path.with_name(f".tmp-{path.name}")
-    temporary.write_text(PAGE.format(title=escape(run.folder.absolute().name), content=content), encoding="utf-8")
-    temporary.replace(path)
+    with written_whole(path) as temporary:
+        temporary.write_text(PAGE.format(title=escape(run.folder.absolute().name), content=content), encoding="utf-8")
 
 
 def _sections(run: Run, video: Path | None) -> Iterator[str]:
@@ -42,7 +43,8 @@ def _sections(run: Run, video: Path | None) -> Iterator[str]:
     yield _table({name: value for name, value in summary.items() if name != "evaluation"})
     yield "<h2>Learning</h2>"
     yield _curves(run)
-    evaluations = [*filter(None, [summary.get("evaluation")]), *(_read(run.folder / "evaluation.json") or [])]
+    later = _read(run.folder / "evaluation.json")
+    evaluations = [*filter(None, [summary.get("evaluation")]), *(later if isinstance(later, list) else [])]
     if evaluations:
         yield "<h2>Evaluation</h2>"
         names = ("episodes", "mean", "std", "median", "interval_95", "deterministic", "seed", "checkpoint")
@@ -60,9 +62,8 @@ def _sections(run: Run, video: Path | None) -> Iterator[str]:
 
 def command(config: dict[str, Any]) -> str:
     """The command line that makes the same run again."""
-    flags = [
-        f"--{name}={_flag(config[name])}" for name in vars(Config(**{})) if name in config and name not in LEFT_OUT
-    ]
+    names = [option.name for option in fields(Config) if option.name in config and option.name not in LEFT_OUT]
+    flags = [f"--{name}={_flag(config[name])}" for name in names]
     return shlex.join(["python", "main.py", "--preset=none", *flags])
 
 

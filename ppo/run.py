@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import uuid
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
@@ -41,7 +42,7 @@ class RunFolder(AbstractContextManager):
 
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-        name = re.sub(r"[^\w.=+-]+", "-", config.name or default)
+        name = folder_name(config.name or default)
         self.is_resumed = config.resume not in (None, "auto")
         self.path = Path(str(config.resume) if self.is_resumed else config.run_dir or f"runs/{name}")
         self.faults, self.iteration, self.guard = faults, 0, Lock()
@@ -126,11 +127,28 @@ class AppendedFile:
         self.file.close()
 
 
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file to write in place of another, whose name it gets when the context is left; after an error that other one
+    is as it was."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # where nothing can be written, there is nothing to remove either
+            temporary.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a file, or leave it as it was."""
-    temporary = path.with_name(f".tmp-{path.name}")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    temporary.replace(path)
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def folder_name(text: str) -> str:
+    """A text as the name of a folder."""
+    return re.sub(r"[^\w.=+-]+", "-", text)
 
 
 def _git_commit() -> str | None:

@@ -16,6 +16,7 @@ from ppo.config import Config
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores
 from ppo.plots import draw, read_run
+from ppo.run import folder_name
 from ppo.signals import URGENT
 from ppo.statistics import confidence_interval, interquartile_mean
 
@@ -33,7 +34,7 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     draw all curves as one, and print a table. given: the flags. Raises ConfigError if there is something in the folder,
     SeedFailed."""
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
-    parent = Path(config.run_dir or f"runs/{name.replace('/', '-').replace(':', '-')}")
+    parent = Path(config.run_dir or f"runs/{folder_name(name)}")
     if config.resume not in (None, "auto"):
         raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
     if parent.exists() and any(parent.iterdir()) and config.resume is None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppo.checkpoint import CheckpointError
+from ppo.checkpoint import CheckpointError, by_part
 from ppo.config import ELSEWHERE, FIXED
 
 Snapshot = tuple[dict[str, Tensor], dict[str, Any]]  # tensors, and all else as JSON can have it
@@ -58,10 +58,7 @@ def restore(training: Any, tensors: Mapping[str, Tensor], state: Mapping[str, An
             problems.append(f"{name} is {x.dtype} {tuple(x.shape)}{here}")
     if problems:
         raise CheckpointError(f"the checkpoint is of another environment or network: {'; '.join(sorted(problems))}")
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        part, _, key = name.partition(".")
-        parts.setdefault(part, {})[key] = tensor.clone()  # for what is given is not ours to change
+    parts = by_part({name: tensor.clone() for name, tensor in tensors.items()})  # what is given is not ours to change
     try:
         _apply(training, parts, state)
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
