@@ -4,12 +4,13 @@ Worker processes import this file, so what is heavy is imported where it is used
 
 import difflib
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
 if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
-
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy, whose matrices are small
 
 COMMANDS = ("check", "evaluate", "export", "plot", "render", "report")
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}

@@ -15,7 +15,7 @@ class Actor:
     """Acts by a copy of weights that lie in an array (P,), which another process may change between refreshes."""
 
     def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
-        self.model = model
+        self.model, self.state_size = model, model.state_size
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
         model.prepare_to_act()
         copies = list(model.parameters())

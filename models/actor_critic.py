@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from models.distributions import Distribution, orthogonal, policy_head
+from models.numpy_mlp import ACTIVATIONS, Layout
 
 
 class ActorCritic(nn.Module):
@@ -26,6 +27,10 @@ class ActorCritic(nn.Module):
         """As workers use it: the distribution, features (B, num_shared_features), and the states after this step."""
         return self(observations)[0], None, None
 
+    def numpy_layout(self) -> Layout | None:
+        """What models.numpy_mlp needs to do all that this does; None if it cannot."""
+        return None
+
     def prepare_to_act(self) -> None:
         """Make what is to act only, by weights that are copied in, as fast as it can be."""
         self.requires_grad_(False).eval()
@@ -38,6 +43,7 @@ class Trunk(nn.Module):
     """From observations (B, *observation) to features (B, num_features) float32."""
 
     num_features: int
+    hidden_layers_only: str | None = None  # of what kind, if it is nothing but such layers
 
     def prepare_to_act(self) -> None:
         """As an actor-critic does."""
@@ -59,6 +65,13 @@ class FeedForward(ActorCritic):
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         features = self.policy_trunk(observations)
         return self.heads(features, features if self.num_shared_features else self.value_trunk(observations))
+
+    def numpy_layout(self) -> Layout | None:
+        activation, head = self.policy_trunk.hidden_layers_only, self.policy_head
+        if type(self) is not FeedForward or activation not in ACTIVATIONS or head.num_choices is None:
+            return None
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+        return Layout(shapes, activation, head.action_size, head.num_choices)
 
     def heads(self, policy_features: Tensor, value_features: Tensor) -> tuple[Distribution, Tensor]:
         """features: (B, F) each. Returns the distribution of actions, and values (B,)."""

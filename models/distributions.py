@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models import ModelMismatch
+from models.noise import draw_gumbel, draw_normal
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 IMPOSSIBLE = -1e8  # as a logit: its probability is 0, and yet it is finite
@@ -157,6 +158,7 @@ class CategoricalHead(nn.Module):
         columns = np.full(exists.shape, -1)  # the logit of each choice, or the padding behind the last one
         columns[exists] = np.arange(sum(sizes))
         self.is_padded = not exists.all()
+        self.num_choices = None if self.is_padded else max(sizes)  # for models.numpy_mlp; None: it does not have it
         self.register_buffer("columns", torch.from_numpy(columns.ravel()), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
@@ -166,8 +168,7 @@ class CategoricalHead(nn.Module):
         return Categorical(logits.view(*logits.shape[:-1], *self.shape))
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        exponential = generator.standard_exponential((num_steps, self.noise_size), dtype=np.float32)
-        return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+        return draw_gumbel(generator, num_steps, self.noise_size)
 
 
 class BernoulliHead(CategoricalHead):
@@ -175,7 +176,7 @@ class BernoulliHead(CategoricalHead):
 
     def __init__(self, num_features: int, num_bits: int) -> None:
         super().__init__(num_features, [2] * num_bits)
-        self.logits = orthogonal(nn.Linear(num_features, num_bits), gain=0.01)
+        self.logits, self.num_choices = orthogonal(nn.Linear(num_features, num_bits), gain=0.01), None
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
@@ -191,6 +192,7 @@ class GaussianHead(nn.Module):
     def __init__(self, num_features: int, num_actions: int, config: Any) -> None:
         super().__init__()
         self.action_size, self.config = num_actions, config
+        self.num_choices = None if config.use_sde or config.squash_actions else 0
         self.mean = orthogonal(nn.Linear(num_features, num_actions), gain=0.01)
         shape = (num_features, num_actions) if config.use_sde else (num_actions,)
         self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
@@ -204,9 +206,7 @@ class GaussianHead(nn.Module):
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
         every = self.config.sde_sample_freq if self.config.use_sde else 1
-        every = num_steps if every < 1 else every
-        draws = generator.standard_normal((math.ceil(num_steps / every), self.noise_size), dtype=np.float32)
-        return draws if every == 1 else np.repeat(draws, every, axis=0)[:num_steps]
+        return draw_normal(generator, num_steps, self.noise_size, every)
 
 
 class ProductHead(nn.Module):
@@ -215,6 +215,7 @@ class ProductHead(nn.Module):
     def __init__(self, heads: Sequence[Any]) -> None:
         super().__init__()
         self.heads: Any = nn.ModuleList(heads)
+        self.num_choices = None
         sizes = zip(*((head.action_size, head.noise_size, head.mask_size) for head in heads), strict=True)
         self.action_size, self.noise_size, self.mask_size = map(sum, sizes)
         self.action_dtype = np.int64 if all(head.action_dtype is np.int64 for head in heads) else np.float32

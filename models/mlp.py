@@ -17,6 +17,7 @@ class VectorTrunk(Trunk):
         super().__init__()
         self.num_features = size
         self.activation: Any = getattr(functional, config.activation)
+        self.hidden_layers_only = config.activation
         inputs = [math.prod(shape), *[size] * (config.num_layers - 1)]
         self.layers: Any = nn.ModuleList(orthogonal(nn.Linear(width, size), math.sqrt(2)) for width in inputs)
 

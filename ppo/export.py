@@ -89,12 +89,12 @@ def export(policy: Any, path: Path) -> float:
     if policy.to_mask:
         problem = "this policy must be told which actions are allowed, which an ONNX file is not"
         raise ConfigError(f"{problem}: use it from Python, by ppo.load_policy")
-    env, act = policy.make_env(), policy.actor
+    env, act = policy.make_env(), policy.make_torch_actor()
     names, convert = columns_to_actions(env.action_space, policy.config.squash_actions)
     normalize = policy.normalize
     tables = (normalize.shift, normalize.scale, normalize.lowest, normalize.highest) if normalize.enabled else ()
     observations = _observe(env, policy.config.seed)
-    states = np.zeros((len(observations), act.model.state_size), np.float32)
+    states = np.zeros((len(observations), act.state_size), np.float32)
     inputs = {OBSERVATION: observations, **({STATE: states} if states.size else {})}
     try:
         with written_whole(path) as temporary:

@@ -109,14 +109,12 @@ class Learner:
         num_steps = 0
         sizes = (config.num_epochs, config.num_minibatches, config.batch_size)
         for minibatch in minibatches(batch, *sizes, config.num_steps if "states" in batch else 1, shuffle_seed):
-            loss, metrics = self.loss(minibatch)
+            metrics = self.differentiate(minibatch)
             if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
                 break
-            self.gradients.zero_()
-            loss.backward()
-            metrics = {**metrics, "grad_norm": self._clip_gradients()}
+            metrics["grad_norm"] = self._clip_gradients()
             num_steps += 1
-            if (loss.detach() + metrics["grad_norm"]).isfinite():
+            if (metrics["loss"] + metrics["grad_norm"]).isfinite():
                 self.optimizer.step()
                 self.num_skipped = 0
                 history.append(metrics)
@@ -127,7 +125,7 @@ class Learner:
         if not self.weights.isfinite().all():
             self._give_up(iteration, "a weight")
         skipped, history = num_steps - len(history), history or [metrics]
-        table = torch.stack([torch.stack(list(metrics.values())) for metrics in history])
+        table = torch.stack([torch.stack([*map(torch.as_tensor, metrics.values())]) for metrics in history])
         means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
         rates = {"learning_rate": self.learning_rate, "clip_coef": scheduled(config.clip_coef, self.remaining)}
@@ -153,13 +151,24 @@ class Learner:
         fix = "go on from the state before it with a lower --learning_rate"
         raise NotFinite(f"in iteration {iteration} {what} was not finite: {fix}")
 
+    def differentiate(self, minibatch: Batch) -> dict[str, Any]:
+        """Write the gradient of a minibatch's loss; returns metrics, 0-dimensional tensors or numbers."""
+        self.gradients.zero_()
+        loss, metrics = self.loss(minibatch)
+        loss.backward()
+        return {"loss": loss.detach(), **metrics}
+
+    def coefficients(self) -> tuple[float, float | None, float]:
+        """What ratios and values are clipped to, and the weight of the entropy, as they are now."""
+        config = self.config
+        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        clip, clip_value, entropy_coef = (scheduled(value, self.remaining) for value in settings)
+        return clip, clip_value, entropy_coef
+
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
         config = self.config
-        clip, clip_value, entropy_coef = (
-            scheduled(value, self.remaining)
-            for value in (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        )
+        clip, clip_value, entropy_coef = self.coefficients()
         distribution, values = self.forward(minibatch)
         log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
         advantages = minibatch["advantages"]

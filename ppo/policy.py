@@ -21,6 +21,7 @@ from envs.spaces import ACTION_MASK, action_converter, mask_converter
 from envs.video import Filmed, Video
 from envs.worker import environment_error
 from models import image_shape, make_actor, make_model
+from models.numpy_mlp import NumpyActor
 from ppo import checkpoint
 from ppo.evaluation import evaluate
 from ppo.hardware import has_bfloat16
@@ -32,7 +33,10 @@ class Policy:
 
     def __init__(self, config: Any, spaces: Spaces, weights: np.ndarray, normalize: NormalizeObservation) -> None:
         self.config, self.normalize = config, normalize
-        self.actor = make_actor(partial(new_model, config, spaces, to_act=True), weights)
+        model = new_model(config, spaces, to_act=True)
+        self.make_torch_actor = partial(make_actor, lambda: model, weights)
+        layout = model.numpy_layout()
+        self.actor = NumpyActor(layout, weights) if layout else self.make_torch_actor()
         self.to_actions = action_converter(spaces.actions, config.squash_actions)
         self.to_mask = mask_converter(spaces.actions) if spaces.has_masks else None
         self.generator = np.random.default_rng(config.seed)
@@ -46,7 +50,7 @@ class Policy:
 
     def reset(self) -> None:
         """Forget the episode so far; needed before each by a policy that remembers."""
-        self.state = np.zeros((1, self.actor.model.state_size), np.float32)
+        self.state = np.zeros((1, self.actor.state_size), np.float32)
 
     def predict(self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None) -> Any:
         """The action for an observation, as the environment's step takes it; if not deterministic, gSDE's noise is new
@@ -76,7 +80,7 @@ class Policy:
         episodes are then played one after another. Raises WorkerError if an environment raises."""
         seed = self.config.seed if seed is None else seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
-        act, state_size = partial(self.act, deterministic=deterministic), self.actor.model.state_size
+        act, state_size = partial(self.act, deterministic=deterministic), self.actor.state_size
         envs = [self.make_env("rgb_array" if video else render_mode) for _ in seeds[: 1 if video else num_envs]]
         try:
             with self._filmed(envs, video) as filmed:

@@ -23,6 +23,7 @@ from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
 from envs.worker import Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
+from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, load_preset
 from ppo.doctor import Doctor, Seen
@@ -30,6 +31,7 @@ from ppo.flags import ConfigError
 from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
+from ppo.numpy_learner import NumpyLearner
 from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
 from ppo.replay import worth_keeping, worth_seeing
 from ppo.rollout import Batch, Rollout
@@ -38,6 +40,12 @@ from ppo.signals import StopSignals, Terminated
 from ppo.state import Snapshot, restore, snapshot
 
 MOST_PLAYED = 10_000  # episodes between checkpoints of which the actions are kept
+
+
+def new_learner(model: Any, config: Config) -> Learner:
+    """What learns with a model: in numpy if it has its layout and is on the CPU, else in torch."""
+    layout = model.numpy_layout() if config.device == "cpu" else None
+    return NumpyLearner(model, config, partial(NumpyMLP, layout)) if layout else Learner(model, config)
 
 
 class Interrupted(Exception):
@@ -49,7 +57,7 @@ class Interrupted(Exception):
 
 
 def train(
-    config: Config, notes: Sequence[str] = (), make_learner: Callable[[Any, Config], Learner] = Learner
+    config: Config, notes: Sequence[str] = (), make_learner: Callable[[Any, Config], Learner] = new_learner
 ) -> dict[str, Any]:
     """Train to the end, or until a signal; returns what summary.json holds, and where the checkpoint is. notes: what to
     tell the user first; make_learner: a Learner of your own. Raises ConfigError, EnvironmentUnavailable or
@@ -131,7 +139,7 @@ class Training:
     """The parts of a run, wired together, with all of the state that a checkpoint keeps."""
 
     def __init__(
-        self, config: Config, spaces: Spaces, make_learner: Callable[[Any, Config], Learner] = Learner
+        self, config: Config, spaces: Spaces, make_learner: Callable[[Any, Config], Learner] = new_learner
     ) -> None:
         has_images = image_shape(spaces.observations) is not None
         # With small matrices, more threads would only wait for each other.
@@ -146,7 +154,8 @@ class Training:
         _check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
         self.model = new_model(config, spaces).to(config.device)
         # Those who act do so on the CPU, whatever the learner's device is.
-        self.make_actor = partial(make_actor, partial(new_model, config, spaces, to_act=True))
+        layout, new_actor = self.model.numpy_layout(), partial(new_model, config, spaces, to_act=True)
+        self.make_actor = partial(NumpyActor, layout) if layout else partial(make_actor, new_actor)
         self.learner = make_learner(self.model, config)
         self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))

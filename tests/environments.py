@@ -1,5 +1,7 @@
 """Small worlds whose right answers are known. Their ids are tests.environments:NAME-v0."""
 
+import multiprocessing
+import sys
 from typing import Any
 
 import gymnasium
@@ -286,3 +288,15 @@ for name, entry_point, arguments in (
     ("Endless-v0", Endless, {}),
 ):
     gymnasium.register(name, entry_point=entry_point, kwargs=arguments)
+
+
+class NoTorch(Constant):
+    """Raises in a worker process that has imported torch."""
+
+    def __init__(self) -> None:
+        super().__init__(terminates=True)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        if multiprocessing.parent_process() and "torch" in sys.modules:
+            raise ImportError("torch was imported")
+        return super().step(action)

@@ -1,0 +1,206 @@
+"""The mlp written out in numpy, and learning with it, against torch's autograd."""
+
+from copy import deepcopy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.nn.utils import parameters_to_vector
+
+from models.actor import Actor
+from models.actor_critic import ActorCritic, FeedForward
+from models.numpy_mlp import NumpyActor, NumpyMLP
+from ppo.config import Config
+from ppo.learner import Learner
+from ppo.numpy_learner import NumpyLearner
+from ppo.trainer import Training, new_learner, resolve
+from tests.running import make_network, make_training, run_main
+
+B = 37
+VECTOR = spaces.Box(-1, 1, (5,))
+SPACES = {"choice": spaces.Discrete(4), "choices": spaces.MultiDiscrete([3, 3]), "numbers": spaces.Box(-1, 1, (2,))}
+EACH_SPACE = pytest.mark.parametrize("action_space", SPACES.values(), ids=SPACES)
+EACH_TRUNK = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
+
+
+def make_model(action_space, **values):
+    """Weights are far from their first, in which the policy's head is nearly zero."""
+    model = make_network(VECTOR, action_space, log_std_init=0.3, **values)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
+    """Ratios and values on both sides of what they are clipped to."""
+    generator = torch.Generator().manual_seed(1)
+    draw = partial(torch.randn, generator=generator)
+    batch = {"observations": draw(B, 5)}
+    with torch.no_grad():
+        distribution, values = model(batch["observations"])
+        if masked:
+            batch["action_masks"] = torch.rand(B, model.policy_head.mask_size, generator=generator) > 0.3
+            batch["action_masks"][:, :: model.policy_head.shape[-1]] = True
+            distribution = distribution.masked(batch["action_masks"])
+        noise = model.policy_head.draw_noise(np.random.default_rng(2), B)
+        batch["actions"] = distribution.sample(torch.from_numpy(noise))
+        batch["log_probs"] = distribution.log_prob(batch["actions"]) + 0.2 * draw(B)
+    return {**batch, "values": values + 0.3 * draw(B), "advantages": draw(B), "returns": values + draw(B)}
+
+
+def learners(model, **values):
+    config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
+    return Learner(deepcopy(model), config), NumpyLearner(model, config, partial(NumpyMLP, model.numpy_layout()))
+
+
+def assert_same_gradient(model, batch, **values) -> None:
+    by_autograd, written_out = learners(model, **values)
+    expected = by_autograd.differentiate(batch)
+    by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
+    metrics = written_out.differentiate(batch)
+    written_out.gradients /= scale
+    torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
+    assert metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        assert float(metrics[name]) == pytest.approx(value.item(), abs=2e-6, rel=2e-6), name
+
+
+@EACH_TRUNK
+@EACH_SPACE
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_the_gradient_is_that_of_autograd(action_space, share_trunk, activation, num_layers) -> None:
+    model = make_model(action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers)
+    assert_same_gradient(model, make_batch(model))
+
+
+@pytest.mark.parametrize("values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}])
+@pytest.mark.parametrize("normalize", ["minibatch", "none"])
+@EACH_SPACE
+def test_the_gradient_is_that_of_autograd_whatever_the_coefficients(action_space, values, normalize) -> None:
+    model = make_model(action_space)
+    assert_same_gradient(model, make_batch(model), normalize_advantages=normalize, **values)
+
+
+@pytest.mark.parametrize("action_space", [SPACES["choice"], SPACES["choices"]])
+def test_the_gradient_is_that_of_autograd_within_masks(action_space) -> None:
+    model = make_model(action_space)
+    assert_same_gradient(model, make_batch(model, masked=True))
+
+
+def test_the_gradient_is_that_of_autograd_for_a_single_transition_and_for_extreme_ratios() -> None:
+    model = make_model(SPACES["choice"])
+    batch = make_batch(model)
+    assert_same_gradient(model, {name: tensor[:1] for name, tensor in batch.items()})
+    batch["log_probs"][:5] -= 30
+    batch["log_probs"][5:9] += 30
+    with np.errstate(all="raise"):
+        assert_same_gradient(model, batch)
+
+
+@EACH_TRUNK
+@EACH_SPACE
+def test_values_and_log_probabilities_are_those_of_torch(action_space, share_trunk) -> None:
+    model = make_model(action_space, share_trunk=share_trunk)
+    batch = {name: tensor for name, tensor in make_batch(model).items() if name in ("observations", "actions")}
+    by_torch, by_numpy = learners(model, num_minibatches=3)
+    with torch.no_grad():
+        expected = by_torch._evaluate(batch)
+        found = by_numpy._evaluate(batch)
+        if share_trunk:
+            batch["features"] = model.policy_trunk(batch["observations"])
+            torch.testing.assert_close(by_numpy._evaluate(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    observations = batch["observations"].numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            by_numpy._values(observations, np.zeros((B, 0))),
+            by_torch._values(observations, np.zeros((B, 0))),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+
+@EACH_TRUNK
+@EACH_SPACE
+def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
+    model, other = (make_model(action_space, share_trunk=share_trunk) for _ in range(2))
+    weights = parameters_to_vector(model.parameters()).detach().numpy()
+    shared = np.zeros_like(weights)
+    one, by_torch = NumpyActor(model.numpy_layout(), shared), Actor(other, weights)
+    shared[:] = weights
+    one.refresh()
+    shared[:] = 0  # until the next refresh that changes nothing
+    noise = by_torch.draw_noise(np.random.default_rng(0), B)
+    np.testing.assert_array_equal(one.draw_noise(np.random.default_rng(0), B), noise)
+    observations = np.random.default_rng(1).normal(size=(B, 5)).astype(np.float32)
+    records = np.zeros((2, B, model.num_shared_features), np.float32)
+    no_mask, no_states = np.zeros((B, 0), np.bool_), np.zeros((B, 0), np.float32)
+    found = one(observations, noise, no_mask, no_states, records[0])
+    expected = by_torch(observations, noise, no_mask, no_states, records[1])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(*records, atol=1e-5)
+    np.testing.assert_allclose(one(observations, None), by_torch(observations, None), atol=1e-5)
+    if model.policy_head.mask_size:
+        mask = np.random.default_rng(2).random((B, model.policy_head.mask_size)) > 0.5
+        mask[:, :: model.policy_head.shape[-1]] = True
+        np.testing.assert_array_equal(one(observations, noise, mask), by_torch(observations, noise, mask))
+        assert one(observations, noise, mask).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("action_space", "values"),
+    [
+        (SPACES["choice"], {"model": "lstm", "hidden_size": 8, "share_trunk": True}),
+        (SPACES["choice"], {"activation": "gelu"}),
+        (SPACES["numbers"], {"use_sde": True}),
+        (SPACES["numbers"], {"squash_actions": True}),
+        (spaces.MultiBinary(3), {}),
+        (spaces.MultiDiscrete([2, 3]), {}),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), {}),
+    ],
+)
+def test_what_is_not_written_out_is_left_to_autograd(action_space, values) -> None:
+    assert make_network(VECTOR, action_space, **values).numpy_layout() is None
+
+
+def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> None:
+    class Own(FeedForward):
+        pass
+
+    class OwnLearner(Learner):
+        pass
+
+    model = make_network(VECTOR, SPACES["choice"])
+    own = Own(lambda: model.policy_trunk, SPACES["choice"], Config(hidden_size=64, share_trunk=False))
+    assert own.numpy_layout() is None
+    assert ActorCritic().numpy_layout() is None
+    assert type(new_learner(model, Config())) is NumpyLearner
+    assert type(new_learner(own, Config())) is Learner
+    training = make_training("Bandit-v0")
+    assert type(training.learner) is NumpyLearner
+    assert type(type(training)(training.config, training.spaces, OwnLearner).learner) is OwnLearner
+
+
+def test_learning_comes_to_the_same_weights() -> None:
+    values = {"env_name": "CartPole-v1", "num_envs": 4, "num_steps": 32, "total_steps": 512, "learning_rate": 1e-3}
+    weights = []
+    for make_learner in (new_learner, Learner):
+        training = Training(*resolve(Config(**values, num_workers=0)), make_learner)
+        workers = training.make_worker(range(4))
+        for iteration in range(1, 5):
+            metrics = training.learn(workers.collect(iteration))
+        weights.append((training.learner.weights.clone(), metrics))
+    (ours, mine), (torchs, its) = weights
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-4)
+    assert mine.keys() == its.keys()
+
+
+def test_a_worker_that_acts_by_an_mlp_never_imports_torch(tmp_path) -> None:
+    flags = ("--env_name=tests.environments:NoTorch", "--num_iterations=2", "--num_workers=2", "--logger=none")
+    done = run_main(*flags, f"--run_dir={tmp_path}/run")
+    assert (done.returncode, "torch" in done.stderr) == (0, False)
