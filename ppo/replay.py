@@ -24,17 +24,15 @@ class NotRepeated(Exception):
 
 def worth_seeing(played: Sequence[Any], step: int) -> str:
     """Lines that note the best, the median and the worst of envs.episodes.PlayedEpisode, after a step of training."""
-    ranked = sorted(played, key=lambda episode: episode.episode_return)
-    chosen = zip(KINDS, (ranked[-1], ranked[len(ranked) // 2], ranked[0]), strict=True) if ranked else ()
-    return "".join(
-        json.dumps({"kind": kind, "step": step, **_pack(episode._asdict())}) + "\n" for kind, episode in chosen
-    )
+    chosen = zip(KINDS, _chosen(played), strict=True) if played else ()
+    notes = ({"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen)
+    return "".join(json.dumps(note) + "\n" for note in notes)
 
 
-def worth_keeping(played: list[Any], most: int) -> list[Any]:
-    """Episodes, or of too many of them the best, the median and the worst."""
-    ranked = sorted(played, key=lambda episode: episode.episode_return) if len(played) > most else []
-    return [ranked[-1], ranked[len(ranked) // 2], ranked[0]] if ranked else played
+def worth_keeping(played: list[Any], most_steps: int) -> list[Any]:
+    """Episodes, or if they have too many steps in all the best, the median and the worst, however long those are."""
+    is_much = len(played) > len(KINDS) and sum(len(episode.actions) for episode in played) > most_steps
+    return _chosen(played) if is_much else played
 
 
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:
@@ -47,6 +45,12 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         problem = f"there is no {kind} episode in {folder / EPISODES}"
         raise ConfigError(f"{problem} ({error}): one is noted with a checkpoint, once an episode is over") from error
+
+
+def _chosen(played: Sequence[Any]) -> list[Any]:
+    """An episode of each of KINDS."""
+    ranked = sorted(played, key=lambda episode: episode.episode_return)
+    return [ranked[-1], ranked[len(ranked) // 2], ranked[0]]
 
 
 def _episodes(path: Path) -> Iterator[dict[str, Any]]:

@@ -39,7 +39,7 @@ from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
 from ppo.state import Snapshot, restore, snapshot
 
-MOST_PLAYED = 10_000  # episodes between checkpoints of which the actions are kept
+MOST_STEPS = 200_000  # of whole episodes between checkpoints, of which the actions are kept
 
 
 def new_learner(model: Any, config: Config) -> Learner:
@@ -247,7 +247,7 @@ class Training:
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
         self.normalize_reward.returns[report.begun] = 0
         self.played += self.open_episodes.update(rollout.actions, dones, report, self.num_begun)
-        self.played = worth_keeping(self.played, MOST_PLAYED)
+        self.played = worth_keeping(self.played, MOST_STEPS)
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),

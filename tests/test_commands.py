@@ -149,10 +149,20 @@ def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path
         assert f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
 
 
-def test_of_very_many_episodes_only_those_worth_seeing_are_kept() -> None:
-    played = [PlayedEpisode(float(x), 1, 0, x, np.zeros((1, 1))) for x in (3, 1, 4, 5, 9, 2, 6)]
-    assert worth_keeping(played, 7) == played
-    assert [episode.episode_return for episode in worth_keeping(played, 6)] == [9, 4, 1]
+def test_of_episodes_with_very_many_steps_only_those_worth_seeing_are_kept() -> None:
+    played = [PlayedEpisode(float(x), x, 0, x, np.zeros((x, 1))) for x in (3, 1, 4, 5, 9, 2, 6)]
+    assert worth_keeping(played, 30) is played
+    assert [episode.episode_return for episode in worth_keeping(played, 29)] == [9, 4, 1]
+    assert worth_keeping(played[:2], 3) == played[:2]  # neither of which is kept twice
+
+
+def test_the_best_and_the_worst_episode_outlast_all_between_them() -> None:
+    kept: list[PlayedEpisode] = []
+    for x in (5, 9, 1, 6, 4, 5, 7):
+        kept = worth_keeping([*kept, PlayedEpisode(float(x), 100, 0, x, np.zeros((100, 1)))], 150)
+        assert len(kept) <= 3
+    lines = [json.loads(line) for line in worth_seeing(kept, 700).splitlines()]
+    assert [(line["kind"], line["episode_return"]) for line in lines] == [("best", 9), ("median", 7), ("worst", 1)]
 
 
 def test_a_line_that_was_torn_is_passed_over(copy: Path) -> None:
