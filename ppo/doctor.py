@@ -38,23 +38,23 @@ class Doctor:
 
     def remember(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """What an earlier part of the run has written counts too."""
-        for name in ("episode_return_mean", "entropy"):
-            values = [float(row[name]) for row in rows if row.get(name)]
-            self.first.update({name: values[0]} if values else {})
-            if name == "episode_return_mean":
-                self.best_return = max([self.best_return, *values])
+        for row in rows:
+            self._note(row)
 
     def look(self, metrics: dict[str, Any], seen: Seen, progress: float) -> list[str]:
         """What is to be said after an iteration. progress: how much of the run is done, up to 1."""
         self.endings.extend(seen.endings)
-        for name in ("episode_return_mean", "entropy"):
-            if metrics.get(name) is not None:
-                self.first.setdefault(name, metrics[name])
-        if (mean := metrics.get("episode_return_mean")) is not None:
-            self.best_return = max(self.best_return, mean)
+        self._note(metrics)
         new = {name: text for name, text in self._findings(metrics, seen, progress) if name not in self.said}
         self.said |= new.keys()
         return list(new.values())
+
+    def _note(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the first return and entropy, and the best return. metrics: numbers, or texts that may be empty."""
+        names = ("episode_return_mean", "entropy")
+        known = {name: float(metrics[name]) for name in names if metrics.get(name) not in (None, "")}
+        self.first = {**known, **self.first}
+        self.best_return = max(self.best_return, known.get("episode_return_mean", self.best_return))
 
     def _findings(self, metrics: dict[str, Any], seen: Seen, progress: float) -> Iterator[tuple[str, str]]:
         config, kl, first_entropy = self.config, metrics.get("approx_kl", 0.0), self.first.get("entropy", 0.0)
@@ -72,6 +72,8 @@ class Doctor:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
         is_wrong = self._lasts("explained", metrics["explained_variance"] < 0) >= LONG
+        is_endless = len(self.endings) >= FEW_EPISODES and sum(self.endings) > 0.95 * len(self.endings)
+        is_endless = self._lasts("endless", is_endless) >= LONG
         if progress < EARLY or metrics["episodes"] < FEW_EPISODES:
             return
         entropy, bonus, count = metrics.get("entropy", first_entropy), config.entropy_coef, self.num_actions
@@ -83,8 +85,7 @@ class Doctor:
         if is_wrong:
             text = f"values have explained nothing of returns for {LONG} iterations, which do not rise either"
             yield "explained", f"{text}: lower --learning_rate, or raise --gae_lambda"
-        is_long = len(self.endings) >= FEW_EPISODES and self._lasts("looked", True) >= LONG
-        if is_long and sum(self.endings) > 0.95 * len(self.endings):
+        if is_endless:
             fix = "reward what comes before the end, or lengthen the limit"
             yield "limit", f"the time limit ends nearly all episodes, and the return does not rise: {fix}"
         if entropy < (first_entropy - 4 * count if count else 0.05 * first_entropy):

@@ -143,6 +143,14 @@ def test_what_a_resumed_run_has_learned_before_counts() -> None:
     assert len(doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9)) == 1
 
 
+def test_the_time_limit_is_named_once_it_has_ended_episodes_for_long() -> None:
+    doctor, limited, free = Doctor(Config(), 0), WELL._replace(endings=[True] * 50), WELL._replace(endings=[False] * 50)
+    seen = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
+    said = [doctor.look(METRICS, each, 0.1 if number < 50 else 0.9) for number, each in enumerate(seen)]
+    assert said[:-1] == [[]] * 60
+    assert said[-1][0].startswith("the time limit ends nearly all episodes")
+
+
 def test_a_run_that_has_learned_may_do_as_it_likes() -> None:
     seen = WELL._replace(endings=[True] * 50)
     assert looked_at(100, seen, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
