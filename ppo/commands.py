@@ -15,7 +15,7 @@ from ppo.checkpoint import find_checkpoint
 from ppo.config import Config, run_folder
 from ppo.flags import COUNT, NONE, ConfigError, Flags, flag
 from ppo.plots import draw, read_run
-from ppo.policy import best_video, load_policy
+from ppo.policy import Policy, best_video, load_policy
 from ppo.replay import KINDS, find_episode
 from ppo.report import write_report
 from ppo.run import write_json
@@ -27,11 +27,23 @@ TEXT: dict[str, Any] = {"kind": str, "words": NONE}
 
 
 @dataclass(frozen=True)
-class Evaluate(Flags):
+class OfRun(Flags):
+    """Flags of what is done with a run's policy."""
+
+    run: str = flag("", "folder of a run, its name in runs/, or a checkpoint's file", **RUN)
+    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
+    model: str | None = flag(None, "likewise", **TEXT)
+
+    def load(self, path: Path, precision: str | None = None) -> Policy:
+        """The policy of a checkpoint, as ppo.policy.load_policy returns it."""
+        return load_policy(path, self.env_name, self.model, precision)
+
+
+@dataclass(frozen=True)
+class Evaluate(OfRun):
     """Flags of evaluate."""
 
     about = "Play whole episodes with a saved policy, as the environment itself counts them, and say how good it is."
-    run: str = flag("", "folder of a run, its name in runs/, or a checkpoint's file", **RUN)
     episodes: int = flag(100, "how many", **COUNT)
     num_envs: int = flag(8, "environments that are played side by side", **COUNT)
     stochastic: bool = flag(False, "draw actions at random as in training, rather than take the likeliest", kind=bool)
@@ -39,8 +51,6 @@ class Evaluate(Flags):
     render: str = flag("none", "human: show it in a window", words=("none", "human"))
     video: str | None = flag(None, "a new file of what happens, .mp4 or .gif", **TEXT)
     output: str | None = flag(None, "file of the results; none: evaluation.json in the run's folder", **TEXT)
-    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
-    model: str | None = flag(None, "likewise", **TEXT)
 
     def __call__(self) -> None:
         """Raises ConfigError for files that cannot be, CheckpointError, EnvironmentUnavailable, and WorkerError if the
@@ -51,7 +61,7 @@ class Evaluate(Flags):
         path = find_checkpoint(self.run)
         output = check_folder("--output=", Path(self.output) if self.output else folder_of(path) / "evaluation.json")
         before = read_list(output)
-        policy = load_policy(path, self.env_name, self.model)
+        policy = self.load(path)
         seed = policy.config.seed if self.seed is None else self.seed
         mode = None if self.render == "none" else self.render
         num_envs = 1 if mode else min(self.num_envs, self.episodes)
@@ -68,15 +78,13 @@ class Evaluate(Flags):
 
 
 @dataclass(frozen=True)
-class Render(Flags):
+class Render(OfRun):
     """Flags of render."""
 
     about = "Play an episode of a run's training again and make a video of it."
     run: str = flag("", "folder of the run, or its name in runs/", **RUN)
     episode: str = flag("best", "which", words=KINDS)
     video: str | None = flag(None, "a new file, .mp4 or .gif; none: one in the run's videos/", **TEXT)
-    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
-    model: str | None = flag(None, "likewise", **TEXT)
 
     def __call__(self) -> None:
         """Raises ConfigError if there is no such episode or the video cannot be, NotRepeated if it is not reproducible,
@@ -85,7 +93,7 @@ class Render(Flags):
         episode = find_episode(folder_of(path), self.episode)
         default = folder_of(path) / "videos" / f"{self.episode}-{episode['step']}.mp4"
         video = new_file("--video=", Path(self.video or default), VIDEOS)
-        load_policy(path, self.env_name, self.model).replay(episode, video)
+        self.load(path).replay(episode, video)
         length = f"{episode['episode_length']} steps, until step {episode['step']:,} of training"
         print(f"{self.episode} episode: return {episode['episode_return']:.6g} in {length}\nvideo: {video}")
 
@@ -106,19 +114,16 @@ class Plot(Flags):
 
 
 @dataclass(frozen=True)
-class Export(Flags):
+class Export(OfRun):
     """Flags of export."""
 
     about = "Write a policy as an ONNX file: observation in, action out, with all that is done to both inside."
-    run: str = flag("", "folder of a run, its name in runs/, or a checkpoint's file", **RUN)
     output: str = flag("", "the file, .onnx", **RUN)
-    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
-    model: str | None = flag(None, "likewise", **TEXT)
 
     def __call__(self) -> None:
         """Raises as ppo.export.export and Evaluate do."""
         path = new_file("", Path(self.output), MODELS)
-        policy = load_policy(find_checkpoint(self.run), self.env_name, self.model, precision="float32")
+        policy = self.load(find_checkpoint(self.run), "float32")
         from ppo.export import export  # heavy
 
         difference = export(policy, path)
@@ -126,19 +131,17 @@ class Export(Flags):
 
 
 @dataclass(frozen=True)
-class Report(Flags):
+class Report(OfRun):
     """Flags of report."""
 
     about = "Write all there is to know of a run on one page, which needs nothing but a browser."
     run: str = flag("", "folder of the run, or its name in runs/", **RUN)
     output: str | None = flag(None, "the page; none: report.html in the run's folder", **TEXT)
-    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
-    model: str | None = flag(None, "likewise", **TEXT)
 
     def __call__(self) -> None:
         """Raises ConfigError if it is no run, or the page cannot be written; and as Evaluate does."""
         run = read_run(run_folder(self.run) or Path(self.run))
-        policy = load_policy(find_checkpoint(str(run.folder)), self.env_name, self.model)
+        policy = self.load(find_checkpoint(str(run.folder)))
         own = check_folder("--output=", run.folder / "report.html")  # which is written anew
         path = new_file("--output=", Path(self.output), PAGES) if self.output else own
         write_report(run, best_video(run.folder, policy), path)
