@@ -6,13 +6,12 @@ the end of the first iteration to the end of the last, in fresh processes with t
 nothing else to do. Writes results/logging/loggers.json and README.md.
 """
 
-import argparse
 import json
 from statistics import median
 from typing import Any
 
-from benchmarks.price import run
-from benchmarks.throughput import ROOT, about_machine
+from benchmarks.price import begin, heading, run
+from benchmarks.throughput import ROOT
 
 RESULTS = ROOT / "results" / "logging"
 KINDS = {
@@ -25,10 +24,7 @@ WANTED = {"console, TensorBoard": 0.95, "and histograms": 0.9}
 
 def table(result: dict[str, Any]) -> str:
     lines = [
-        "# What logging costs\n",
-        f"Written by `{result['command']}`; steps/s, medians.",
-        __doc__.split("\n\n")[1] + "\n",
-        f"{result['cpu']}, {result['cores']} cores, load before {result['load_before']}\n",
+        *heading(__doc__, result),
         "| LunarLander-v3 | steps/s | as a share of none | wanted | each |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -40,13 +36,8 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=409_600, help="of each run")
-    given = parser.parse_args()
-    command = f"python -m benchmarks.loggers --repetitions={given.repetitions} --steps={given.steps}"
-    speeds: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    result = {"command": command, **about_machine("torch", "gymnasium", "numpy", "tensorboard"), "runs": speeds}
+    given, result = begin(__doc__, "tensorboard")
+    speeds = result["runs"] = {kind: [] for kind in KINDS}
     for seed in range(1, given.repetitions + 1):
         for kind in [*KINDS][:: 1 if seed % 2 else -1]:  # none is always the first
             speeds[kind].append(run(KINDS[kind], given.steps, seed, is_bare=False))

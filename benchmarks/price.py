@@ -75,12 +75,30 @@ def run(flags: tuple[str, ...], steps: int, seed: int, is_bare: bool) -> float:
     return (last - first) / (last_at - first_at)
 
 
+def begin(about: str, *packages: str) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """What a benchmark's command line gives, and its result before any run. about: its docstring."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=409_600, help="of each run")
+    given = parser.parse_args()
+    program = about.partition(" [")[0].partition(": ")[2]
+    command = f"{program} --repetitions={given.repetitions} --steps={given.steps}"
+    return given, {"command": command, **about_machine("torch", "gymnasium", "numpy", *packages), "runs": {}}
+
+
+def heading(about: str, result: dict[str, Any], more: str = "") -> list[str]:
+    """The lines above a benchmark's table. about: its docstring; more: what is said after the machine."""
+    return [
+        f"# {about.partition(':')[0]}\n",
+        f"Written by `{result['command']}`; steps/s, medians.",
+        about.split("\n\n")[1] + "\n",
+        f"{result['cpu']}, {result['cores']} cores, load before {result['load_before']}{more}\n",
+    ]
+
+
 def table(result: dict[str, Any]) -> str:
     lines = [
-        "# What being careful costs\n",
-        f"Written by `{result['command']}`; steps/s, medians.",
-        __doc__.split("\n\n")[1] + "\n",
-        f"{result['cpu']}, {result['cores']} cores, load before {result['load_before']}; wanted: {WANTED}\n",
+        *heading(__doc__, result, f"; wanted: {WANTED}"),
         "| LunarLander-v3 | as it is | bare | ratio of medians | each pair |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -92,12 +110,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=409_600, help="of each run")
-    given = parser.parse_args()
-    command = f"python -m benchmarks.price --repetitions={given.repetitions} --steps={given.steps}"
-    result: dict[str, Any] = {"command": command, **about_machine("torch", "gymnasium", "numpy"), "runs": {}}
+    given, result = begin(__doc__)
     for name, flags in RUNS.items():
         speeds: dict[str, list[float]] = {"as_it_is": [], "bare": []}
         for seed in range(1, given.repetitions + 1):
