@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import wait
@@ -12,7 +13,7 @@ import numpy as np
 
 from envs.episodes import OpenEpisode
 from envs.shared import PROCESSES, SharedArray
-from envs.worker import Report, Worker, WorkerError, run_worker
+from envs.worker import Acting, Report, Worker, WorkerError, run_worker
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05
@@ -37,29 +38,75 @@ class WorkerPool(AbstractContextManager):
         step_timeout: float = 60.0,
         reset_timeout: float = 120.0,
         on_event: Callable[..., None] = lambda kind, **details: None,
+        acting: Acting | None = None,
     ) -> None:
+        """acting: acts for all environments of the run, if workers do not."""
         self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
+        self.acting, self.begun = acting, 0
         self.losses: list[tuple[float, int]] = []
         kind, count = (WorkerProcess, num_workers) if num_workers else (LocalWorker, 1)
         pulses = SharedArray((count, 2), np.int64)
         cuts = [number * num_envs // count for number in range(count + 1)]
-        self.workers = [kind(make_worker, range(*cuts[n : n + 2]), pulses, n) for n in range(count)]
+        shares = [range(*cuts[n : n + 2]) for n in range(count)]
+        if acting:  # each has its share of both groups, and a group's columns lie side by side
+            shares = [range(n, num_envs, count) for n in range(count)]
+            middle = (num_envs + 1) // 2
+            self.groups = (slice(0, middle), slice(middle, num_envs))
+        self.workers = [kind(make_worker, shares[n], pulses, n) for n in range(count)]
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
         """Go on with an open episode in each environment, as the last row of the rollout shows it. Returns those in
         which a new one had to begin instead."""
-        cut = lambda whole: [whole[worker.environments.start : worker.environments.stop] for worker in self.workers]  # noqa: E731
-        replies = self._command("restore", cut(episodes), cut([NOTHING] * len(episodes)))
-        return [index for begun in replies for index in begun]
+        for worker in self.workers:
+            worker.send("restore", [episodes[index] for index in worker.environments])
+        nothing = {worker.number: [NOTHING] * len(worker.environments) for worker in self.workers}
+        replies = self._replies(self.workers, lambda worker: worker.send("restore", nothing[worker.number]))
+        return sorted(index for begun in replies.values() for index in begun)
 
     def collect(self, iteration: int) -> Report:
-        """Have all environments fill the shared rollout. How they are spread over workers changes nothing but the
-        rounding of the policy's arithmetic. Raises WorkerError if a worker cannot start, or is lost too often."""
-        arguments = [iteration] * len(self.workers)
-        reports = self._command("collect", arguments, arguments)
-        episodes, last_observations, begun = ([x for report in reports for x in report[part]] for part in range(3))
-        outside, emulators = ({i: x for report in reports for i, x in report[part].items()} for part in range(3, 5))
-        return Report(sorted(episodes), last_observations, begun, outside, emulators)
+        """Have all environments fill the shared rollout. How they are spread over workers, and who acts, changes
+        nothing but the rounding of the policy's arithmetic. Raises WorkerError if a worker cannot start, or is lost too
+        often."""
+        if self.acting:
+            reports = self._act_for_all(self.acting, iteration)
+        else:
+            self.collect_ahead(iteration)
+            reports = self._replies(self.workers, lambda worker: worker.send("collect", iteration))
+        parts = list(zip(*reports.values(), strict=True))
+        episodes, begun = (sorted(x for part in parts[kind] for x in part) for kind in (0, 2))
+        last_observations = sorted((x for part in parts[1] for x in part), key=lambda last: last[:2])
+        outside, emulators = ({i: x for part in kind for i, x in part.items()} for kind in parts[3:])
+        return Report(episodes, last_observations, begun, outside, emulators)
+
+    def collect_ahead(self, iteration: int) -> None:
+        """Have workers that act begin with a rollout while the caller goes on, until collect is called for it."""
+        if iteration > self.begun:
+            self.begun = iteration
+            for worker in self.workers:
+                worker.send("collect", iteration)
+
+    def _act_for_all(self, acting: Acting, iteration: int) -> dict[int, Report]:
+        """Step and act in turn: while the actions of one group of environments are computed, the other one steps. What
+        lost workers should have done is done anew afterwards, by those in their places."""
+        reports: dict[int, Report] = {}
+        acting.begin(iteration)
+        while missing := [worker for worker in self.workers if worker.number not in reports]:
+            for worker in missing:
+                worker.send("begin", iteration)
+            at_work = self._still_there(missing)
+            for turn in range(2 * acting.num_steps + 2):
+                t, group = divmod(turn, 2)
+                if turn > 1:  # what this group was asked for before
+                    at_work = self._still_there(at_work)
+                if t < acting.num_steps:
+                    for columns in self._columns(at_work, group, bool(reports)):
+                        acting(t, columns)
+                    for worker in at_work:
+                        worker.send("step", t, group)
+            for worker in at_work:
+                worker.send("end")
+            reports |= self._replies(at_work)
+        return reports
 
     def __exit__(self, *exception: object) -> None:
         """End all workers, kindly first; returns within about a second whatever they are doing, at once if that is to
@@ -70,28 +117,43 @@ class WorkerPool(AbstractContextManager):
         for worker in self.workers:
             worker.end(deadline)
 
-    def _command(self, method: str, arguments: Sequence[Any], retries: Sequence[Any]) -> list[Any]:
-        """What the workers reply to a command with an argument each; who takes a lost one's place gets the retry."""
-        for worker, argument in zip(self.workers, arguments, strict=True):
-            worker.send(method, argument)
+    def _still_there(self, workers: Sequence["WorkerProcess"]) -> list["WorkerProcess"]:
+        """Those who have done what they were asked for."""
+        replies = self._replies(workers)
+        return [worker for worker in workers if worker.number in replies]
+
+    def _columns(self, workers: Sequence["WorkerProcess"], group: int, apart: bool) -> list[slice]:
+        """Where a group of environments is in the rollout: in one piece, or apart, those of each worker."""
+        if not apart:
+            return [self.groups[group]]
+        low, high, step = self.groups[group].start, self.groups[group].stop, len(self.workers)
+        firsts = [worker.number + step * max(0, -(-(low - worker.number) // step)) for worker in workers]
+        return [slice(first, high, step) for first in firsts if first < high]
+
+    def _replies(
+        self, workers: Sequence["WorkerProcess"], again: Callable[["WorkerProcess"], None] | None = None
+    ) -> dict[int, Any]:
+        """What workers reply to a command, by their numbers. Who is lost is replaced, and asked again, or left out."""
         replies: dict[int, Any] = {}
-        while missing := [worker for worker in self.workers if worker.number not in replies]:
+        missing = list(workers)
+        while missing:
             if connections := [worker.connection for worker in missing if worker.connection]:
                 wait(connections, SECONDS_TO_NOTICE)
-            for worker in missing:
+            for worker in [*missing]:
                 try:
                     reply = worker.poll(*self.timeouts)
                 except WorkerError as loss:
                     self._replace(worker, loss)
-                    worker.send(method, retries[worker.number])
-                else:
-                    if worker.replaced_at and worker.has_stepped:
-                        seconds = time.monotonic() - worker.replaced_at
-                        self.on_event("worker_replaced", worker=worker.number, seconds=round(seconds, 3))
-                        worker.replaced_at = 0.0
-                    if reply is not None:
-                        replies[worker.number] = reply
-        return [replies[number] for number in sorted(replies)]
+                    again(worker) if again else missing.remove(worker)
+                    continue
+                if worker.replaced_at and worker.has_stepped:
+                    seconds = time.monotonic() - worker.replaced_at
+                    self.on_event("worker_replaced", worker=worker.number, seconds=round(seconds, 3))
+                    worker.replaced_at = 0.0
+                if reply is not None:
+                    replies[worker.number] = reply
+                    missing.remove(worker)
+        return dict(sorted(replies.items()))
 
     def _replace(self, worker: "WorkerProcess", loss: WorkerError) -> None:
         """Put a new one in a lost worker's place. Raises WorkerError if it had not come to its first step, or if too
@@ -197,14 +259,15 @@ class LocalWorker(WorkerProcess):
     def start(self) -> None:
         self.pulse[:] = 0
         self.worker = self.make(self.environments, self.pulse)
+        self.commands: deque[tuple] = deque()
 
     def send(self, *command: Any) -> None:
-        self.command = command
+        self.commands.append(command)
 
     def poll(self, step_timeout: float, reset_timeout: float) -> Any:
-        method, argument = self.command
+        method, *arguments = self.commands.popleft()
         try:
-            return getattr(self.worker, method)(argument)
+            return getattr(self.worker, method)(*arguments)
         finally:
             self.has_ever_stepped |= self.has_stepped
 

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from envs.seeding import Stream, integer_seed, seed_sequence
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 Make = Callable[..., Any]
+ALL = slice(None)
 
 
 class Episode(NamedTuple):
@@ -61,37 +62,72 @@ def environment_error(name: str, error: Exception) -> WorkerError:
     return WorkerError(f"environment {name} raised {type(error).__name__}: {error}", traceback.format_exc())
 
 
+class Acting:
+    """Acts in some environments of a run. act: a models.actor.Actor, by the weights as they are when a rollout begins;
+    normalize: from observations to what that reads; seed: the run's; environments: which they are; rollouts: their
+    columns of those that are filled in turn, (T, n)."""
+
+    def __init__(self, act: Any, normalize: Make, seed: int, environments: range, rollouts: Sequence[Any]) -> None:
+        self.act, self.normalize, self.seed, self.environments = act, normalize, seed, environments
+        self.rollouts, self.num_steps = rollouts, len(rollouts[0].actions)
+
+    def begin(self, iteration: int) -> None:
+        """Get ready for a rollout."""
+        self.rollout = self.rollouts[iteration % len(self.rollouts)]
+        self.act.refresh()
+        # Each environment's randomness is its own, whoever draws it: (T, n, *noise).
+        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
+        draws = [self.act.draw_noise(np.random.default_rng(seed), self.num_steps) for seed in seeds]
+        self.noise = np.stack(draws, axis=1)
+
+    def __call__(self, t: int, columns: slice = ALL) -> None:
+        """Write the actions of row t, in all columns or some, and what is remembered of it."""
+        rollout = self.rollout
+        rollout.states[t + 1, columns] = rollout.states[t, columns]
+        memory = (rollout.action_masks[t, columns], rollout.states[t + 1, columns], rollout.features[t, columns])
+        observations = self.normalize(rollout.observations[t, columns])
+        rollout.actions[t, columns] = self.act(observations, self.noise[t, columns], *memory)
+
+
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
     config: its env_name, seed and squash_actions. make_env: from envs.make, as it must report its episodes. make_actor:
-    from weights (P,) to what acts by them, as they are when a rollout begins (models.actor). normalize: from
-    observations to what that reads. rollout: SharedArrays by name, time-major, a column for each environment of the
-    run; num_episodes: how many each has begun, by all workers that it has had; indices: which are stepped here; pulse:
-    is told of every call into an environment, how many and of which (~i for a reset)."""
+    from weights (P,) to what acts by them (models.actor), None if the trainer acts. normalize: from observations to
+    what that reads. rollouts: SharedArrays by name, time-major, a column for each environment of the run; if there are
+    several they are filled in turn. num_episodes: how many each has begun, by all workers that it has had; indices:
+    which are stepped here; pulse: is told of every call into an environment, how many and of which (~i for a reset)."""
 
     def __init__(
         self,
         config: Any,
         make_env: Make,
-        make_actor: Make,
+        make_actor: Make | None,
         normalize: Make,
-        rollout: Any,
+        rollouts: Sequence[Any],
         weights: Any,
         num_episodes: Any,
         indices: range,
         pulse: Any = None,
     ) -> None:
-        columns = slice(indices.start, indices.stop)
-        self.rollout = SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
+        columns = slice(indices.start, indices.stop, indices.step)
+        self.rollouts = [
+            SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
+            for rollout in rollouts
+        ]
+        self.rollout = self.rollouts[0]
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
-        self.act, self.normalize = make_actor(weights.array), normalize
+        self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, config.seed, indices, self.rollouts)
+        middle = (len(num_episodes.array) + 1) // 2  # of the run's environments, where their second group begins
+        ours = sum(index < middle for index in indices)
+        self.all, self.groups = range(len(indices)), (range(ours), range(ours, len(indices)))
+        self.row = 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
         self.pulse = [0, 0] if pulse is None else pulse
         self.begun: list[int] | None = None
         self.envs: list[Any] = []
-        for index in indices:
-            self._touch(~(index - indices.start))
+        for i in range(len(indices)):
+            self._touch(~i)
             self.envs.append(make_env())
         space = self.envs[0].action_space
         self.for_environment, self.for_policy = action_converter(space, config.squash_actions), mask_converter(space)
@@ -109,43 +145,60 @@ class Worker:
     def collect(self, iteration: int) -> Report:
         """Act and step T times from where the last rollout ended, at first from a reset. Raises WorkerError if an
         environment raises."""
-        rollout = self.rollout
-        actions = rollout.actions[:0]
-        try:
-            if self.begun is None:
-                self.begun = list(self.environments)
+        self.begin(iteration)
+        with self._raising():
+            self.act.begin(iteration)
+            for t in range(self.act.num_steps):
+                self.act(t)
+                self._step(t, self.all)
+        return self.end()
+
+    def begin(self, iteration: int) -> bool:
+        """Begin a rollout with what the last one ended with, at first with resets. Raises as collect does."""
+        self.row = len(self.rollout.actions)  # none yet
+        before, self.rollout = self.rollout, self.rollouts[iteration % len(self.rollouts)]
+        for name in ("observations", "action_masks", "states"):
+            vars(self.rollout)[name][0] = vars(before)[name][-1]
+        self.rollout.terminations[:] = self.rollout.truncations[:] = False
+        if self.begun is None:
+            self.begun = list(self.environments)
+            with self._raising():
                 for i in range(len(self.envs)):
-                    self._arrive(-1, i, *self._reset(-1, i))
-            self.report = Report([], [], self.begun, {}, {})
-            self.begun = []
-            self.act.refresh()
-            rollout.terminations[:] = rollout.truncations[:] = False
-            # Each environment's randomness is its own, whichever worker draws it: (T, n, *noise).
-            seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
-            draws = [self.act.draw_noise(np.random.default_rng(seed), len(rollout.actions)) for seed in seeds]
-            for table in (rollout.observations, rollout.action_masks, rollout.states):
-                table[0] = table[-1]
-            for t, noise in enumerate(np.stack(draws, axis=1)):
-                rollout.states[t + 1] = rollout.states[t]
-                memory = (rollout.action_masks[t], rollout.states[t + 1], rollout.features[t])
-                actions = self.act(self.normalize(rollout.observations[t]), noise, *memory)
-                rollout.actions[t] = actions
-                self._step(t, actions)
-        except Exception as error:
-            if not np.isfinite(actions).all():
-                problem = "the policy's actions are not finite: lower --learning_rate"
-                raise WorkerError(problem, traceback.format_exc()) from error
-            index = self.environments[max(self.pulse[1], ~self.pulse[1])]
-            raise environment_error(f"{index} of {self.env_name}", error) from error
+                    self._arrive(0, i, *self._reset(0, i))
+        self.report = Report([], [], self.begun, {}, {})
+        self.begun = []
+        return True
+
+    def step(self, t: int, group: int) -> bool:
+        """Do what the actions of row t say in a group of the environments. Raises as collect does."""
+        with self._raising():
+            self._step(t, self.groups[group])
+        return True
+
+    def end(self) -> Report:
+        """What the rollout has brought."""
         for index, env in zip(self.environments, self.envs, strict=True):
             self.report.num_outside[index] = sum(vars(layer).pop("num_outside", 0) for layer in layers(env))
             self.report.emulators[index] = save_emulator(env)
         return self.report
 
-    def _step(self, t: int, actions: np.ndarray) -> None:
+    @contextmanager
+    def _raising(self) -> Iterator[None]:
+        """Turn what is raised into a WorkerError, which says whether the environment or the policy is to blame."""
+        try:
+            yield
+        except Exception as error:
+            if not np.isfinite(self.rollout.actions[self.row : self.row + 1]).all():
+                problem = "the policy's actions are not finite: lower --learning_rate"
+                raise WorkerError(problem, traceback.format_exc()) from error
+            index = self.environments[max(self.pulse[1], ~self.pulse[1])]
+            raise environment_error(f"{index} of {self.env_name}", error) from error
+
+    def _step(self, t: int, group: range) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
-        rewards = self.rollout.rewards[t]
-        for i, action in enumerate(self.for_environment(actions)):
+        self.row, rewards = t, self.rollout.rewards[t]
+        actions = self.for_environment(self.rollout.actions[t, group.start : group.stop])
+        for i, action in zip(group, actions, strict=True):
             self._touch(i)
             observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
             if terminated or truncated:

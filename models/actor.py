@@ -1,6 +1,7 @@
 """The policy as workers use it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ class Actor:
 
     def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
         self.model, self.state_size = model, model.state_size
+        self.device = next(model.parameters()).device
         self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
         model.prepare_to_act()
         copies = list(model.parameters())
@@ -34,12 +36,17 @@ class Actor:
         """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool,
         what is allowed. To be overwritten: states (n, S), by those after this step, and features (n, F), that policy
         and value share. Returns actions: (n, D)."""
-        distribution, shared, remembered = self.model.act(torch.from_numpy(observations), torch.from_numpy(states))
-        if features.size:
-            features[:] = shared
-        if states.size:
-            states[:] = remembered
+        shared: Any
+        remembered: Any
+        distribution, shared, remembered = self.model.act(self._tensor(observations), self._tensor(states))
         if mask.size:
-            distribution = distribution.masked(torch.from_numpy(mask))
-        actions = distribution.mode() if noise is None else distribution.sample(torch.from_numpy(noise))
-        return actions.numpy()
+            distribution = distribution.masked(self._tensor(mask))
+        actions = distribution.mode() if noise is None else distribution.sample(self._tensor(noise))
+        if features.size:
+            features[:] = shared.cpu()
+        if states.size:
+            states[:] = remembered.cpu()
+        return actions.cpu().numpy()
+
+    def _tensor(self, table: Table) -> torch.Tensor:
+        return torch.from_numpy(table).to(self.device, non_blocking=True)

@@ -94,6 +94,8 @@ class Config(Flags):
     end_on_life_loss: bool = flag(False, "Atari: a lost life ends the episode, not the game", kind=bool)
     sticky_actions: float | str = flag("auto", "Atari: chance to repeat; auto: the id's", words=AUTO, **SHARE)
     full_action_space: bool = flag(False, "Atari: all 18 actions, needed or not", kind=bool)
+    inference: str = flag("auto", "who acts; auto: learner for images on CUDA", words=("auto", "worker", "learner"))
+    overlap: bool = flag(False, "collect the next rollout, by older weights, while learning", kind=bool)
     precision: str = flag("auto", "on images; auto: bfloat16 if in hardware", words=("auto", "float32", "bfloat16"))
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", kind=bool)
@@ -121,6 +123,8 @@ class Config(Flags):
             raise ConfigError(f"--device={self.device}: give cpu, cuda, cuda:N, mps or auto")
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
+        if self.overlap and (self.num_workers == 0 or self.inference == "learner"):
+            raise ConfigError("--overlap is for processes that act: leave out --num_workers=0 or --inference=learner")
         if self.clip_rewards and self.normalize_rewards is True:
             raise ConfigError("--normalize_rewards=True: leave it out with clipped ones, or give --clip_rewards=False")
         minibatches = "batch_size" if self.batch_size else "num_minibatches"

@@ -66,16 +66,33 @@ class Learner:
             fix = "give a class of torch.optim, or one that is made as they are"
             raise ConfigError(f"--optimizer={config.optimizer} cannot be used ({error}): {fix}") from error
 
-    @torch.no_grad()
     def make_batch(
-        self, rollout: Rollout, observations: np.ndarray, rewards: np.ndarray, last_observations: Sequence[tuple]
+        self,
+        rollout: Rollout,
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        last_observations: Sequence[tuple],
+        weights: np.ndarray | None = None,
     ) -> Batch:
         """What is learned from: the rollout's transitions with their values, advantages and returns.
 
         observations (T + 1, N, *observation), rewards (T, N): the rollout's, as the learner is to see them.
         last_observations: likewise, of each truncated episode (step, environment, true last observation, state).
-        All is evaluated under the present weights, which are those that acted.
+        weights (P,): those that acted, by which all is evaluated; None for the present ones.
         """
+        if weights is None:
+            return self._make_batch(rollout, observations, rewards, last_observations)
+        present = self.weights.clone()
+        self.weights.copy_(torch.from_numpy(weights))
+        try:
+            return self._make_batch(rollout, observations, rewards, last_observations)
+        finally:
+            self.weights.copy_(present)
+
+    @torch.no_grad()
+    def _make_batch(
+        self, rollout: Rollout, observations: np.ndarray, rewards: np.ndarray, last_observations: Sequence[tuple]
+    ) -> Batch:
         tables = {**vars(rollout), "observations": observations}
         recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
         batch = {name: self._flat(table) for name, table in recorded.items()}

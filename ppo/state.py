@@ -13,7 +13,7 @@ from ppo.checkpoint import CheckpointError, by_part
 from ppo.config import ELSEWHERE, FIXED
 
 Snapshot = tuple[dict[str, Tensor], dict[str, Any]]  # tensors, and all else as JSON can have it
-VARYING = ("optimizer.", "open_episodes.", "episodes.recent")  # tensors of which there are more or less each time
+VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")  # there is more or less of these each time
 
 
 def snapshot(training: Any) -> Snapshot:
@@ -29,6 +29,8 @@ def snapshot(training: Any) -> Snapshot:
         "episodes": {"begun": training.num_begun, "recent": np.array(training.recent, np.float64).reshape(-1, 2)},
         "open_episodes": training.open_episodes.pack(),
     }
+    if training.config.overlap:
+        parts["acting"] = {"weights": training.published}
     if device.type == "cuda":
         parts["generator"]["cuda"] = torch.cuda.get_rng_state(device)
     named = {f"{part}.{key}": x for part, values in parts.items() for key, x in values.items() if x is not None}
@@ -73,7 +75,9 @@ def _apply(training: Any, parts: Mapping[str, Mapping[str, Tensor]], state: Mapp
     with torch.no_grad():
         for name, parameter in training.model.named_parameters():
             parameter.copy_(parts["model"][name])
-    training.published[:] = learner.weights.cpu()
+    training.publish()
+    if "acting" in parts:
+        training.published[:] = parts["acting"]["weights"].numpy()
     if "optimizer" in parts:
         groups = learner.optimizer.state_dict()["param_groups"]
         learner.optimizer.load_state_dict({"state": {0: dict(parts["optimizer"])}, "param_groups": groups})
@@ -85,8 +89,9 @@ def _apply(training: Any, parts: Mapping[str, Mapping[str, Tensor]], state: Mapp
     if "cuda" in parts["generator"] and training.config.device.startswith("cuda"):
         torch.cuda.set_rng_state(parts["generator"]["cuda"], torch.device(training.config.device))
     for name, row in _arrays(parts["next"]).items():
-        vars(training.rollout)[name][-1] = row
-    training.num_begun[:] = parts["episodes"]["begun"].numpy()
+        for rollout in training.rollouts:
+            vars(rollout)[name][-1] = row
+    training.num_begun[:] = training.begun[:] = parts["episodes"]["begun"].numpy()
     training.recent.extend(tuple(row) for row in parts["episodes"]["recent"].tolist())
     training.open_episodes.unpack(_arrays(parts["open_episodes"]))
     training.iteration, training.step = int(state["iteration"]), int(state["step"])

@@ -21,14 +21,14 @@ from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Report, Worker, WorkerError
+from envs.worker import Acting, Report, Worker, WorkerError
 from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
 from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, load_preset
 from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
-from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory
+from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory, pin_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.numpy_learner import NumpyLearner
@@ -85,7 +85,7 @@ def train(
         start -= float(rows[-1]["seconds"]) if rows else 0.0
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes, timeouts = (config.num_envs, int(config.num_workers)), (config.step_timeout, config.reset_timeout)
-        pool = WorkerPool(training.make_worker, *sizes, *timeouts, run.event)
+        pool = WorkerPool(training.make_worker, *sizes, *timeouts, run.event, training.acting)
         with pool as workers, Logger(config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
             summary = training.summary(time.perf_counter() - start)
@@ -153,9 +153,10 @@ class Training:
         weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
         _check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
         self.model = new_model(config, spaces).to(config.device)
-        # Those who act do so on the CPU, whatever the learner's device is.
-        layout, new_actor = self.model.numpy_layout(), partial(new_model, config, spaces, to_act=True)
-        self.make_actor = partial(NumpyActor, layout) if layout else partial(make_actor, new_actor)
+        # Workers act on the CPU, whatever the learner's device is.
+        layout = self.model.numpy_layout()
+        on_cpu = partial(new_model, config, spaces, to_act=True)
+        self.make_actor: Any = partial(NumpyActor, layout) if layout else partial(make_actor, on_cpu)
         self.learner = make_learner(self.model, config)
         self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
@@ -171,20 +172,38 @@ class Training:
         self.faults = dict.fromkeys(FAULTS, 0)
         self.warned_of: set[int] = set()  # environments
 
-        sizes = (config.num_steps, config.num_envs)
-        layout = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
-        rollout_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values())
-        _check_memory("num_envs or --num_steps", rollout_bytes)
-        shared = {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
-        self.rollout = Rollout(**{name: table.array for name, table in shared.items()})
+        sizes, num_rollouts = (config.num_steps, config.num_envs), 2 if config.overlap else 1
+        tables = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
+        rollout_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in tables.values())
+        _check_memory("num_envs or --num_steps", rollout_bytes * num_rollouts)
+        shared = [
+            {name: SharedArray(shape, dtype) for name, (shape, dtype) in tables.items()} for _ in range(num_rollouts)
+        ]
+        self.rollouts = [Rollout(**{name: table.array for name, table in one.items()}) for one in shared]
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
-        self.published[:] = self.learner.weights.cpu()
-        num_begun = SharedArray((config.num_envs,), np.int64)
-        self.num_begun = num_begun.array
+        self.publish()
+        begun = SharedArray((config.num_envs,), np.int64)
+        self.begun = begun.array  # episodes of each environment until now, and until the last rollout ended
+        self.num_begun = self.begun.copy()
         self.open_episodes = OpenEpisodes(config.num_envs, self.rollout.actions[0, :0].copy())
-        make = (self.make_env, self.make_actor, self.normalize_observation)
-        self.make_worker = partial(Worker, config, *make, shared, shared_weights, num_begun)
+        self.acting = self._acting() if config.inference == "learner" else None
+        make = (self.make_env, None if self.acting else self.make_actor, self.normalize_observation)
+        self.make_worker = partial(Worker, config, *make, shared, shared_weights, begun)
+
+    def _acting(self) -> Acting:
+        """What acts in this process, on the learner's device, in all environments."""
+        config, make = self.config, self.make_actor
+        if config.device != "cpu":
+            make = partial(make_actor, lambda: new_model(config, self.spaces).to(config.device))
+        pin_memory(self.rollout.observations)
+        environments = range(config.num_envs)
+        return Acting(make(self.published), self.normalize_observation, config.seed, environments, self.rollouts)
+
+    @property
+    def rollout(self) -> Rollout:
+        """The one that was collected last."""
+        return self.rollouts[self.iteration % len(self.rollouts)]
 
     def snapshot(self) -> Snapshot:
         """A copy of all of the run's state, between two iterations."""
@@ -205,6 +224,7 @@ class Training:
         """Bring the environments to where they were left, if the run is resumed."""
         if self.iteration:
             begun = workers.restore(self.open_episodes.open)
+            self.num_begun[:] = self.begun
             self.open_episodes.begin(begun, self.num_begun - 1)
             self.normalize_reward.returns[begun] = 0
             if begun:
@@ -218,9 +238,11 @@ class Training:
     def iterate(self, workers: WorkerPool, run: RunFolder) -> tuple[dict[str, Any], bool]:
         """Collect, learn, and evaluate if it is time. Returns metrics, and whether the policy is the best so far."""
         began = time.perf_counter()
-        report = workers.collect(self.iteration + 1)
+        number = self.iteration + 1
+        report = workers.collect(number)
         collected = time.perf_counter()
-        metrics = self.learn(report)
+        is_ahead = self.config.overlap and number < self.config.iterations
+        metrics = self.learn(report, partial(workers.collect_ahead, number + 1) if is_ahead else None)
         learned = time.perf_counter()
         evaluation, is_best = self._evaluate_if_due(run)
         self._film_if_due(run)
@@ -237,9 +259,11 @@ class Training:
         run.episodes.append(worth_seeing(self.played, self.step))
         self.played.clear()
 
-    def learn(self, report: Report) -> dict[str, Any]:
-        """Learn from the rollout that workers have filled, and publish what was learned. Returns metrics."""
+    def learn(self, report: Report, go_on: Callable[[], None] | None = None) -> dict[str, Any]:
+        """Learn from the rollout that workers have filled, and publish what was learned; with overlap, what was learned
+        before it. go_on: to be called when they may begin the next one. Returns metrics."""
         self.iteration += 1
+        self.num_begun[:] = self.begun
         self.step += self.config.rollout_size
         self.num_episodes += len(report.episodes)
         self.recent.extend((episode.episode_return, episode.episode_length) for episode in report.episodes)
@@ -253,14 +277,24 @@ class Training:
             normalize(rollout.observations),
             np.sign(rollout.rewards) if clip else self.normalize_reward(rollout.rewards, dones),
             [last._replace(observation=normalize(last.observation)) for last in report.last_observations],
+            self.published if self.config.overlap else None,
         )
+        normalize.update(rollout.observations[:-1])
+        if self.config.overlap:
+            self.publish()
+        if go_on:
+            go_on()
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
         self.seen = self._seen(batch, report)
         self.detail = self._detail(batch, report) if self._is_due(self.config.histogram_every) else None
-        normalize.update(rollout.observations[:-1])
-        self.published[:] = self.learner.weights.cpu()
+        if not self.config.overlap:
+            self.publish()
         return {"episodes": self.num_episodes, **self._recent_means(), **metrics}
+
+    def publish(self) -> None:
+        """Have those who act do so by the learner's weights, from the next rollout on."""
+        self.published[:] = self.learner.weights.cpu()
 
     def notes(self) -> list[str]:
         """What was decided for the user, for the user to see."""
@@ -361,7 +395,7 @@ class Training:
 
     def _policy(self) -> Policy:
         """What acts as the learner's weights are now."""
-        return Policy(self.config, self.spaces, self.published, self.normalize_observation)
+        return Policy(self.config, self.spaces, self.learner.weights.cpu().numpy(), self.normalize_observation)
 
     def _recent_means(self) -> dict[str, float | None]:
         """Of the last 100 episodes; None before there is one."""
@@ -399,6 +433,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         normalize_rewards=images is None and not config.clip_rewards,
         hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
         share_trunk=images is not None or model == "lstm",
+        inference="learner" if images and device.startswith("cuda") and not config.overlap else "worker",
         log_std_init=-2.0 if config.use_sde else 0.0,
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )

@@ -198,5 +198,5 @@ def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
     training.learn(report)
     first = training.rollout.observations[:-1].reshape(-1, 2)
     np.testing.assert_allclose(normalize.shift, first.mean(axis=0), rtol=1e-3)
-    assert worker.normalize.shift.tolist() == normalize.shift.tolist()
+    assert worker.act.normalize.shift.tolist() == normalize.shift.tolist()
     assert training.normalize_reward.statistics.count == pytest.approx(8 * 128, abs=1e-3)

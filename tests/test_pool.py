@@ -44,11 +44,13 @@ def within(seconds: float) -> Iterator[None]:
 class Rollouts:
     """Rollouts of the world that counts, each checked against what must follow from the ones before."""
 
-    def __init__(self, num_workers: int, num_steps: int, **timeouts: float) -> None:
+    def __init__(self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float) -> None:
         self.events: list[dict[str, Any]] = []
-        self.training = make_training("Counting-v0", num_envs=N, num_steps=num_steps, total_steps=10**7)
-        make = self.training.make_worker
-        self.workers = WorkerPool(make, N, num_workers, **timeouts, on_event=self.on_event)
+        sizes = {"num_envs": N, "num_steps": num_steps, "total_steps": 10**7}
+        self.training = make_training("Counting-v0", **sizes, inference=inference)
+        make, acting = self.training.make_worker, self.training.acting
+        assert (acting is None) == (inference == "worker")
+        self.workers = WorkerPool(make, N, num_workers, **timeouts, on_event=self.on_event, acting=acting)
         self.num_collected = 0
         self.open: dict[int, tuple[int, int]] = {}  # by environment, the (episode, step) that comes next
 
@@ -71,7 +73,7 @@ class Rollouts:
             ended = rollout.terminations[:, i] | rollout.truncations[:, i]
             first, step = self.open.get(i, (0, 0))
             if i in report.begun:
-                begun = int(self.training.num_begun[i]) - 1 - int(ended.sum())
+                begun = int(self.training.begun[i]) - 1 - int(ended.sum())
                 assert begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0  # none repeats
                 first, step = begun, 0
             episode, seed, start = first, seed_of(i, first), 0
@@ -92,7 +94,7 @@ class Rollouts:
                     episode, step, start = episode + 1, 0, t + 1
                     seed = seed_of(i, episode)
             assert rollout.observations[-1, i].tolist() == [seed, step]
-            assert self.training.num_begun[i] == episode + 1
+            assert self.training.begun[i] == episode + 1
             self.open[i] = (episode, step)
         assert len(episodes) == len(report.episodes)
         for found, expected in zip(report.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True):
@@ -167,10 +169,11 @@ def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wro
 @pytest.mark.parametrize(("strike", "cause"), [(kill, "SIGKILL"), (stop, "hung")])
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("inference", ["worker", "learner"])
 def test_whichever_worker_is_lost_only_its_environments_begin_anew(
-    number: int, is_busy: bool, strike: Callable[[int], None], cause: str, by_forks: None
+    inference: str, number: int, is_busy: bool, strike: Callable[[int], None], cause: str, by_forks: None
 ) -> None:
-    rollouts = Rollouts(num_workers=3, num_steps=800, step_timeout=0.5, reset_timeout=0.5)
+    rollouts = Rollouts(3, 800, inference, step_timeout=0.5, reset_timeout=0.5)
     with rollouts.workers:
         rollouts.collect()
         if is_busy:
@@ -224,9 +227,9 @@ class Losses(RuleBasedStateMachine):
         fork(patch)
         self.is_closed = False
 
-    @initialize(num_workers=st.integers(1, 4))
-    def open(self, num_workers: int) -> None:
-        self.rollouts = Rollouts(num_workers, 30, step_timeout=0.4, reset_timeout=0.6)
+    @initialize(num_workers=st.integers(1, 4), inference=st.sampled_from(["worker", "learner"]))
+    def open(self, num_workers: int, inference: str) -> None:
+        self.rollouts = Rollouts(num_workers, 30, inference, step_timeout=0.4, reset_timeout=0.6)
         self.rollouts.collect()
 
     @rule()
