@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.throughput import ROOT, about_machine
+from benchmarks.common import ROOT, about_machine
 from ppo.checkpoint import BEST, LAST, NUM_KEPT, TEMPORARY, Checkpoints, load, load_newest, newest_first
 
 RESULTS = ROOT / "results" / "reliability"

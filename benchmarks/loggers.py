@@ -10,8 +10,8 @@ import json
 from statistics import median
 from typing import Any
 
+from benchmarks.common import ROOT
 from benchmarks.price import begin, heading, run
-from benchmarks.throughput import ROOT
 
 RESULTS = ROOT / "results" / "logging"
 KINDS = {

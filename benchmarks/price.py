@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.throughput import ROOT, about_machine
+from benchmarks.common import ROOT, about_machine
 
 RESULTS = ROOT / "results" / "reliability"
 WANTED = 0.95

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from benchmarks.throughput import ROOT, about_machine
+from benchmarks.common import ROOT, about_machine
 
 RESULTS = ROOT / "results" / "reliability"
 ENV_NAME = "benchmarks.soak:FaultyCartPole"

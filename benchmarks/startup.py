@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.throughput import ROOT, about_machine
+from benchmarks.common import ROOT, about_machine
 
 COMMAND = ["main.py", "--env_name=LunarLander-v2", "--model=mlp"]
 MOMENTS = ("begins", "finished")
