@@ -123,10 +123,10 @@ class WorkerPool(AbstractContextManager):
         return [worker for worker in workers if worker.number in replies]
 
     def _columns(self, workers: Sequence["WorkerProcess"], group: int, apart: bool) -> list[slice]:
-        """Where a group of environments is in the rollout: in one piece, or apart, those of each worker."""
-        if not apart:
-            return [self.groups[group]]
+        """Where a group of environments is in the rollout, if there are any: in one piece, or each worker's apart."""
         low, high, step = self.groups[group].start, self.groups[group].stop, len(self.workers)
+        if not apart:
+            return [self.groups[group]] if low < high else []
         firsts = [worker.number + step * max(0, -(-(low - worker.number) // step)) for worker in workers]
         return [slice(first, high, step) for first in firsts if first < high]
 

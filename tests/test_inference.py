@@ -1,0 +1,122 @@
+"""Who acts, and when: workers or the learner, before an iteration learns or while it does."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from envs.pool import WorkerPool
+from ppo.config import Config
+from ppo.flags import ConfigError
+from tests.running import make_training, metrics, run_main
+
+WORLDS = {
+    "mlp": ("Counting-v0", {"num_envs": 5}),
+    "lstm": ("Counting-v0", {"model": "lstm", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2}),
+    "one": ("Counting-v0", {"num_envs": 1}),
+    "masks": ("Masked-v0", {"num_envs": 3}),
+    "cnn": ("PongNoFrameskip-v4", {"model": "cnn", "num_envs": 3, "precision": "float32"}),
+}
+
+
+def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.ndarray]]:
+    """Tables of three rollouts, with learning between them."""
+    env_name, values = WORLDS[name]
+    sizes = {"num_steps": 8, "total_steps": 10**5, "num_minibatches": 2, "num_epochs": 1}
+    training = make_training(env_name, **{**sizes, **values}, inference=inference, seed=3)
+    tables = []
+    with WorkerPool(training.make_worker, training.config.num_envs, num_workers, acting=training.acting) as workers:
+        for iteration in (1, 2, 3):
+            training.learn(workers.collect(iteration))
+            tables.append({table: array.copy() for table, array in vars(training.rollout).items()})
+    return tables
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_learner_acts_as_workers_do(name: str, num_workers: int) -> None:
+    if num_workers > WORLDS[name][1]["num_envs"]:
+        return
+    for ours, theirs in zip(rollouts(name, "learner", num_workers), rollouts(name, "worker", 0), strict=True):
+        assert ours.keys() == theirs.keys()
+        for table, expected in theirs.items():
+            np.testing.assert_allclose(ours[table], expected, atol=1e-4, err_msg=table)
+
+
+def test_a_run_is_the_same_whoever_acts(tmp_path: Path) -> None:
+    flags = ("--env_name=CartPole-v1", "--num_iterations=3", "--eval_episodes=0", "--logger=none", "--num_envs=6")
+    for inference in ("worker", "learner"):
+        folder = f"--run_dir={tmp_path / inference}"
+        done = run_main(*flags, f"--inference={inference}", "--num_workers=2", folder)
+        assert (done.returncode, done.stderr) == (0, "")
+    ours, theirs = (metrics(tmp_path / inference) for inference in ("learner", "worker"))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        assert one["episode_return_mean"] == other["episode_return_mean"]
+        assert float(one["loss"]) == pytest.approx(float(other["loss"]), abs=1e-4)
+
+
+def overlapped(num_iterations: int) -> list[dict[str, torch.Tensor]]:
+    """The weights with which each iteration began, its batch, and the rollout that it is of."""
+    training = make_training("Counting-v0", num_envs=4, num_steps=16, overlap=True, num_workers=2, total_steps=10**5)
+    seen = []
+    learn = training.learner.learn
+
+    def note(batch: dict[str, torch.Tensor], *rest: object) -> dict[str, float]:
+        kept = {name: tensor.clone() for name, tensor in batch.items()}  # which are views of the rollout
+        tables = {name: table.copy() for name, table in vars(training.rollout).items()}
+        seen.append({"weights": training.learner.weights.clone(), "batch": kept, **tables})
+        return learn(batch, *rest)
+
+    training.learner.learn = note
+    with WorkerPool(training.make_worker, 4, 2) as workers:
+        for iteration in range(1, num_iterations + 1):
+            report = workers.collect(iteration)
+            training.learn(report, lambda number=iteration + 1: workers.collect_ahead(number))
+    return [{**one, "training": training} for one in seen]
+
+
+def test_an_overlapped_rollout_is_of_the_weights_before_and_learned_from_as_such() -> None:
+    first, second, third, fourth = overlapped(4)
+    learner = first["training"].learner
+    acted = [first, first, second, third]  # whose weights acted in each
+    for one, by in zip((first, second, third, fourth), acted, strict=True):
+        learner.weights.copy_(by["weights"])
+        batch = {name: one["batch"][name] for name in ("observations", "actions")}
+        log_probs, values = learner._evaluate(batch)
+        torch.testing.assert_close(one["batch"]["log_probs"], log_probs)
+        torch.testing.assert_close(one["batch"]["values"], values)
+    assert not torch.equal(second["weights"], first["weights"])
+
+
+def test_overlapped_rollouts_join_without_a_gap() -> None:
+    seen = overlapped(5)
+    for before, after in pairwise(seen):
+        np.testing.assert_array_equal(before["observations"][-1], after["observations"][0])
+
+
+def test_overlap_repeats_itself_and_resumes_exactly(tmp_path: Path) -> None:
+    flags = ["--env_name=CartPole-v1", "--preset=none", "--overlap=True", "--num_workers=2", "--logger=none"]
+    flags += ["--num_envs=4", "--num_steps=32", "--eval_episodes=0", "--checkpoint_every=1"]
+    for name in ("one", "other"):
+        assert run_main(*flags, "--total_steps=1280", f"--run_dir={tmp_path / name}").returncode == 0
+    assert metrics(tmp_path / "one") == metrics(tmp_path / "other")
+    part = tmp_path / "part"
+    assert run_main(*flags, "--total_steps=1280", "--num_iterations=4", f"--run_dir={part}").returncode == 0
+    done = run_main(f"--resume={part}", "--num_iterations=none")
+    assert done.returncode == 0, done.stderr
+    assert metrics(part) == metrics(tmp_path / "one")
+
+
+def test_cartpole_is_learned_with_overlap(tmp_path: Path) -> None:
+    done = run_main("--env_name=CartPole-v1", "--overlap=True", "--total_steps=40960", f"--run_dir={tmp_path}/run")
+    assert done.returncode == 0
+    assert max(float(row["episode_return_mean"] or 0) for row in metrics(tmp_path / "run")) > 100
+
+
+@pytest.mark.parametrize("values", [{"num_workers": 0}, {"inference": "learner"}])
+def test_what_cannot_overlap_is_refused(values: dict) -> None:
+    with pytest.raises(ConfigError, match="--overlap is for processes that act"):
+        Config(overlap=True, **values)
