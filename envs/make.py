@@ -130,12 +130,13 @@ def _spec(env_name: str, env_kwargs: Mapping[str, Any]) -> EnvSpec:
     if module or name not in gymnasium.registry:
         imported = importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
         if module and name not in gymnasium.registry and hasattr(imported, name):
-            return EnvSpec(name, entry_point=getattr(imported, name), kwargs=dict(env_kwargs))
+            return EnvSpec(name, getattr(imported, name), order_enforce=False, kwargs=dict(env_kwargs))
     namespace, base, version = parse_env_id(name)
     if version is None:
         version = find_highest_version(namespace, base)
     spec = gymnasium.spec(get_env_id(namespace, base, version))
-    return dataclasses.replace(spec, kwargs={**spec.kwargs, **env_kwargs})
+    # No call is out of order here, and to look at that would cost time at every step.
+    return dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
 
 
 def _is_atari(spec: EnvSpec) -> bool:

@@ -121,7 +121,7 @@ class Worker:
         middle = (len(num_episodes.array) + 1) // 2  # of the run's environments, where their second group begins
         ours = sum(index < middle for index in indices)
         self.all, self.groups = range(len(indices)), (range(ours), range(ours, len(indices)))
-        self.row = 0
+        self.row, self.has_masks = 0, self.rollout.action_masks.size > 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
         self.pulse = [0, 0] if pulse is None else pulse
         self.begun: list[int] | None = None
@@ -196,19 +196,25 @@ class Worker:
 
     def _step(self, t: int, group: range) -> None:
         """Write what actions lead to: reward and ending to row t, observation to row t + 1."""
-        self.row, rewards = t, self.rollout.rewards[t]
-        actions = self.for_environment(self.rollout.actions[t, group.start : group.stop])
+        rollout, envs = self.rollout, self.envs
+        self.row, rewards, observations = t, rollout.rewards[t], rollout.observations[t + 1]
+        actions = self.for_environment(rollout.actions[t, group.start : group.stop])
         for i, action in zip(group, actions, strict=True):
             self._touch(i)
-            observation, rewards[i], terminated, truncated, info = self.envs[i].step(action)
+            observation, rewards[i], terminated, truncated, info = envs[i].step(action)
             if terminated or truncated:
                 observation, info = self._end_episode(t, i, observation, terminated, info)
-            self._arrive(t + 1, i, observation, info)
+            observations[i] = observation
+            if info or self.has_masks:
+                self._note_mask(t + 1, i, info)
 
     def _arrive(self, row: int, i: int, observation: Any, info: dict[str, Any]) -> None:
         """Write what environment i shows to a row: an observation, and which actions it allows."""
         self.rollout.observations[row, i] = observation
-        if self.rollout.action_masks.size:
+        self._note_mask(row, i, info)
+
+    def _note_mask(self, row: int, i: int, info: dict[str, Any]) -> None:
+        if self.has_masks:
             self.rollout.action_masks[row, i] = self.for_policy(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
             raise ValueError("it reports an action_mask that it had not in its first reset, or for numbers in a Box")

@@ -11,10 +11,10 @@ from models.noise import draw_gumbel, draw_normal
 
 IMPOSSIBLE = np.float32(-1e8)  # as a logit, as in models.distributions
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-# In place, and its slope by its result.
-ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], np.ndarray]]] = {
-    "tanh": (lambda x: np.tanh(x, out=x), lambda y: 1 - y * y),
-    "relu": (lambda x: np.maximum(x, 0, out=x), lambda y: y > 0),
+# In place, and its slope by its result, in place as well.
+ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
+    "tanh": (lambda x: np.tanh(x, out=x), lambda y: np.subtract(1, np.multiply(y, y, out=y), out=y)),
+    "relu": (lambda x: np.maximum(x, 0, out=x), lambda y: np.sign(y, out=y)),
 }
 
 
@@ -47,30 +47,34 @@ class Linear:
 
 
 class Choices:
-    """D independent choices among K, as models.distributions.Categorical. logits: (B, D * K)."""
+    """D independent choices among K, as models.distributions.Categorical. logits: (B, D * K), which lie here as
+    (K, B * D): sums over long rows are fast."""
 
     def __init__(self, logits: np.ndarray, actions: np.ndarray, num_choices: int) -> None:
-        logits = logits.reshape(-1, num_choices)
-        shifted = logits - logits.max(1, keepdims=True)
-        self.probabilities = np.exp(shifted)
-        totals = self.probabilities.sum(1, keepdims=True)
-        self.probabilities /= totals
-        self.log_probabilities = shifted - np.log(totals)
-        self.entropies = -np.einsum("ij,ij->i", self.probabilities, self.log_probabilities)
-        self.chosen = (np.arange(len(logits)), actions.ravel().astype(np.intp))
         self.shape = actions.shape
-        self.log_prob = self.log_probabilities[self.chosen].reshape(self.shape).sum(1)
-        self.entropy = self.entropies.reshape(self.shape).sum(1)
+        self.log_probabilities = np.ascontiguousarray(logits.reshape(-1, num_choices).T)
+        self.log_probabilities -= self.log_probabilities.max(0)
+        self.probabilities = np.exp(self.log_probabilities)
+        totals = self.probabilities.sum(0)
+        self.probabilities /= totals
+        self.log_probabilities -= np.log(totals)
+        self.entropies = -(self.probabilities * self.log_probabilities).sum(0)
+        self.chosen = (actions.ravel(), np.arange(actions.size))
+        self.log_prob = self._sum(self.log_probabilities[self.chosen])
+        self.entropy = self._sum(self.entropies)
 
     def backward(self, of_log_prob: np.ndarray, of_entropy: float) -> np.ndarray:
         """The gradient of the logits (B, D * K), by those of log_prob (B,) and of every entropy."""
-        by_choice = np.repeat(of_log_prob, self.shape[1])
-        gradient = self.log_probabilities + self.entropies[:, None]
+        by_choice = of_log_prob if self.shape[1] == 1 else np.repeat(of_log_prob, self.shape[1])
+        gradient = self.log_probabilities + self.entropies
         gradient *= -of_entropy
-        gradient -= by_choice[:, None]
+        gradient -= by_choice
         gradient *= self.probabilities
         gradient[self.chosen] += by_choice
-        return gradient.reshape(len(of_log_prob), -1)
+        return gradient.T.reshape(self.shape[0], -1)
+
+    def _sum(self, of_choices: np.ndarray) -> np.ndarray:
+        return of_choices if self.shape[1] == 1 else of_choices.reshape(self.shape).sum(1)
 
 
 class Normals:
@@ -96,7 +100,7 @@ class NumpyMLP:
     """By weights (P,), and with an array for their gradients (P,)."""
 
     def __init__(self, layout: Layout, weights: np.ndarray, gradients: np.ndarray | None = None) -> None:
-        self.layout = layout
+        self.layout, self.gradients = layout, gradients
         parameters = _views(layout.shapes, weights)
         slots = _views(layout.shapes, weights if gradients is None else gradients)
 

@@ -1,5 +1,6 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
+import math
 from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, NoReturn
@@ -57,7 +58,8 @@ class Learner:
         self.parameters.grad = self.gradients
         is_adam, on_device = config.optimizer == Config.optimizer, self.weights.device.type
         options: dict[str, Any] = {"eps": ADAM_EPSILON} if is_adam else {}
-        self.remaining, self.learning_rate = 1.0, scheduled(config.learning_rate, 1.0)
+        self._schedule(1.0)
+        self.learning_rate = scheduled(config.learning_rate, 1.0)
         self.num_skipped = 0  # steps in a row
         try:
             make = Adam if is_adam and on_device in ("cpu", "cuda") else resolve_name(config.optimizer)
@@ -115,14 +117,14 @@ class Learner:
         """Take an iteration's gradient steps; iteration counts from 1. Returns metrics, averaged over them. Steps of
         a loss or a gradient that is not finite are left out. Raises NotFinite for several in a row, or for weights."""
         config = self.config
-        self.remaining = 1 - (iteration - 1) / config.iterations
+        self._schedule(1 - (iteration - 1) / config.iterations)
         adapts = str(config.learning_rate).startswith("adaptive:")
         self.learning_rate = self.learning_rate if adapts else scheduled(config.learning_rate, self.remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         if config.normalize_advantages == "rollout":
             batch = {**batch, "advantages": losses.standardize(batch["advantages"])}
-        history: list[dict[str, Tensor]] = []
+        history: list[dict[str, Any]] = []
         num_steps = 0
         sizes = (config.num_epochs, config.num_minibatches, config.batch_size)
         for minibatch in minibatches(batch, *sizes, config.num_steps if "states" in batch else 1, shuffle_seed):
@@ -131,7 +133,7 @@ class Learner:
                 break
             metrics["grad_norm"] = self._clip_gradients()
             num_steps += 1
-            if (metrics["loss"] + metrics["grad_norm"]).isfinite():
+            if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self.optimizer.step()
                 self.num_skipped = 0
                 history.append(metrics)
@@ -142,12 +144,11 @@ class Learner:
         if not self.weights.isfinite().all():
             self._give_up(iteration, "a weight")
         skipped, history = num_steps - len(history), history or [metrics]
-        table = torch.stack([torch.stack([*map(torch.as_tensor, metrics.values())]) for metrics in history])
-        means = dict(zip(history[0], table.mean(0).tolist(), strict=True))  # one wait for all of them
+        means = dict(zip(history[0], _means([[*metrics.values()] for metrics in history]), strict=True))
         explained = losses.explained_variance(batch["values"], batch["returns"]).item()
-        rates = {"learning_rate": self.learning_rate, "clip_coef": scheduled(config.clip_coef, self.remaining)}
+        rates = {"learning_rate": self.learning_rate, "clip_coef": self.coefficients[0]}
         if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate, and by where the passes ended
-            goal, kl = config.target_kl or ADAPTIVE_KL, metrics["approx_kl"].item()
+            goal, kl = config.target_kl or ADAPTIVE_KL, float(metrics["approx_kl"])
             factor = 1 / 1.5 if kl > KL_TOLERANCE * goal else 1.5 if kl < goal / 2 else 1.0
             self.learning_rate = float(np.clip(self.learning_rate * factor, *ADAPTIVE_RATES))
         counts = {"gradient_steps": num_steps - skipped, "skipped_steps": skipped}
@@ -175,17 +176,16 @@ class Learner:
         loss.backward()
         return {"loss": loss.detach(), **metrics}
 
-    def coefficients(self) -> tuple[float, float | None, float]:
-        """What ratios and values are clipped to, and the weight of the entropy, as they are now."""
-        config = self.config
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        clip, clip_value, entropy_coef = (scheduled(value, self.remaining) for value in settings)
-        return clip, clip_value, entropy_coef
+    def _schedule(self, remaining: float) -> None:
+        """Set what depends on how much of the run remains: what ratios and values are clipped to, and the weight of the
+        entropy."""
+        settings = (self.config.clip_coef, self.config.clip_value_coef, self.config.entropy_coef)
+        self.remaining, self.coefficients = remaining, [scheduled(value, remaining) for value in settings]
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
         config = self.config
-        clip, clip_value, entropy_coef = self.coefficients()
+        clip, clip_value, entropy_coef = self.coefficients
         distribution, values = self.forward(minibatch)
         log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
         advantages = minibatch["advantages"]
@@ -229,7 +229,7 @@ class Learner:
             values.append(part_values)
         return torch.cat(log_probs), torch.cat(values)
 
-    def _clip_gradients(self) -> Tensor:
+    def _clip_gradients(self) -> Any:
         """Scale gradients to the norm allowed (Pascanu et al. 2013, algorithm 1); returns their own norm."""
         norm = self.gradients.norm()
         if self.config.max_grad_norm > 0:
@@ -248,6 +248,13 @@ class Learner:
     def _tensor(self, array: np.ndarray) -> Tensor:
         narrowed = array.astype(np.float32) if array.dtype == np.float64 else array  # all that models compute in
         return torch.from_numpy(narrowed).to(self.weights.device)
+
+
+def _means(table: list[list[Any]]) -> list[float]:
+    """Of each column: of tensors on one device, with one wait for all of them, or of numbers."""
+    if isinstance(table[0][0], Tensor):
+        return torch.stack([torch.stack(row) for row in table]).mean(0).tolist()
+    return np.mean(table, axis=0).tolist()
 
 
 def _some(tensor: Tensor) -> np.ndarray:

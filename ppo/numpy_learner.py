@@ -1,5 +1,6 @@
 """Learning with a model whose gradient is written out (models.numpy_mlp), and that of the PPO objective here."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class NumpyLearner(Learner):
     @np.errstate(all="ignore")  # as torch: what is not finite, learn will see
     def differentiate(self, minibatch: Batch) -> dict[str, Any]:
         config, mlp, batch = self.config, self.mlp, {name: tensor.numpy() for name, tensor in minibatch.items()}
-        clip, clip_value, entropy_coef = self.coefficients()
+        clip, clip_value, entropy_coef = self.coefficients
         policy = mlp.features(mlp.policy_trunk, batch["observations"])
         is_shared = mlp.value_trunk is mlp.policy_trunk
         value = policy if is_shared else mlp.features(mlp.value_trunk, batch["observations"])
@@ -49,6 +50,13 @@ class NumpyLearner(Learner):
         loss = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
         metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **metrics}
         return metrics if clip_value is None else {**metrics, "value_clip_fraction": clipped_values}
+
+    def _clip_gradients(self) -> float:
+        gradients, limit = self.mlp.gradients, self.config.max_grad_norm
+        norm = math.sqrt(gradients @ gradients)
+        if 0 < limit < norm:
+            gradients *= limit / (norm + 1e-6)
+        return norm
 
     def _evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
         mlp, arrays = self.mlp, {name: tensor.numpy() for name, tensor in batch.items()}

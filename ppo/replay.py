@@ -22,17 +22,30 @@ class NotRepeated(Exception):
     exit_code = 1
 
 
-def worth_seeing(played: Sequence[Any], step: int) -> str:
-    """Lines that note the best, the median and the worst of envs.episodes.PlayedEpisode, after a step of training."""
-    chosen = zip(KINDS, _chosen(played), strict=True) if played else ()
-    notes = ({"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen)
-    return "".join(json.dumps(note) + "\n" for note in notes)
+class Played:
+    """Whole episodes, as envs.episodes.PlayedEpisode, since the last checkpoint; once they have more than most_steps in
+    all, only the best, the median and the worst, however long those are."""
 
+    def __init__(self, most_steps: int = 200_000) -> None:
+        self.most_steps = most_steps
+        self.clear()
 
-def worth_keeping(played: list[Any], most_steps: int) -> list[Any]:
-    """Episodes, or if they have too many steps in all the best, the median and the worst, however long those are."""
-    is_much = len(played) > len(KINDS) and sum(len(episode.actions) for episode in played) > most_steps
-    return _chosen(played) if is_much else played
+    def clear(self) -> None:
+        self.episodes: list[Any] = []
+        self.num_steps = 0
+
+    def add(self, episodes: Sequence[Any]) -> None:
+        self.episodes += episodes
+        self.num_steps += sum(len(episode.actions) for episode in episodes)
+        if self.num_steps > self.most_steps and len(self.episodes) > len(KINDS):
+            self.episodes = _chosen(self.episodes)
+            self.num_steps = sum(len(episode.actions) for episode in self.episodes)
+
+    def worth_seeing(self, step: int) -> str:
+        """Lines that note the best, the median and the worst, after a step of training."""
+        chosen = zip(KINDS, _chosen(self.episodes), strict=True) if self.episodes else ()
+        notes = ({"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen)
+        return "".join(json.dumps(note) + "\n" for note in notes)
 
 
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.episodes import OpenEpisodes, PlayedEpisode
+from envs.episodes import OpenEpisodes
 from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, family, make_env, spaces_of
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
@@ -33,13 +33,11 @@ from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.numpy_learner import NumpyLearner
 from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
-from ppo.replay import worth_keeping, worth_seeing
+from ppo.replay import Played
 from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
 from ppo.state import Snapshot, restore, snapshot
-
-MOST_STEPS = 200_000  # of whole episodes between checkpoints, of which the actions are kept
 
 
 def new_learner(model: Any, config: Config) -> Learner:
@@ -167,7 +165,7 @@ class Training:
         self.doctor = Doctor(
             config, 0 if self.model.policy_head.action_dtype is np.int64 else self.model.policy_head.action_size
         )
-        self.played: list[PlayedEpisode] = []  # since the last checkpoint
+        self.played = Played()
         self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
         self.faults = dict.fromkeys(FAULTS, 0)
         self.warned_of: set[int] = set()  # environments
@@ -256,7 +254,7 @@ class Training:
 
     def note_episodes(self, run: RunFolder) -> None:
         """Note those episodes since the last time that are worth seeing."""
-        run.episodes.append(worth_seeing(self.played, self.step))
+        run.episodes.append(self.played.worth_seeing(self.step))
         self.played.clear()
 
     def learn(self, report: Report, go_on: Callable[[], None] | None = None) -> dict[str, Any]:
@@ -270,8 +268,7 @@ class Training:
         rollout, normalize = self.rollout, self.normalize_observation
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
         self.normalize_reward.returns[report.begun] = 0
-        self.played += self.open_episodes.update(rollout.actions, dones, report, self.num_begun)
-        self.played = worth_keeping(self.played, MOST_STEPS)
+        self.played.add(self.open_episodes.update(rollout.actions, dones, report, self.num_begun))
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),

@@ -12,7 +12,7 @@ import pytest
 import main
 from envs.episodes import PlayedEpisode
 from ppo import load_policy
-from ppo.replay import EPISODES, find_episode, worth_keeping, worth_seeing
+from ppo.replay import EPISODES, Played, find_episode
 from tests.running import run_main
 
 CARTPOLE = (
@@ -149,19 +149,27 @@ def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path
         assert f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
 
 
+def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
+    return PlayedEpisode(episode_return, num_steps, 0, 0, np.zeros((num_steps, 1)))
+
+
 def test_of_episodes_with_very_many_steps_only_those_worth_seeing_are_kept() -> None:
-    played = [PlayedEpisode(float(x), x, 0, x, np.zeros((x, 1))) for x in (3, 1, 4, 5, 9, 2, 6)]
-    assert worth_keeping(played, 30) is played
-    assert [episode.episode_return for episode in worth_keeping(played, 29)] == [9, 4, 1]
-    assert worth_keeping(played[:2], 3) == played[:2]  # neither of which is kept twice
+    lengths, played = (3, 1, 4, 5, 9, 2, 6), Played(most_steps=30)
+    played.add([episode(float(x), x) for x in lengths])
+    assert [one.episode_return for one in played.episodes] == [*lengths]
+    played.add([episode(7.0, 1)])
+    assert [one.episode_return for one in played.episodes] == [9, 5, 1]
+    two = Played(most_steps=3)
+    two.add([episode(float(x), x) for x in (3, 4)])
+    assert len(two.episodes) == 2  # neither of which is kept twice
 
 
 def test_the_best_and_the_worst_episode_outlast_all_between_them() -> None:
-    kept: list[PlayedEpisode] = []
+    played = Played(most_steps=150)
     for x in (5, 9, 1, 6, 4, 5, 7):
-        kept = worth_keeping([*kept, PlayedEpisode(float(x), 100, 0, x, np.zeros((100, 1)))], 150)
-        assert len(kept) <= 3
-    lines = [json.loads(line) for line in worth_seeing(kept, 700).splitlines()]
+        played.add([episode(float(x), 100)])
+        assert len(played.episodes) <= 3
+    lines = [json.loads(line) for line in played.worth_seeing(700).splitlines()]
     assert [(line["kind"], line["episode_return"]) for line in lines] == [("best", 9), ("median", 7), ("worst", 1)]
 
 
@@ -172,7 +180,7 @@ def test_a_line_that_was_torn_is_passed_over(copy: Path) -> None:
 
 
 def test_nothing_is_noted_of_no_episodes() -> None:
-    assert worth_seeing([], 5) == ""
+    assert Played().worth_seeing(5) == ""
 
 
 def test_runs_are_plotted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
