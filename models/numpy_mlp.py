@@ -41,7 +41,7 @@ class Linear:
         return outputs
 
     def backward(self, inputs: np.ndarray, gradient: np.ndarray) -> None:
-        """Write the gradients that follow from that of the outputs, (B, out)."""
+        """Write the gradients of weights and bias by that of the outputs, (B, out)."""
         np.matmul(gradient.T, inputs, out=self.gradients[0])
         np.matmul(np.ones(len(gradient), np.float32), gradient, out=self.gradients[1])  # a sum, in half the time
 
@@ -140,19 +140,9 @@ class NumpyMLP:
         """Values (B,) of the value's features (B, F)."""
         return self.value_head(features)[:, 0]
 
-    def backward(self, policy: list, value: list, of_columns: np.ndarray, of_values: np.ndarray) -> None:
-        """Write the gradient of all weights by those of the policy's columns (B, C) and of values (B,). policy, value:
-        features of either."""
-        self.policy_head.backward(policy[-1], of_columns)
-        self.value_head.backward(value[-1], of_values[:, None])
-        of_policy, of_value = of_columns @ self.policy_head.weight, of_values[:, None] * self.value_head.weight
-        if self.value_trunk is self.policy_trunk:
-            self._backward(self.policy_trunk, policy, of_policy + of_value)
-        else:
-            self._backward(self.policy_trunk, policy, of_policy)
-            self._backward(self.value_trunk, value, of_value)
-
-    def _backward(self, trunk: list[Linear], outputs: list[np.ndarray], gradient: np.ndarray) -> None:
+    def backward(self, trunk: list[Linear], outputs: list[np.ndarray], gradient: np.ndarray) -> None:
+        """Write the gradient of a trunk by that of its features (B, F). outputs: what features returned, which is used
+        up."""
         for number in range(len(trunk) - 1, -1, -1):
             gradient *= self.slope(outputs[number + 1])
             trunk[number].backward(outputs[number], gradient)

@@ -1,6 +1,7 @@
 """Learning with a model whose gradient is written out (models.numpy_mlp), and that of the PPO objective here."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,45 +12,75 @@ from ppo.config import Config
 from ppo.learner import Learner
 from ppo.rollout import Batch
 
+Arrays = dict[str, np.ndarray]
+LARGE = 512  # rows of a minibatch, above which a second thread is worth waking
 LARGEST_LOG_RATIO = np.float32(20)  # as in ppo.losses
 
 
 class NumpyLearner(Learner):
-    """A Learner that comes to the same, as tests say, in a quarter of the time. mlp: the model by make_mlp(weights,
-    gradients), vectors (P,) that it reads and writes."""
+    """A Learner that comes to the same, as tests say, in a third of the time. mlp: the model by make_mlp(weights,
+    gradients), vectors (P,) that it reads and writes. Of large minibatches policy and value are in a thread each."""
 
     def __init__(self, model: Any, config: Config, make_mlp: Any) -> None:
         super().__init__(model, config)
         self.mlp = make_mlp(self.weights.numpy(), self.gradients.numpy())
+        self.is_shared = self.mlp.value_trunk is self.mlp.policy_trunk
+        self.thread = ThreadPoolExecutor(1)
+
+    def differentiate(self, minibatch: Batch) -> dict[str, Any]:
+        mlp, batch = self.mlp, {name: tensor.numpy() for name, tensor in minibatch.items()}
+        of_each = np.full(len(batch["values"]), 1 / len(batch["values"]), np.float32)  # a mean is the product with it
+        if self.is_shared:
+            features = mlp.features(mlp.policy_trunk, batch["observations"])
+            of_policy, metrics = self._policy(features[-1], batch, of_each)
+            of_value, value_metrics = self._value(features[-1], batch, of_each)
+            mlp.backward(mlp.policy_trunk, features, of_policy + of_value)
+        else:
+            value_side = (mlp.value_trunk, self._value, batch, of_each)
+            aside = self.thread.submit(self._through, *value_side) if len(of_each) >= LARGE else None
+            metrics = self._through(mlp.policy_trunk, self._policy, batch, of_each)
+            value_metrics = aside.result() if aside else self._through(*value_side)
+        metrics = {**metrics, **value_metrics}
+        bonus = self.coefficients[2] * metrics["entropy"]
+        return {"loss": metrics["policy_loss"] + self.config.value_coef * metrics["value_loss"] - bonus, **metrics}
+
+    def _through(self, trunk: Any, part: Any, batch: Arrays, of_each: np.ndarray) -> dict[str, Any]:
+        """Write the gradient of a trunk of its own, and of the part of the objective that follows."""
+        features = self.mlp.features(trunk, batch["observations"])
+        of_features, metrics = part(features[-1], batch, of_each)
+        self.mlp.backward(trunk, features, of_features)
+        return metrics
 
     @np.errstate(all="ignore")  # as torch: what is not finite, learn will see
-    def differentiate(self, minibatch: Batch) -> dict[str, Any]:
-        config, mlp, batch = self.config, self.mlp, {name: tensor.numpy() for name, tensor in minibatch.items()}
-        clip, clip_value, entropy_coef = self.coefficients
-        policy = mlp.features(mlp.policy_trunk, batch["observations"])
-        is_shared = mlp.value_trunk is mlp.policy_trunk
-        value = policy if is_shared else mlp.features(mlp.value_trunk, batch["observations"])
-        columns = mlp.policy_head(policy[-1])
+    def _policy(self, features: np.ndarray, batch: Arrays, of_each: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Write the gradient of the policy's head; returns that of its features (B, F), and metrics."""
+        mlp, (clip, _, entropy_coef) = self.mlp, self.coefficients
+        columns = mlp.policy_head(features)
         distribution = mlp.distribution(columns, batch["actions"], batch.get("action_masks"))
-        of_each = np.full(len(columns), 1 / len(columns), np.float32)  # a mean is the product with it
         advantages = batch["advantages"]
-        if config.normalize_advantages == "minibatch" and len(advantages) > 1:
+        if self.config.normalize_advantages == "minibatch" and len(advantages) > 1:
             advantages = advantages - advantages @ of_each
-            deviation = np.sqrt(advantages @ advantages / (len(advantages) - 1))
-            advantages /= deviation + np.float32(1e-8)
-        policy_loss, of_log_probs, metrics = clipped_surrogate(
-            distribution.log_prob, batch["log_probs"], advantages, clip, of_each
-        )
-        values = mlp.values(value[-1])
-        value_loss, of_values, clipped_values = clipped_value_loss(
-            values, batch["values"], batch["returns"], clip_value, of_each
-        )
-        entropy = distribution.entropy @ of_each
-        of_columns = distribution.backward(of_log_probs, -entropy_coef / len(columns))
-        mlp.backward(policy, value, of_columns, config.value_coef * of_values)
-        loss = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
-        metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **metrics}
-        return metrics if clip_value is None else {**metrics, "value_clip_fraction": clipped_values}
+            advantages /= np.sqrt(advantages @ advantages / (len(advantages) - 1)) + np.float32(1e-8)
+        log_probs = (distribution.log_prob, batch["log_probs"])
+        loss, of_log_probs, metrics = clipped_surrogate(*log_probs, advantages, clip, of_each)
+        of_columns = distribution.backward(of_log_probs, -entropy_coef * of_each[0])
+        mlp.policy_head.backward(features, of_columns)
+        return of_columns @ mlp.policy_head.weight, {
+            "policy_loss": loss,
+            "entropy": distribution.entropy @ of_each,
+            **metrics,
+        }
+
+    @np.errstate(all="ignore")
+    def _value(self, features: np.ndarray, batch: Arrays, of_each: np.ndarray) -> tuple[np.ndarray, dict]:
+        """The same of the value's."""
+        mlp, clip = self.mlp, self.coefficients[1]
+        targets = (batch["values"], batch["returns"])
+        loss, of_values, clipped = clipped_value_loss(mlp.values(features), *targets, clip, of_each)
+        of_values = self.config.value_coef * of_values[:, None]
+        mlp.value_head.backward(features, of_values)
+        metrics = {"value_loss": loss} if clip is None else {"value_loss": loss, "value_clip_fraction": clipped}
+        return of_values * mlp.value_head.weight, metrics
 
     def _clip_gradients(self) -> float:
         gradients, limit = self.mlp.gradients, self.config.max_grad_norm
@@ -64,8 +95,7 @@ class NumpyLearner(Learner):
             policy = value = arrays["features"]
         else:
             policy = mlp.features(mlp.policy_trunk, arrays["observations"])[-1]
-            is_shared = mlp.value_trunk is mlp.policy_trunk
-            value = policy if is_shared else mlp.features(mlp.value_trunk, arrays["observations"])[-1]
+            value = policy if self.is_shared else mlp.features(mlp.value_trunk, arrays["observations"])[-1]
         distribution = mlp.distribution(mlp.policy_head(policy), arrays["actions"], arrays.get("action_masks"))
         return torch.from_numpy(distribution.log_prob), torch.from_numpy(mlp.values(value).copy())
 
