@@ -43,7 +43,8 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     import torch
 
     from envs.pool import WorkerPool
-    from ppo.trainer import Training, resolve
+    from ppo.resolve import resolve
+    from ppo.trainer import Training
 
     config, spaces = resolve(replace(config, total_steps=10**9))
     share = math.ceil(config.num_envs / max(1, int(config.num_workers)))
@@ -53,8 +54,8 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
         worker = workers.workers[0].worker
         for env in worker.envs:
             env.step, env.reset = (Timed(call, seconds, "environment") for call in (env.step, env.reset))
+        worker.act.begin = Timed(worker.act.begin, seconds, "inference")
         worker.act = Timed(worker.act, seconds, "inference")
-        worker.act.draw_noise = Timed(worker.act.draw_noise, seconds, "inference")
         start = time.perf_counter()
         while len(found) < 2 or time.perf_counter() - start < budget:
             seconds.update(environment=0.0, inference=0.0)
@@ -147,7 +148,7 @@ def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: 
 def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, float]:
     """The seconds that an iteration must take here, and how near to them the measured ones are: strictly on-policy,
     arithmetic cannot begin before the environments have been stepped."""
-    from ppo.trainer import resolve
+    from ppo.resolve import resolve
 
     config, spaces = resolve(config)
     actions = getattr(spaces.actions, "n", None) or math.prod(spaces.actions.shape)

@@ -98,6 +98,7 @@ class Config(Flags):
     overlap: bool = flag(False, "collect the next rollout, by older weights, while learning", kind=bool)
     precision: str = flag("auto", "on images; auto: bfloat16 if in hardware", words=("auto", "float32", "bfloat16"))
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
+    compile: bool = flag(False, "compile the loss by torch.compile, on CUDA", kind=bool)
     torch_deterministic: bool = flag(False, "only deterministic algorithms (it matters on CUDA)", kind=bool)
     logger: str = flag(
         "console", "where progress goes beside metrics.csv", kind=str, pattern=LOGGERS, form=SOME_LOGGERS

@@ -53,3 +53,10 @@ def keep_memory() -> None:
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def check_memory(flags: str, needed: int) -> None:
+    """Raises ConfigError for a run that cannot fit into the machine, in bytes."""
+    if needed > physical_memory():
+        sizes = f"{needed / 2**30:,.0f} GiB, this machine has {physical_memory() / 2**30:,.0f}"
+        raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")

@@ -48,6 +48,8 @@ class Learner:
             fix = f"give at most --num_envs={config.num_envs}, for the model learns from whole sequences of them"
             raise ConfigError(f"--num_minibatches={config.num_minibatches}: {fix}")
         self.model, self.config = model, config
+        if config.compile:
+            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights = parameters_to_vector(model.parameters()).detach()
         self.gradients = torch.zeros_like(self.weights)
         vector_to_parameters(self.weights, model.parameters())

@@ -16,24 +16,26 @@ import numpy as np
 import torch
 
 from envs.episodes import OpenEpisodes
-from envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, family, make_env, spaces_of
+from envs.make import Spaces, atari_spec, canonical_id, family, make_env
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
 from envs.worker import Acting, Report, Worker, WorkerError
-from models import HIDDEN_SIZES, choose_model, image_shape, make_actor
+from models import image_shape, make_actor
 from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, load_preset
 from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
-from ppo.hardware import available_cores, find_device, has_bfloat16, keep_memory, physical_memory, pin_memory
+from ppo.hardware import available_cores, check_memory, keep_memory, pin_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.numpy_learner import NumpyLearner
 from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
+from ppo.probe import find_num_workers, measure
 from ppo.replay import Played
+from ppo.resolve import resolve
 from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
@@ -64,15 +66,21 @@ def train(
     after a signal. Whatever ends it, the last state that was whole is saved."""
     if config.seeds > 1:
         raise ConfigError(f"--seeds={config.seeds} is for the command line: from Python call train for each seed")
+    is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
+    if is_left_to_us:
+        count, found = find_num_workers(config, partial(_pool, config, spaces))
+        config = dataclasses.replace(config, num_workers=count)
+        notes = [*notes, found] if found else notes
     try:
         training = Training(config, spaces, make_learner)
     except ConfigError as error:
         if config.resume in (None, "auto"):
             raise
         raise CheckpointError(f"{config.resume} cannot be gone on with, for its settings: {error}") from error
-    gc.unfreeze()  # of a run before this one
-    gc.collect()
+    if gc.get_freeze_count():  # there was a run before this one
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
     gc.enable()
     start = time.perf_counter()
@@ -149,7 +157,7 @@ class Training:
         self.config, self.spaces = config, spaces
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for a loss of one's own that draws something
         weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
-        _check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
+        check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
         self.model = new_model(config, spaces).to(config.device)
         # Workers act on the CPU, whatever the learner's device is.
         layout = self.model.numpy_layout()
@@ -173,7 +181,7 @@ class Training:
         sizes, num_rollouts = (config.num_steps, config.num_envs), 2 if config.overlap else 1
         tables = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
         rollout_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in tables.values())
-        _check_memory("num_envs or --num_steps", rollout_bytes * num_rollouts)
+        check_memory("num_envs or --num_steps", rollout_bytes * num_rollouts)
         shared = [
             {name: SharedArray(shape, dtype) for name, (shape, dtype) in tables.items()} for _ in range(num_rollouts)
         ]
@@ -400,46 +408,15 @@ class Training:
         return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
 
 
-def resolve(config: Config) -> tuple[Config, Spaces]:
-    """The config with every auto replaced by what it means here, and the spaces of observations and actions. Raises
-    EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
-    device or a flag means nothing for this environment."""
-    config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
-    atari = atari_spec(config.env_name, preprocessing_of(config))
-    sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
-    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
-    spaces = spaces_of(config.env_name, preprocessing_of(config))
-    model = choose_model(config.model, spaces.observations)
-    images = image_shape(spaces.observations)
-    for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
-        if getattr(config, name) != getattr(PREPROCESSING, name):
-            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
-    only_images = images == spaces.observations.shape
-    if only_images and config.normalize_observations is True:
-        raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
-    if not images and config.precision == "bfloat16":
-        raise ConfigError("--precision=bfloat16 is for images: leave it out, the mlp would not gain by it")
-    if model == "lstm" and config.share_trunk is False:
-        raise ConfigError("--share_trunk=False: leave it out, policy and value share what the lstm remembers")
-    device = find_device(config.device, images is not None)
-    resolved = _replace_auto(
-        dataclasses.replace(config, model=model, device=device),
-        num_workers=min(config.num_envs, available_cores()),
-        clip_value_coef=config.clip_coef,
-        normalize_observations=not only_images,
-        normalize_rewards=images is None and not config.clip_rewards,
-        hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
-        share_trunk=images is not None or model == "lstm",
-        inference="learner" if images and device.startswith("cuda") and not config.overlap else "worker",
-        log_std_init=-2.0 if config.use_sde else 0.0,
-        precision="bfloat16" if images and has_bfloat16(device) else "float32",
-    )
-    return resolved, spaces
-
-
 def _reason(error: Exception) -> Any:
     """What went wrong, in a line."""
     return error.args[0] if isinstance(error, WorkerError) else error
+
+
+def _pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
+    """Workers for a run of its own."""
+    training = Training(dataclasses.replace(config, num_workers=num_workers), spaces)
+    return WorkerPool(training.make_worker, config.num_envs, num_workers, acting=training.acting)
 
 
 def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[str], list[str]]:
@@ -448,14 +425,8 @@ def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[s
     name = canonical_id(env_name)
     preset = load_preset("auto", name, family(name, env_kwargs))
     config, spaces = resolve(Config(**{**preset, "env_name": name, "env_kwargs": env_kwargs}))
-    speeds: dict[int, float] = {}
-    for num_workers in (0, int(config.num_workers)):
-        training = Training(dataclasses.replace(config, num_workers=num_workers), spaces)
-        with WorkerPool(training.make_worker, config.num_envs, num_workers) as workers:
-            workers.collect(1)
-            start = time.perf_counter()
-            workers.collect(2)
-            speeds[num_workers] = config.rollout_size / (time.perf_counter() - start)
+    counts = (0, int(config.num_workers))
+    speeds = {count: measure(_pool(config, spaces, count), config) for count in counts}
     tried = [f"tuned values: {', '.join(f'{key}={x}' for key, x in preset.items()) or 'none, the defaults are taken'}"]
     tried += [f"{count} worker processes collect {speed:,.0f} steps/s" for count, speed in speeds.items()]
     best = max(speeds, key=lambda count: speeds[count])
@@ -465,15 +436,3 @@ def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[s
         tried,
         [f"--env_name={name}", f"--model={config.model}", f"--num_workers={best}"],
     )
-
-
-def _check_memory(flags: str, needed: int) -> None:
-    """Raises ConfigError for a run that cannot fit into the machine, in bytes."""
-    if needed > physical_memory():
-        sizes = f"{needed / 2**30:,.0f} GiB, this machine has {physical_memory() / 2**30:,.0f}"
-        raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")
-
-
-def _replace_auto(config: Config, **meanings: Any) -> Config:
-    """The config with values in place of auto."""
-    return dataclasses.replace(config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"})

@@ -10,7 +10,8 @@ from typing import Any
 from envs.pool import WorkerPool
 from models import make_model
 from ppo.config import Config
-from ppo.trainer import Training, resolve
+from ppo.resolve import resolve
+from ppo.trainer import Training
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"normalize_observations": False, "normalize_rewards": False, "clip_value_coef": None, "num_workers": 0}

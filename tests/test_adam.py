@@ -53,7 +53,8 @@ def test_a_learner_does_not_import_torchs_compiler() -> None:
     code = """
 import sys
 from ppo import Config
-from ppo.trainer import Training, resolve
+from ppo.resolve import resolve
+from ppo.trainer import Training
 training = Training(*resolve(Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)))
 training.learn(training.make_worker(range(2)).collect(1))
 training.snapshot()

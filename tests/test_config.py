@@ -18,7 +18,7 @@ import ppo.commands
 import ppo.config
 from ppo.config import Config, load_preset
 from ppo.flags import ConfigError, parse_flags
-from ppo.trainer import resolve
+from ppo.resolve import resolve
 from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)

@@ -11,7 +11,7 @@ from envs.images import RepeatAction, StackImages
 from envs.make import Preprocessing, make_env
 from ppo.config import Config
 from ppo.flags import ConfigError
-from ppo.trainer import resolve
+from ppo.resolve import resolve
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 

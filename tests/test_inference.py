@@ -1,5 +1,6 @@
 """Who acts, and when: workers or the learner, before an iteration learns or while it does."""
 
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from envs.pool import WorkerPool
 from ppo.config import Config
 from ppo.flags import ConfigError
+from ppo.learner import Learner
 from tests.running import make_training, metrics, run_main
 
 WORLDS = {
@@ -120,3 +122,22 @@ def test_cartpole_is_learned_with_overlap(tmp_path: Path) -> None:
 def test_what_cannot_overlap_is_refused(values: dict) -> None:
     with pytest.raises(ConfigError, match="--overlap is for processes that act"):
         Config(overlap=True, **values)
+
+
+def test_compiling_is_refused_where_it_does_not_pay() -> None:
+    with pytest.raises(ConfigError, match="--compile=True is for --device=cuda"):
+        make_training("Bandit-v0", compile=True)
+
+
+@pytest.mark.slow
+def test_a_compiled_loss_has_the_same_gradient() -> None:
+    training = make_training("Picture-v0", screen_size=36, num_envs=2, num_steps=8, precision="float32")
+    batches: list = []
+    training.learner.learn = lambda batch, *_: batches.append(batch) or {}
+    training.learn(training.make_worker(range(2)).collect(1))
+    gradients = []
+    for compiled in (False, True):
+        learner = Learner(training.model, dataclasses.replace(training.config, compile=compiled))
+        learner.differentiate(batches[0])
+        gradients.append(learner.gradients.clone())
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

@@ -14,8 +14,9 @@ from envs.pool import WorkerPool
 from envs.worker import Report
 from ppo.config import Config
 from ppo.flags import ConfigError
+from ppo.resolve import resolve
 from ppo.rollout import Batch, minibatches
-from ppo.trainer import Training, resolve
+from ppo.trainer import Training
 from tests.running import PLAIN, make_training, trained
 
 N, T, H = 4, 24, 8

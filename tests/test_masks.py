@@ -15,7 +15,8 @@ from envs.worker import WorkerError
 from models.distributions import Categorical
 from ppo.config import Config
 from ppo.policy import Policy
-from ppo.trainer import Training, resolve
+from ppo.resolve import resolve
+from ppo.trainer import Training
 from tests.environments import SPACES, Identity
 from tests.running import PLAIN, make_training
 

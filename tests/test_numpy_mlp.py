@@ -15,7 +15,8 @@ from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.config import Config
 from ppo.learner import Learner
 from ppo.numpy_learner import NumpyLearner
-from ppo.trainer import Training, new_learner, resolve
+from ppo.resolve import resolve
+from ppo.trainer import Training, new_learner
 from tests.running import make_network, make_training, run_main
 
 B = 37

