@@ -50,8 +50,7 @@ class WorkerPool(AbstractContextManager):
         shares = [range(*cuts[n : n + 2]) for n in range(count)]
         if acting:  # each has its share of both groups, and a group's columns lie side by side
             shares = [range(n, num_envs, count) for n in range(count)]
-            middle = (num_envs + 1) // 2
-            self.groups = (slice(0, middle), slice(middle, num_envs))
+            self.groups = (range((num_envs + 1) // 2), range((num_envs + 1) // 2, num_envs))
         self.workers = [kind(make_worker, shares[n], pulses, n) for n in range(count)]
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
@@ -89,6 +88,8 @@ class WorkerPool(AbstractContextManager):
         """Step and act in turn: while the actions of one group of environments are computed, the other one steps. What
         lost workers should have done is done anew afterwards, by those in their places."""
         reports: dict[int, Report] = {}
+        firsts = [sum(index in self.groups[0] for index in worker.environments) for worker in self.workers]
+        cuts = [(0, first, len(worker.environments)) for first, worker in zip(firsts, self.workers, strict=True)]
         acting.begin(iteration)
         while missing := [worker for worker in self.workers if worker.number not in reports]:
             for worker in missing:
@@ -102,7 +103,7 @@ class WorkerPool(AbstractContextManager):
                     for columns in self._columns(at_work, group, bool(reports)):
                         acting(t, columns)
                     for worker in at_work:
-                        worker.send("step", t, group)
+                        worker.send("step", t, *cuts[worker.number][group : group + 2])
             for worker in at_work:
                 worker.send("end")
             reports |= self._replies(at_work)
@@ -124,11 +125,10 @@ class WorkerPool(AbstractContextManager):
 
     def _columns(self, workers: Sequence["WorkerProcess"], group: int, apart: bool) -> list[slice]:
         """Where a group of environments is in the rollout, if there are any: in one piece, or each worker's apart."""
-        low, high, step = self.groups[group].start, self.groups[group].stop, len(self.workers)
-        if not apart:
-            return [self.groups[group]] if low < high else []
-        firsts = [worker.number + step * max(0, -(-(low - worker.number) // step)) for worker in workers]
-        return [slice(first, high, step) for first in firsts if first < high]
+        members = self.groups[group]
+        parts = [[index for index in worker.environments if index in members] for worker in workers]
+        whole = [slice(members.start, members.stop)] if members else []
+        return [slice(part[0], part[-1] + 1, len(self.workers)) for part in parts if part] if apart else whole
 
     def _replies(
         self, workers: Sequence["WorkerProcess"], again: Callable[["WorkerProcess"], None] | None = None

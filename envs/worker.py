@@ -118,9 +118,6 @@ class Worker:
         self.rollout = self.rollouts[0]
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
         self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, config.seed, indices, self.rollouts)
-        middle = (len(num_episodes.array) + 1) // 2  # of the run's environments, where their second group begins
-        ours = sum(index < middle for index in indices)
-        self.all, self.groups = range(len(indices)), (range(ours), range(ours, len(indices)))
         self.row, self.has_masks = 0, self.rollout.action_masks.size > 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
         self.pulse = [0, 0] if pulse is None else pulse
@@ -150,7 +147,7 @@ class Worker:
             self.act.begin(iteration)
             for t in range(self.act.num_steps):
                 self.act(t)
-                self._step(t, self.all)
+                self._step(t, range(len(self.envs)))
         return self.end()
 
     def begin(self, iteration: int) -> bool:
@@ -169,10 +166,10 @@ class Worker:
         self.begun = []
         return True
 
-    def step(self, t: int, group: int) -> bool:
-        """Do what the actions of row t say in a group of the environments. Raises as collect does."""
+    def step(self, t: int, first: int, last: int) -> bool:
+        """Do what the actions of row t say in some of the environments here. Raises as collect does."""
         with self._raising():
-            self._step(t, self.groups[group])
+            self._step(t, range(first, last))
         return True
 
     def end(self) -> Report:
