@@ -22,6 +22,7 @@ SAME = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "max_grad_no
 OURS = {
     **{"preset": "none", "model": "mlp", "hidden_size": 64, "share_trunk": False},
     **{"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 4, "num_minibatches": NUM_MINIBATCHES},
+    "num_workers": min(NUM_ENVS, about_machine()["cores"]),
     **{"clip_coef": 0.1, "clip_value_coef": 0.1, "value_coef": 0.5, "entropy_coef": 0.01},
     **{"normalize_advantages": "minibatch", "normalize_observations": False, "normalize_rewards": False},
     **{"eval_episodes": 0, "logger": "none", "report": False},

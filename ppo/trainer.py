@@ -170,9 +170,8 @@ class Training:
         self.iteration = self.step = self.num_episodes = 0
         self.best: float | None = None
         self.detail: Detail | None = None  # of the last iteration
-        self.doctor = Doctor(
-            config, 0 if self.model.policy_head.action_dtype is np.int64 else self.model.policy_head.action_size
-        )
+        head = self.model.policy_head
+        self.doctor = Doctor(config, 0 if head.action_dtype is np.int64 else head.action_size)
         self.played = Played()
         self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length) of episodes
         self.faults = dict.fromkeys(FAULTS, 0)
