@@ -42,7 +42,8 @@ class WorkerPool(AbstractContextManager):
     ) -> None:
         """acting: acts for all environments of the run, if workers do not."""
         self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
-        self.acting, self.begun = acting, 0
+        self.acting = acting
+        self.ahead: int | None = None
         self.losses: list[tuple[float, int]] = []
         kind, count = (WorkerProcess, num_workers) if num_workers else (LocalWorker, 1)
         pulses = SharedArray((count, 2), np.int64)
@@ -69,7 +70,9 @@ class WorkerPool(AbstractContextManager):
         if self.acting:
             reports = self._act_for_all(self.acting, iteration)
         else:
-            self.collect_ahead(iteration)
+            if self.ahead != iteration:
+                self.collect_ahead(iteration)
+            self.ahead = None
             reports = self._replies(self.workers, lambda worker: worker.send("collect", iteration))
         parts = list(zip(*reports.values(), strict=True))
         episodes, begun = (sorted(x for part in parts[kind] for x in part) for kind in (0, 2))
@@ -79,10 +82,9 @@ class WorkerPool(AbstractContextManager):
 
     def collect_ahead(self, iteration: int) -> None:
         """Have workers that act begin with a rollout while the caller goes on, until collect is called for it."""
-        if iteration > self.begun:
-            self.begun = iteration
-            for worker in self.workers:
-                worker.send("collect", iteration)
+        self.ahead = iteration
+        for worker in self.workers:
+            worker.send("collect", iteration)
 
     def _act_for_all(self, acting: Acting, iteration: int) -> dict[int, Report]:
         """Step and act in turn: while the actions of one group of environments are computed, the other one steps. What
@@ -99,6 +101,8 @@ class WorkerPool(AbstractContextManager):
                 t, group = divmod(turn, 2)
                 if turn > 1:  # what this group was asked for before
                     at_work = self._still_there(at_work)
+                if not at_work:
+                    break
                 if t < acting.num_steps:
                     for columns in self._columns(at_work, group, bool(reports)):
                         acting(t, columns)
@@ -126,9 +130,10 @@ class WorkerPool(AbstractContextManager):
     def _columns(self, workers: Sequence["WorkerProcess"], group: int, apart: bool) -> list[slice]:
         """Where a group of environments is in the rollout, if there are any: in one piece, or each worker's apart."""
         members = self.groups[group]
+        if not apart:
+            return [slice(members.start, members.stop)] if members else []
         parts = [[index for index in worker.environments if index in members] for worker in workers]
-        whole = [slice(members.start, members.stop)] if members else []
-        return [slice(part[0], part[-1] + 1, len(self.workers)) for part in parts if part] if apart else whole
+        return [slice(part[0], part[-1] + 1, len(self.workers)) for part in parts if part]
 
     def _replies(
         self, workers: Sequence["WorkerProcess"], again: Callable[["WorkerProcess"], None] | None = None

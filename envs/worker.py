@@ -67,7 +67,14 @@ class Acting:
     normalize: from observations to what that reads; seed: the run's; environments: which they are; rollouts: their
     columns of those that are filled in turn, (T, n)."""
 
-    def __init__(self, act: Any, normalize: Make, seed: int, environments: range, rollouts: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        act: Any,
+        normalize: Callable[[np.ndarray], np.ndarray],
+        seed: int,
+        environments: range,
+        rollouts: Sequence[Any],
+    ) -> None:
         self.act, self.normalize, self.seed, self.environments = act, normalize, seed, environments
         self.rollouts, self.num_steps = rollouts, len(rollouts[0].actions)
 
@@ -118,6 +125,7 @@ class Worker:
         self.rollout = self.rollouts[0]
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
         self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, config.seed, indices, self.rollouts)
+        self.is_acting = False
         self.row, self.has_masks = 0, self.rollout.action_masks.size > 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
         self.pulse = [0, 0] if pulse is None else pulse
@@ -146,7 +154,9 @@ class Worker:
         with self._raising():
             self.act.begin(iteration)
             for t in range(self.act.num_steps):
+                self.is_acting = True
                 self.act(t)
+                self.is_acting = False
                 self._step(t, range(len(self.envs)))
         return self.end()
 
@@ -188,6 +198,10 @@ class Worker:
             if not np.isfinite(self.rollout.actions[self.row : self.row + 1]).all():
                 problem = "the policy's actions are not finite: lower --learning_rate"
                 raise WorkerError(problem, traceback.format_exc()) from error
+            if self.is_acting:
+                raise WorkerError(
+                    f"the policy raised {type(error).__name__}: {error}", traceback.format_exc()
+                ) from error
             index = self.environments[max(self.pulse[1], ~self.pulse[1])]
             raise environment_error(f"{index} of {self.env_name}", error) from error
 

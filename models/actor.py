@@ -49,4 +49,5 @@ class Actor:
         return actions.cpu().numpy()
 
     def _tensor(self, table: Table) -> torch.Tensor:
-        return torch.from_numpy(table).to(self.device, non_blocking=True)
+        tensor = torch.from_numpy(table)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

@@ -16,9 +16,8 @@ from torch.nn import functional
 
 from models import ModelMismatch
 from models.noise import draw_gumbel, draw_normal
+from models.numpy_mlp import HALF_LOG_TWO_PI, IMPOSSIBLE
 
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-IMPOSSIBLE = -1e8  # as a logit: its probability is 0, and yet it is finite
 NODES = np.linspace(-8, 8, 129)  # of a standard normal; the rule is exact enough while the deviation is below 7
 WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 

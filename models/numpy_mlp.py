@@ -9,7 +9,7 @@ import numpy as np
 
 from models.noise import draw_gumbel, draw_normal
 
-IMPOSSIBLE = np.float32(-1e8)  # as a logit, as in models.distributions
+IMPOSSIBLE = -1e8  # as a logit: its probability is 0, and yet it is finite
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # In place, and its slope by its result, in place as well.
 ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
@@ -102,15 +102,15 @@ class NumpyMLP:
     def __init__(self, layout: Layout, weights: np.ndarray, gradients: np.ndarray | None = None) -> None:
         self.layout, self.gradients = layout, gradients
         parameters = _views(layout.shapes, weights)
-        slots = _views(layout.shapes, weights if gradients is None else gradients)
+        slots = {} if gradients is None else _views(layout.shapes, gradients)
 
         def layer(name: str) -> Linear:
             both = (f"{name}.weight", f"{name}.bias")
-            return Linear(*(parameters[part] for part in both), *(slots[part] for part in both))
+            return Linear(*(parameters[part] for part in both), *(slots[part] for part in both if slots))
 
         def trunk(name: str) -> list[Linear]:
-            parts = sorted({key.rsplit(".", 1)[0] for key in layout.shapes if key.startswith(name)}, key=len)
-            return [layer(part) for part in sorted(parts, key=lambda part: int(part.rsplit(".", 1)[1]))]
+            layers = {key.rsplit(".", 1)[0] for key in layout.shapes if key.startswith(name)}
+            return [layer(part) for part in sorted(layers, key=lambda part: int(part.rsplit(".", 1)[1]))]
 
         self.policy_trunk = trunk("policy_trunk")
         self.value_trunk = trunk("value_trunk") or self.policy_trunk

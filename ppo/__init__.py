@@ -1,7 +1,10 @@
 """Train a policy, and use it: from ppo import Config, train, load_policy."""
 
 import importlib
+import os
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy, if it comes later: its matrices here are small
 
 WHERE = {"Config": "config", "Learner": "learner", "Policy": "policy", "load_policy": "policy", "train": "trainer"}
 

@@ -56,7 +56,13 @@ class Config(Flags):
     total_steps: int = flag(1_000_000, "environment steps to train for", "total_timesteps", **COUNT)
     num_iterations: int | None = flag(None, "most iterations to train for", words=NONE, **COUNT)
     num_envs: int = flag(8, "environments stepped in parallel", **COUNT)
-    num_workers: int | str = flag("auto", "processes that step them; 0: this one", kind=int, low=0, words=AUTO)
+    num_workers: int | str = flag(
+        "auto",
+        "processes that step them; 0: this one; auto: one a core, or 0 if that is faster",
+        kind=int,
+        low=0,
+        words=AUTO,
+    )
     num_steps: int = flag(128, "steps of each environment in an iteration", **COUNT)
     num_epochs: int = flag(4, "passes over each rollout", "ppo_epochs", "update_epochs", **COUNT)
     num_minibatches: int = flag(4, "gradient steps in a pass", "num_batches", **COUNT)
@@ -94,7 +100,9 @@ class Config(Flags):
     end_on_life_loss: bool = flag(False, "Atari: a lost life ends the episode, not the game", kind=bool)
     sticky_actions: float | str = flag("auto", "Atari: chance to repeat; auto: the id's", words=AUTO, **SHARE)
     full_action_space: bool = flag(False, "Atari: all 18 actions, needed or not", kind=bool)
-    inference: str = flag("auto", "who acts; auto: learner for images on CUDA", words=("auto", "worker", "learner"))
+    inference: str = flag(
+        "auto", "who acts; auto: learner for images on CUDA, without overlap", words=("auto", "worker", "learner")
+    )
     overlap: bool = flag(False, "collect the next rollout, by older weights, while learning", kind=bool)
     precision: str = flag("auto", "on images; auto: bfloat16 if in hardware", words=("auto", "float32", "bfloat16"))
     device: str = flag("cpu", "where the learner computes: cpu, cuda, cuda:N, mps or auto", kind=str)
@@ -125,7 +133,9 @@ class Config(Flags):
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}")
         if self.overlap and (self.num_workers == 0 or self.inference == "learner"):
-            raise ConfigError("--overlap is for processes that act: leave out --num_workers=0 or --inference=learner")
+            raise ConfigError(
+                "--overlap is for worker processes that act: give --num_workers=auto and --inference=worker"
+            )
         if self.clip_rewards and self.normalize_rewards is True:
             raise ConfigError("--normalize_rewards=True: leave it out with clipped ones, or give --clip_rewards=False")
         minibatches = "batch_size" if self.batch_size else "num_minibatches"

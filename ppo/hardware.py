@@ -4,7 +4,6 @@ import ctypes
 import os
 import sys
 
-import numpy as np
 import torch
 
 from ppo.flags import ConfigError
@@ -39,12 +38,6 @@ def available_cores() -> int:
 def physical_memory() -> int:
     """Bytes of memory that the machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def pin_memory(array: np.ndarray) -> None:
-    """Let a GPU read an array directly, where there is one; without that it is only slower."""
-    if torch.cuda.is_available():
-        torch.cuda.cudart().cudaHostRegister(array.ctypes.data, array.nbytes, 0)
 
 
 def keep_memory() -> None:

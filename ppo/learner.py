@@ -226,10 +226,14 @@ class Learner:
         size = self.config.batch_size or -(-total // self.config.num_minibatches)
         for first in range(0, total, size):
             part = {name: tensor[first : first + size] for name, tensor in batch.items()}
-            distribution, part_values = self.forward(part)
-            log_probs.append(distribution.log_prob(part["actions"]))
+            part_log_probs, part_values = self._evaluate_part(part)
+            log_probs.append(part_log_probs)
             values.append(part_values)
         return torch.cat(log_probs), torch.cat(values)
+
+    def _evaluate_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        distribution, values = self.forward(batch)
+        return distribution.log_prob(batch["actions"]), values
 
     def _clip_gradients(self) -> Any:
         """Scale gradients to the norm allowed (Pascanu et al. 2013, algorithm 1); returns their own norm."""

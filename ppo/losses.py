@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+LARGEST_LOG_RATIO = 20.0  # beyond which a ratio's gradient would not be a number for long
+
 
 def clipped_surrogate(log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
     """-E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s) (Schulman et al. 2017, eq. 7)."""
-    ratio = (log_probs - behaviour_log_probs).clamp(max=20).exp()  # an infinite ratio's gradient would be nan
+    ratio = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ppo.config import Config
 from ppo.learner import Learner
+from ppo.losses import LARGEST_LOG_RATIO
 from ppo.rollout import Batch
 
 Arrays = dict[str, np.ndarray]
+METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "value_clip_fraction")
 LARGE = 512  # rows of a minibatch, above which a second thread is worth waking
-LARGEST_LOG_RATIO = np.float32(20)  # as in ppo.losses
 
 
 class NumpyLearner(Learner):
@@ -27,6 +28,7 @@ class NumpyLearner(Learner):
         self.is_shared = self.mlp.value_trunk is self.mlp.policy_trunk
         self.thread = ThreadPoolExecutor(1)
 
+    @np.errstate(all="ignore")  # as torch: what is not finite, learn will see
     def differentiate(self, minibatch: Batch) -> dict[str, Any]:
         mlp, batch = self.mlp, {name: tensor.numpy() for name, tensor in minibatch.items()}
         of_each = np.full(len(batch["values"]), 1 / len(batch["values"]), np.float32)  # a mean is the product with it
@@ -42,8 +44,10 @@ class NumpyLearner(Learner):
             value_metrics = aside.result() if aside else self._through(*value_side)
         metrics = {**metrics, **value_metrics}
         bonus = self.coefficients[2] * metrics["entropy"]
-        return {"loss": metrics["policy_loss"] + self.config.value_coef * metrics["value_loss"] - bonus, **metrics}
+        loss = metrics["policy_loss"] + self.config.value_coef * metrics["value_loss"] - bonus
+        return {"loss": loss, **{name: metrics[name] for name in METRICS if name in metrics}}
 
+    @np.errstate(all="ignore")  # for its thread
     def _through(self, trunk: Any, part: Any, batch: Arrays, of_each: np.ndarray) -> dict[str, Any]:
         """Write the gradient of a trunk of its own, and of the part of the objective that follows."""
         features = self.mlp.features(trunk, batch["observations"])
@@ -51,7 +55,6 @@ class NumpyLearner(Learner):
         self.mlp.backward(trunk, features, of_features)
         return metrics
 
-    @np.errstate(all="ignore")  # as torch: what is not finite, learn will see
     def _policy(self, features: np.ndarray, batch: Arrays, of_each: np.ndarray) -> tuple[np.ndarray, dict]:
         """Write the gradient of the policy's head; returns that of its features (B, F), and metrics."""
         mlp, (clip, _, entropy_coef) = self.mlp, self.coefficients
@@ -71,7 +74,6 @@ class NumpyLearner(Learner):
             **metrics,
         }
 
-    @np.errstate(all="ignore")
     def _value(self, features: np.ndarray, batch: Arrays, of_each: np.ndarray) -> tuple[np.ndarray, dict]:
         """The same of the value's."""
         mlp, clip = self.mlp, self.coefficients[1]
@@ -89,7 +91,8 @@ class NumpyLearner(Learner):
             gradients *= limit / (norm + 1e-6)
         return norm
 
-    def _evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    @np.errstate(all="ignore")
+    def _evaluate_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
         mlp, arrays = self.mlp, {name: tensor.numpy() for name, tensor in batch.items()}
         if "features" in arrays:
             policy = value = arrays["features"]

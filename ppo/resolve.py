@@ -35,7 +35,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     device = find_device(config.device, images is not None)
     if config.compile and not device.startswith("cuda"):
         reason = "elsewhere it takes longer to compile than it can save"
-        raise ConfigError(f"--compile=True is for --device=cuda, {reason}: leave it out")
+        raise ConfigError(f"--compile=True is for --device=cuda, {reason}: give --compile=False")
     resolved = _replace_auto(
         dataclasses.replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),

@@ -40,7 +40,7 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     if parent.exists() and any(parent.iterdir()) and config.resume is None:
         raise ConfigError(f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir")
     cores = available_cores()
-    busy = config.num_workers if isinstance(config.num_workers, int) else cores
+    busy = config.num_workers if isinstance(config.num_workers, int) else min(cores, config.num_envs)
     flags = {name: value for name, value in given.items() if name not in ("seeds", "seed", "run_dir", "name")}
     folders = [parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)]
 
@@ -48,6 +48,7 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
 
     def train(folder: Path) -> None:
         own = {**flags, "seed": folder.name.removeprefix("s"), "run_dir": folder, "name": f"{name}-{folder.name}"}
+        own["num_workers"] = busy  # the same for all of them
         command = [sys.executable, sys.argv[0], *(f"--{flag}={value}" for flag, value in own.items())]
         print(f"seed {own['seed']}: {folder}", flush=True)
         process = subprocess.Popen(command)

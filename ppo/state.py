@@ -76,7 +76,7 @@ def _apply(training: Any, parts: Mapping[str, Mapping[str, Tensor]], state: Mapp
         for name, parameter in training.model.named_parameters():
             parameter.copy_(parts["model"][name])
     training.publish()
-    if "acting" in parts:
+    if training.config.overlap and "acting" in parts:
         training.published[:] = parts["acting"]["weights"].numpy()
     if "optimizer" in parts:
         groups = learner.optimizer.state_dict()["param_groups"]

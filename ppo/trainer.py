@@ -28,7 +28,7 @@ from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, load_preset
 from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
-from ppo.hardware import available_cores, check_memory, keep_memory, pin_memory
+from ppo.hardware import available_cores, check_memory, keep_memory
 from ppo.learner import Detail, Learner
 from ppo.logger import Logger, read_rows
 from ppo.numpy_learner import NumpyLearner
@@ -39,7 +39,7 @@ from ppo.resolve import resolve
 from ppo.rollout import Batch, Rollout
 from ppo.run import FAULTS, RunFolder, write_json
 from ppo.signals import StopSignals, Terminated
-from ppo.state import Snapshot, restore, snapshot
+from ppo.state import Snapshot, made_with, restore, snapshot
 
 
 def new_learner(model: Any, config: Config) -> Learner:
@@ -69,9 +69,10 @@ def train(
     is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
     if is_left_to_us:
-        count, found = find_num_workers(config, partial(_pool, config, spaces))
+        count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
         notes = [*notes, found] if found else notes
+        gc.collect()  # worlds of that trial, before what there is now is kept from being looked at
     try:
         training = Training(config, spaces, make_learner)
     except ConfigError as error:
@@ -201,7 +202,6 @@ class Training:
         config, make = self.config, self.make_actor
         if config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, self.spaces).to(config.device))
-        pin_memory(self.rollout.observations)
         environments = range(config.num_envs)
         return Acting(make(self.published), self.normalize_observation, config.seed, environments, self.rollouts)
 
@@ -415,7 +415,8 @@ def _reason(error: Exception) -> Any:
 def _pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
     """Workers for a run of its own."""
     training = Training(dataclasses.replace(config, num_workers=num_workers), spaces)
-    return WorkerPool(training.make_worker, config.num_envs, num_workers, acting=training.acting)
+    timeouts = (config.step_timeout, config.reset_timeout)
+    return WorkerPool(training.make_worker, config.num_envs, num_workers, *timeouts, acting=training.acting)
 
 
 def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[str], list[str]]:

@@ -188,7 +188,8 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
 
 
 def test_cartpole_is_solved_in_100_000_steps(tmp_path: Path) -> None:
-    done = run_main("--env_name=CartPole-v1", "--seed=1", f"--run_dir={tmp_path / 'run'}", "--logger=none")
+    flags = ("--env_name=CartPole-v1", "--seed=1", "--num_workers=2", "--logger=none")
+    done = run_main(*flags, f"--run_dir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] == 500
 

@@ -142,7 +142,7 @@ def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(
 @TRUNKS
 def test_the_learners_vectors_are_the_models_parameters_and_gradients(share_trunk):
     model, twin = make_mlp(share_trunk=share_trunk), make_mlp(share_trunk=share_trunk)
-    learner = Learner(model, Config())
+    learner = Learner(model, Config(clip_value_coef=None))
     for each in (model, twin):
         each(torch.ones(2, 3))[1].sum().backward()
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in twin.parameters()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from envs.worker import WorkerError
 from ppo import probe
 from ppo.config import Config
 from tests.running import run_main
@@ -40,63 +41,95 @@ class Pools:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where what was found is kept; the machine has nothing else to do."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(probe.os, "getloadavg", lambda: (0.2, 0.2, 0.2))
+    monkeypatch.setattr(probe.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     return tmp_path / "ppo" / "workers.json"
 
 
 def config(**values: Any) -> Config:
-    return Config(**{"env_name": "CartPole-v1", "num_workers": 4, "model": "mlp", "total_steps": 10**6, **values})
+    return Config(
+        **{"num_workers": 4, "inference": "worker", "total_steps": 10**6, "env_name": "CartPole-v1", **values}
+    )
 
 
-@pytest.mark.parametrize(("here", "there", "chosen"), [(0.001, 0.004, 0), (0.004, 0.001, 4), (0.004, 0.004, 4)])
-def test_whoever_collects_faster_is_chosen_and_that_is_kept(
-    here: float, there: float, chosen: int, cache: Path
+def found(pools: Pools, versions: str = "1", **values: Any) -> int:
+    return probe.find_num_workers(config(**values), pools, {"torch": versions})[0]
+
+
+@pytest.mark.parametrize(("alone", "by_four", "chosen"), [(0.001, 0.004, 0), (0.004, 0.001, 4), (0.004, 0.004, 4)])
+def test_processes_are_used_unless_this_one_is_faster_and_that_is_kept(
+    alone: float, by_four: float, chosen: int, cache: Path
 ) -> None:
-    pools = Pools(by_0=here, by_4=there)
-    count, found = probe.find_num_workers(config(), pools)
-    assert (count, pools.tried) == (chosen, [0, 4])
-    assert found is not None
-    assert str(cache) in found
-    assert probe.find_num_workers(config(), pools) == (count, found)
-    assert pools.tried == [0, 4]  # it was known
-    probe.find_num_workers(config(num_envs=16), pools)
-    assert pools.tried == [0, 4, 0, 4]  # another size was not
+    pools = Pools(by_0=alone, by_4=by_four)
+    count, message = probe.find_num_workers(config(), pools, {})
+    assert (count, pools.tried) == (chosen, [4, 0])
+    assert (message is not None) == (count == 0)
+    assert probe.find_num_workers(config(seed=3, learning_rate=1e-3), pools, {}) == (count, message)
+    assert pools.tried == [4, 0]  # it was known
 
 
-def test_slow_environments_need_no_second_trial(cache: Path) -> None:
-    pools = Pools(by_0=0.03)
-    assert probe.find_num_workers(config(), pools) == (4, None)
-    assert probe.find_num_workers(config(), pools) == (4, None)
-    assert pools.tried == [0]
+@pytest.mark.parametrize("values", [{"num_envs": 16}, {"activation": "gelu"}, {"env_kwargs": {"a": 1}}])
+def test_what_matters_is_told_apart(values: dict) -> None:
+    pools = Pools(by_0=0.001, by_4=0.004)
+    found(pools)
+    found(pools, **values)
+    found(pools, versions="2")
+    assert len(pools.tried) == 6
+
+
+def test_what_is_slow_is_never_tried_in_this_process() -> None:
+    pools = Pools(by_4=0.03)
+    assert found(pools) == 4
+    assert found(pools) == 4
+    assert pools.tried == [4]
+
+
+def test_what_raises_is_left_to_the_run(cache: Path) -> None:
+    def raising(count: int) -> Any:
+        raise WorkerError("it broke")
+
+    assert probe.find_num_workers(config(), raising, {}) == (4, None)
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize("values", [{"num_workers": 1}, {"num_iterations": 3}, {"overlap": True}])
 def test_nothing_is_tried_where_there_is_nothing_to_choose(values: dict, cache: Path) -> None:
-    assert probe.find_num_workers(config(**values), Pools()) == (values.get("num_workers", 4), None)
+    assert found(Pools(), **values) == values.get("num_workers", 4)
     assert not cache.exists()
 
 
-def test_what_a_busy_machine_shows_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe.os, "getloadavg", lambda: (1.5, 1.5, 1.5))
-    probe.find_num_workers(config(), Pools(by_0=0.001, by_4=0.004))
+def test_nothing_is_tried_on_a_busy_machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe.os, "getloadavg", lambda: (1000.0, 1.0, 1.0))
+    assert found(Pools()) == 4
+
+
+def test_what_may_be_changed_any_time_is_not_kept(cache: Path) -> None:
+    found(Pools(by_0=0.001, by_4=0.004), env_name="my:Env")
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 1}'])
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 1}', '{"a": ["x"]}'])
 def test_a_cache_that_cannot_be_read_is_written_anew(content: str, cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text(content)
-    assert probe.find_num_workers(config(), Pools(by_0=0.001, by_4=0.004))[0] == 0
+    assert found(Pools(by_0=0.001, by_4=0.004)) == 0
     assert any("CartPole-v1" in key for key in json.loads(cache.read_text()))
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one core there is nothing to choose")
-def test_a_run_says_what_was_found_and_keeps_to_it(tmp_path: Path) -> None:
-    on_all_cores = {"preexec_fn": lambda: os.sched_setaffinity(0, range(os.cpu_count() or 1))}
+def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(probe.Path, "home", no_home)
+    assert found(Pools(by_0=0.001, by_4=0.004)) == 0
+
+
+def test_a_run_keeps_to_what_was_found(tmp_path: Path) -> None:
     flags = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=16", "--total_steps=6400")
+    on_all_cores = {"preexec_fn": lambda: os.sched_setaffinity(0, range(os.cpu_count() or 1))}
     done = run_main(*flags, "--eval_episodes=0", f"--run_dir={tmp_path}/run", **on_all_cores)
     assert done.returncode == 0, done.stderr
-    assert "processes collect" in done.stdout
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["num_workers"] in (0, min(4, os.cpu_count() or 1))
+    chosen = json.loads((tmp_path / "run" / "config.json").read_text())["num_workers"]
+    assert ("workers: none" in done.stdout) == (chosen == 0)
     done = run_main(f"--resume={tmp_path}/run", "--total_steps=7680", **on_all_cores)
-    assert "processes collect" not in done.stdout
+    assert (done.returncode, "workers:" in done.stdout) == (0, False)
