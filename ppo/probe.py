@@ -1,5 +1,6 @@
 """How many worker processes collect fastest, found by trying."""
 
+import gc
 import hashlib
 import json
 import os
@@ -41,6 +42,8 @@ def find_num_workers(
                 kept[key].append(measure(make_pool(0), config))
         except Exception:  # whatever it is, the run itself will say it
             return processes, None
+        finally:
+            gc.collect()  # worlds of the trial, before what there is is kept from being looked at
         if path and ":" not in f"{config.env_name}{config.model}":
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)

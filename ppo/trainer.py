@@ -72,7 +72,6 @@ def train(
         count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
         notes = [*notes, found] if found else notes
-        gc.collect()  # worlds of that trial, before what there is now is kept from being looked at
     try:
         training = Training(config, spaces, make_learner)
     except ConfigError as error:
