@@ -52,6 +52,10 @@ def train(arguments: Sequence[str]) -> None:
     from ppo.flags import parse_flags
 
     given = parse_flags(arguments, Config)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from ppo.distributed import go_on_after_restart
+
+        given = go_on_after_restart(given, given.get("name", given.get("env_name", Config.env_name)))
     saved = {}
     if resume := folder_to_resume(given):
         from ppo.checkpoint import saved_settings

@@ -95,33 +95,31 @@ class OpenEpisodes:
         for index in environments:
             self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions)
 
-    def pack(self) -> dict[str, np.ndarray]:
-        """All of it as arrays by name."""
-        numbers = np.array([episode.number for episode in self.open])
-        lengths = np.array([-1 if actions is None else len(actions) for _, actions, _ in self.open])
-        actions = np.concatenate([self.no_actions, *(actions for _, actions, _ in self.open if actions is not None)])
+    def pack(self, episodes: Sequence[OpenEpisode]) -> dict[str, np.ndarray]:
+        """Open episodes, those of a run's environments, as arrays by name."""
+        numbers = np.array([episode.number for episode in episodes])
+        lengths = np.array([-1 if actions is None else len(actions) for _, actions, _ in episodes])
+        actions = np.concatenate([self.no_actions, *(actions for _, actions, _ in episodes if actions is not None)])
         states = {
             f"emulator.{index}": np.frombuffer(state, np.uint8).copy()
-            for index, (_, _, state) in enumerate(self.open)
+            for index, (_, _, state) in enumerate(episodes)
             if state is not None
         }
         return {"numbers": numbers, "lengths": lengths, "actions": actions, **states}
 
-    def unpack(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take what pack returned. Raises ValueError if it is of other environments."""
+    def unpack(self, arrays: Mapping[str, np.ndarray], here: slice) -> None:
+        """Take what pack returned, of the environments that are here. Raises ValueError if it is of others."""
         numbers, lengths, actions = arrays["numbers"], arrays["lengths"], arrays["actions"]
         sizes = lengths.clip(0)
-        if {len(numbers), len(lengths)} != {len(self.open)} or actions.shape != (
-            sizes.sum(),
-            *self.no_actions.shape[1:],
-        ):
+        fits = len(numbers) == len(lengths) and len(numbers[here]) == len(self.open)
+        if not fits or actions.shape != (sizes.sum(), *self.no_actions.shape[1:]):
             raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
         parts = np.split(actions.astype(self.no_actions.dtype), sizes.cumsum()[:-1])
         known = [part if length >= 0 else None for part, length in zip(parts, lengths, strict=True)]
         states = [arrays.get(f"emulator.{index}") for index in range(len(lengths))]
         self.open = [
             OpenEpisode(int(number), part, None if state is None else state.tobytes())
-            for number, part, state in zip(numbers, known, states, strict=True)
+            for number, part, state in zip(numbers[here], known[here], states[here], strict=True)
         ]
 
 

@@ -1,7 +1,8 @@
 """Running normalisation of the stream of rollouts, with one set of statistics for the whole run: frozen while a rollout
 is collected, they take in all of it at once afterwards. Turned off, both classes return what they are given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,13 @@ from envs.shared import SharedArray
 
 EPSILON = 1e-8
 CLIP = 10.0
+Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
+Pool = Callable[[Moments], Moments]
+
+
+def only_here(moments: Moments) -> Moments:
+    """As there are no other samples than those here."""
+    return moments
 
 
 class RunningMeanStd:
@@ -18,12 +26,14 @@ class RunningMeanStd:
     def __init__(self, shape: Sequence[int] = ()) -> None:
         self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), np.float64(1e-4)
 
-    def update(self, samples: np.ndarray) -> None:
-        """samples: (count, *shape)."""
-        count = len(samples)
+    def update(self, samples: np.ndarray, pool: Pool = only_here) -> None:
+        """samples: (count, *shape). pool: from the number, mean and variance of samples here to those of all, if there
+        are others elsewhere."""
+        moments = (len(samples), samples.mean(axis=0, dtype=np.float64), samples.var(axis=0, dtype=np.float64))
+        count, mean, variance = pool(moments)
         total = self.count + count
-        delta = samples.mean(axis=0, dtype=np.float64) - self.mean
-        squares = self.variance * self.count + samples.var(axis=0, dtype=np.float64) * count
+        delta = mean - self.mean
+        squares = self.variance * self.count + variance * count
         self.variance = (squares + delta**2 * self.count * count / total) / total
         self.mean = self.mean + delta * count / total
         self.count = total
@@ -58,10 +68,11 @@ class NormalizeObservation:
         np.minimum(normalized, self.highest, out=normalized)
         return np.maximum(normalized, self.lowest, out=normalized)
 
-    def update(self, observations: np.ndarray) -> None:
-        """observations: (T, N, *observation). From now on they count, in every process."""
+    def update(self, observations: np.ndarray, pool: Pool = only_here) -> None:
+        """observations: (T, N, *observation). From now on they count, in every process. pool: as RunningMeanStd has
+        it."""
         if self.enabled:
-            self.statistics.update(observations.reshape(-1, *self.shift.shape))
+            self.statistics.update(observations.reshape(-1, *self.shift.shape), pool)
             self.restore(vars(self.statistics))
 
     def restore(self, statistics: Mapping[str, np.ndarray]) -> None:
@@ -80,14 +91,15 @@ class NormalizeReward:
         self.statistics, self.returns = RunningMeanStd(), np.zeros(num_envs)
         self.gamma, self.enabled = gamma, enabled
 
-    def __call__(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
-        """rewards, dones: (T, N). Takes the rollout in, then scales it; returns (T, N) float32."""
+    def __call__(self, rewards: np.ndarray, dones: np.ndarray, pool: Pool = only_here) -> np.ndarray:
+        """rewards, dones: (T, N). Takes the rollout in, then scales it; returns (T, N) float32. pool: as RunningMeanStd
+        has it."""
         if not self.enabled:
             return rewards
         discounted = np.empty(rewards.shape)
         for t, continues in enumerate(~dones):
             discounted[t] = self.returns * self.gamma + rewards[t]
             self.returns = discounted[t] * continues
-        self.statistics.update(discounted.reshape(-1))
+        self.statistics.update(discounted.reshape(-1), pool)
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)

@@ -101,9 +101,10 @@ class Worker:
 
     config: its env_name, seed and squash_actions. make_env: from envs.make, as it must report its episodes. make_actor:
     from weights (P,) to what acts by them (models.actor), None if the trainer acts. normalize: from observations to
-    what that reads. rollouts: SharedArrays by name, time-major, a column for each environment of the run; if there are
-    several they are filled in turn. num_episodes: how many each has begun, by all workers that it has had; indices:
-    which are stepped here; pulse: is told of every call into an environment, how many and of which (~i for a reset)."""
+    what that reads. rollouts: SharedArrays by name, time-major, a column for each environment; if there are several
+    they are filled in turn. num_episodes: how many each has begun, by all workers that it has had; numbers: of each in
+    the whole run, on which its randomness depends; indices: which are stepped here; pulse: is told of every call into
+    an environment, how many and of which (~i for a reset)."""
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class Worker:
         rollouts: Sequence[Any],
         weights: Any,
         num_episodes: Any,
+        numbers: range,
         indices: range,
         pulse: Any = None,
     ) -> None:
@@ -124,7 +126,9 @@ class Worker:
         ]
         self.rollout = self.rollouts[0]
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
-        self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, config.seed, indices, self.rollouts)
+        self.numbers = numbers[columns]
+        draws = (config.seed, self.numbers, self.rollouts)
+        self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, *draws)
         self.is_acting = False
         self.row, self.has_masks = 0, self.rollout.action_masks.size > 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
@@ -202,7 +206,7 @@ class Worker:
                 raise WorkerError(
                     f"the policy raised {type(error).__name__}: {error}", traceback.format_exc()
                 ) from error
-            index = self.environments[max(self.pulse[1], ~self.pulse[1])]
+            index = self.numbers[max(self.pulse[1], ~self.pulse[1])]
             raise environment_error(f"{index} of {self.env_name}", error) from error
 
     def _step(self, t: int, group: range) -> None:
@@ -250,7 +254,7 @@ class Worker:
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         """Reset environment i to the beginning of an episode."""
         self._touch(~i)
-        return self.envs[i].reset(seed=integer_seed(self.seed, Stream.EPISODE, self.environments[i], episode))
+        return self.envs[i].reset(seed=integer_seed(self.seed, Stream.EPISODE, self.numbers[i], episode))
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
         """Bring environment i to where an episode was left; whether it shows what it did then."""

@@ -15,6 +15,8 @@ def find_device(device: str, images: bool) -> str:
     """A device that is there, auto resolved. Raises ConfigError if it is not."""
     if device == "auto":  # for an MLP a GPU would be slower: it waits for one small matrix after another
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
+    if device == "cuda" and "LOCAL_RANK" in os.environ:  # one for each rank
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -31,8 +33,9 @@ def has_bfloat16(device: str) -> bool:
 
 
 def available_cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use; of ranks on one machine (ppo.distributed) each has its share."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def physical_memory() -> int:

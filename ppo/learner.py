@@ -13,9 +13,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo import losses
 from ppo.adam import Adam
 from ppo.config import Config, scheduled
+from ppo.distributed import ALONE, Alone
 from ppo.flags import ConfigError
 from ppo.gae import generalized_advantages
-from ppo.rollout import Batch, Rollout, minibatches
+from ppo.rollout import Batch, Minibatch, Rollout, minibatches
 
 ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
@@ -42,6 +43,8 @@ class Detail(NamedTuple):
 class Learner:
     """Owns the optimiser, and moves the model's parameters and gradients into two vectors (P,), weights and gradients:
     to publish, to clip or to step is then one operation each."""
+
+    ranks: Alone = ALONE  # that learn the same, from other environments
 
     def __init__(self, model: Any, config: Config) -> None:
         if model.state_size and not config.batch_size and config.num_minibatches > config.num_envs:
@@ -124,13 +127,21 @@ class Learner:
         self.learning_rate = self.learning_rate if adapts else scheduled(config.learning_rate, self.remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
-        if config.normalize_advantages == "rollout":
-            batch = {**batch, "advantages": losses.standardize(batch["advantages"])}
         history: list[dict[str, Any]] = []
         num_steps = 0
-        sizes = (config.num_epochs, config.num_minibatches, config.batch_size)
-        for minibatch in minibatches(batch, *sizes, config.num_steps if "states" in batch else 1, shuffle_seed):
-            metrics = self.differentiate(minibatch)
+        advantages = batch["advantages"]
+        if config.normalize_advantages == "rollout":
+            (moments,) = self.ranks.moments(advantages, [Minibatch(torch.arange(len(advantages)), 1.0)])
+            batch = {**batch, "advantages": losses.standardize(advantages, moments)}
+        sizes, length = (config.num_steps, config.num_envs), config.num_steps if "states" in batch else 1
+        ways = (config.num_epochs, config.num_minibatches, config.batch_size, length, shuffle_seed)
+        parts = minibatches(sizes, *ways, self.ranks.columns(config.num_envs))
+        for part, moments in zip(parts, self.ranks.moments(advantages, parts), strict=True):
+            rows = part.rows.to(advantages.device)
+            minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
+            if config.normalize_advantages == "minibatch":
+                minibatch["advantages"] = losses.standardize(minibatch["advantages"], moments)
+            metrics = self.ranks.average(self.gradients, self.differentiate(minibatch), part.share)
             if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
                 break
             metrics["grad_norm"] = self._clip_gradients()
@@ -147,7 +158,8 @@ class Learner:
             self._give_up(iteration, "a weight")
         skipped, history = num_steps - len(history), history or [metrics]
         means = dict(zip(history[0], _means([[*metrics.values()] for metrics in history]), strict=True))
-        explained = losses.explained_variance(batch["values"], batch["returns"]).item()
+        values, returns = (torch.cat(self.ranks.gather(batch[name])) for name in ("values", "returns"))
+        explained = losses.explained_variance(values, returns).item()
         rates = {"learning_rate": self.learning_rate, "clip_coef": self.coefficients[0]}
         if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate, and by where the passes ended
             goal, kl = config.target_kl or ADAPTIVE_KL, float(metrics["approx_kl"])
@@ -190,10 +202,7 @@ class Learner:
         clip, clip_value, entropy_coef = self.coefficients
         distribution, values = self.forward(minibatch)
         log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
-        advantages = minibatch["advantages"]
-        if config.normalize_advantages == "minibatch":
-            advantages = losses.standardize(advantages)
-        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, advantages, clip)
+        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, minibatch["advantages"], clip)
         value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], clip_value)
         entropy = distribution.entropy().mean()
         total = policy_loss + config.value_coef * value_loss - entropy_coef * entropy

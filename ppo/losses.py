@@ -1,5 +1,7 @@
 """The terms of the PPO objective and what is watched about them. Pure functions of tensors (B,)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +24,12 @@ def value_loss(values: Tensor, behaviour_values: Tensor, returns: Tensor, clip_c
     return 0.5 * errors.mean()
 
 
-def standardize(advantages: Tensor, epsilon: float = 1e-8) -> Tensor:
-    """Mean 0 and deviation 1; a single advantage stays as it is."""
-    if len(advantages) < 2:
+def standardize(advantages: Tensor, moments: Any = None, epsilon: float = 1e-8) -> Tensor:
+    """Mean 0 and deviation 1; a single advantage stays as it is. moments: (deviation, mean), if there are others of the
+    same minibatch elsewhere."""
+    if len(advantages) < 2 and moments is None:
         return advantages
-    deviation, mean = torch.std_mean(advantages)
+    deviation, mean = moments or torch.std_mean(advantages)
     return (advantages - mean) / (deviation + epsilon)
 
 

@@ -60,12 +60,8 @@ class NumpyLearner(Learner):
         mlp, (clip, _, entropy_coef) = self.mlp, self.coefficients
         columns = mlp.policy_head(features)
         distribution = mlp.distribution(columns, batch["actions"], batch.get("action_masks"))
-        advantages = batch["advantages"]
-        if self.config.normalize_advantages == "minibatch" and len(advantages) > 1:
-            advantages = advantages - advantages @ of_each
-            advantages /= np.sqrt(advantages @ advantages / (len(advantages) - 1)) + np.float32(1e-8)
         log_probs = (distribution.log_prob, batch["log_probs"])
-        loss, of_log_probs, metrics = clipped_surrogate(*log_probs, advantages, clip, of_each)
+        loss, of_log_probs, metrics = clipped_surrogate(*log_probs, batch["advantages"], clip, of_each)
         of_columns = distribution.backward(of_log_probs, -entropy_coef * of_each[0])
         mlp.policy_head.backward(features, of_columns)
         return of_columns @ mlp.policy_head.weight, {

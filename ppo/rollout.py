@@ -1,8 +1,7 @@
 """The rollout: T steps of N environments, time-major."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,17 +31,38 @@ class Rollout(SimpleNamespace):
         }
 
 
+class Minibatch(NamedTuple):
+    """Which rows of a batch are in it, and what share they are of all its rows, if there are others elsewhere; of no
+    share, there are rows nevertheless."""
+
+    rows: Tensor
+    share: float
+
+
 def minibatches(
-    batch: Batch, num_epochs: int, num_minibatches: int, batch_size: int | None, length: int, seed: int
-) -> Iterator[Batch]:
-    """Each epoch splits the batch anew at random: every row is in one minibatch. There are num_minibatches, whose sizes
-    are as equal as can be; or if a batch_size is given, minibatches of that many rows and a last one with the rest.
-    length: rows that belong together, one environment's, stay together and in order; 1 for each by itself."""
-    rows = torch.arange(len(batch["observations"]), device=batch["observations"].device).view(length, -1)
-    generator = torch.Generator().manual_seed(seed)
+    sizes: tuple[int, int],
+    num_epochs: int,
+    num_minibatches: int,
+    batch_size: int | None,
+    length: int,
+    seed: int,
+    columns: range | None = None,
+) -> list[Minibatch]:
+    """Each epoch splits the T * N rows of a run anew at random: every row is in one minibatch. There are as many as
+    num_minibatches, of sizes as equal as can be; or if a batch_size is given, minibatches of that many rows and a last
+    one with the rest. sizes: (T, N); length: rows that belong together, one environment's, stay together and in order;
+    1 for each by itself. columns: the environments whose rows are in the batch here, if not all are."""
+    T, N = sizes
+    columns = range(N) if columns is None else columns
+    here = torch.arange(T // length * N).view(-1, N)[:, columns.start : columns.stop].flatten()
+    place = torch.full((T // length * N,), -1)
+    place[here] = torch.arange(len(here))
+    rows = torch.arange(T * len(columns)).view(length, -1)
+    generator, found = torch.Generator().manual_seed(seed), []
     for _ in range(num_epochs):
-        order = torch.randperm(rows.shape[1], generator=generator).to(rows.device)
-        parts = order.split(max(1, batch_size // length)) if batch_size else order.tensor_split(num_minibatches)
-        for part in parts:
-            chosen = rows[:, part].flatten()
-            yield {name: tensor.index_select(0, chosen) for name, tensor in batch.items()}
+        order = torch.randperm(len(place), generator=generator)
+        for part in order.split(max(1, batch_size // length)) if batch_size else order.tensor_split(num_minibatches):
+            places = place[part]
+            own = places if len(columns) == N else places[places >= 0]
+            found.append(Minibatch(rows[:, own if len(own) else slice(1)].flatten(), len(own) / len(part)))
+    return found

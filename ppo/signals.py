@@ -1,9 +1,10 @@
 """Ctrl-C and termination, at a moment that suits the trainer."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import Any
 
 URGENT = (signal.SIGTERM, signal.SIGUSR1)  # from who takes the machine away soon
 
@@ -14,23 +15,28 @@ class Terminated(BaseException):
 
 class StopSignals(AbstractContextManager):
     """Until its context is left, signals are only noted, but that a second SIGINT interrupts at once, and that where
-    may_break has been entered an urgent one raises Terminated."""
+    may_break has been entered an urgent one raises Terminated, if that is to be at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: bool = True) -> None:
         self.received: signal.Signals | None = None
-        self.may_raise = False
+        self.may_raise, self.at_once = False, at_once
         self.before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *URGENT)}
 
     @contextmanager
     def may_break(self) -> Iterator[None]:
         """Work that nothing depends on until it is done. Raises Terminated, also for what came before it."""
-        self.may_raise = True
+        self.may_raise = self.at_once
         try:
-            if self.received in URGENT:
+            if self.received in URGENT and self.at_once:
                 raise Terminated
             yield
         finally:
             self.may_raise = False
+
+    def settle(self, gather: Callable[[Any], list[Any]]) -> bool:
+        """Whether to stop, for any of those has been told to of whom gather brings what they have received."""
+        self.received = next(filter(None, gather(self.received)), None)
+        return self.received is not None
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.before.items():

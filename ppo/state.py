@@ -17,17 +17,23 @@ VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")  # ther
 
 
 def snapshot(training: Any) -> Snapshot:
-    """A copy of the state of a ppo.trainer.Training between two iterations."""
+    """A copy of the state of a ppo.trainer.Training between two iterations, with all ranks' environments."""
+    rows = {name: vars(training.rollout)[name][-1] for name in ("observations", "states", "action_masks")}
+    here = {"next": rows, "returns": training.normalize_reward.returns, "begun": training.num_begun}
+    training.ranks.check_same(training.learner.weights)
+    everywhere = training.ranks.gather({**here, "open": training.open_episodes.open})
+    returns, begun = (np.concatenate([rank[name] for rank in everywhere]) for name in ("returns", "begun"))
+    open_episodes = training.open_episodes.pack([episode for rank in everywhere for episode in rank["open"]])
     learner, device = training.learner, torch.device(training.config.device)
     parts: dict[str, dict[str, Any]] = {
         "model": dict(training.model.named_parameters()),
         "optimizer": learner.optimizer.state_dict()["state"].get(0, {}),
         "normalize_observation": vars(training.normalize_observation.statistics),
-        "normalize_reward": vars(training.normalize_reward.statistics) | {"returns": training.normalize_reward.returns},
+        "normalize_reward": vars(training.normalize_reward.statistics) | {"returns": returns},
         "generator": {"cpu": torch.get_rng_state()},
-        "next": {name: vars(training.rollout)[name][-1] for name in ("observations", "states", "action_masks")},
-        "episodes": {"begun": training.num_begun, "recent": np.array(training.recent, np.float64).reshape(-1, 2)},
-        "open_episodes": training.open_episodes.pack(),
+        "next": {name: np.concatenate([rank["next"][name] for rank in everywhere]) for name in rows},
+        "episodes": {"begun": begun, "recent": np.array(training.recent, np.float64).reshape(-1, 2)},
+        "open_episodes": open_episodes,
     }
     if training.config.overlap:
         parts["acting"] = {"weights": training.published}
@@ -83,17 +89,18 @@ def _apply(training: Any, parts: Mapping[str, Mapping[str, Tensor]], state: Mapp
         learner.optimizer.load_state_dict({"state": {0: dict(parts["optimizer"])}, "param_groups": groups})
     training.normalize_observation.restore(_arrays(parts["normalize_observation"]))
     scales = _arrays(parts["normalize_reward"])
-    training.normalize_reward.returns = scales.pop("returns")
+    here = slice(training.numbers.start, training.numbers.stop)  # of all ranks' environments
+    training.normalize_reward.returns = scales.pop("returns")[here]
     vars(training.normalize_reward.statistics).update(scales)
     torch.set_rng_state(parts["generator"]["cpu"])
     if "cuda" in parts["generator"] and training.config.device.startswith("cuda"):
         torch.cuda.set_rng_state(parts["generator"]["cuda"], torch.device(training.config.device))
     for name, row in _arrays(parts["next"]).items():
         for rollout in training.rollouts:
-            vars(rollout)[name][-1] = row
-    training.num_begun[:] = training.begun[:] = parts["episodes"]["begun"].numpy()
+            vars(rollout)[name][-1] = row[here]
+    training.num_begun[:] = training.begun[:] = parts["episodes"]["begun"].numpy()[here]
     training.recent.extend(tuple(row) for row in parts["episodes"]["recent"].tolist())
-    training.open_episodes.unpack(_arrays(parts["open_episodes"]))
+    training.open_episodes.unpack(_arrays(parts["open_episodes"]), here)
     training.iteration, training.step = int(state["iteration"]), int(state["step"])
     training.num_episodes = int(state["episodes"])
     training.best = None if state["best"] is None else float(state["best"])

@@ -26,6 +26,7 @@ from models import image_shape, make_actor
 from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
 from ppo.config import Config, load_preset
+from ppo.distributed import ALONE, Alone, join
 from ppo.doctor import Doctor, Seen
 from ppo.flags import ConfigError
 from ppo.hardware import available_cores, check_memory, keep_memory
@@ -51,9 +52,11 @@ def new_learner(model: Any, config: Config) -> Learner:
 class Interrupted(Exception):
     """A signal ended training, after its state was saved."""
 
-    def __init__(self, received: signal.Signals, step: int, folder: Path) -> None:
+    def __init__(self, received: signal.Signals, step: int, folder: Path, ranks: Alone) -> None:
         super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
         self.exit_code = 130 if received == signal.SIGINT else 143
+        if ranks.size > 1:  # else torchrun would start all of them again
+            self.exit_code = 0
 
 
 def train(
@@ -72,8 +75,9 @@ def train(
         count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
         notes = [*notes, found] if found else notes
+    ranks = join(config.device)
     try:
-        training = Training(config, spaces, make_learner)
+        training = Training(config, spaces, make_learner, ranks)
     except ConfigError as error:
         if config.resume in (None, "auto"):
             raise
@@ -84,16 +88,24 @@ def train(
     gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
     gc.enable()
     start = time.perf_counter()
-    with RunFolder(config, training.faults) as run, Checkpoints(run.path / "checkpoints", run.event) as checkpoints:
-        resumed = training.resume(checkpoints, run) if run.is_resumed else []
+    one = ranks.only_first
+    with (
+        ranks,
+        one(RunFolder, config, training.faults) as run,
+        one(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
+    ):
+        resumed = training.resume(checkpoints, run) if config.resume not in (None, "auto") else []
         rows = read_rows(run.path, training.iteration)
         training.doctor.remember(rows)
         start -= float(rows[-1]["seconds"]) if rows else 0.0
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
-        sizes, timeouts = (config.num_envs, int(config.num_workers)), (config.step_timeout, config.reset_timeout)
+        sizes = (training.num_envs, min(training.num_envs, int(config.num_workers)))
+        timeouts = (config.step_timeout, config.reset_timeout)
         pool = WorkerPool(training.make_worker, *sizes, *timeouts, run.event, training.acting)
-        with pool as workers, Logger(config, run, notes, rows) as logger:
+        with pool as workers, one(Logger, config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
+            if ranks.rank:
+                return {}
             summary = training.summary(time.perf_counter() - start)
             write_json(run.path / "summary.json", summary)
             if config.report:
@@ -108,7 +120,7 @@ def _iterate(
     """Iterate, log and save until all is done; whatever ends it before, the last whole state is saved. start: when the
     run began, by time.perf_counter. Raises as train does."""
     config, first = training.config, training.iteration + 1
-    with StopSignals() as stop:
+    with StopSignals(at_once=training.ranks.size == 1) as stop:
         whole = training.snapshot()
         checkpoints.save(*whole)
         try:
@@ -124,7 +136,7 @@ def _iterate(
                 if is_best or iteration % config.checkpoint_every == 0:
                     training.note_episodes(run)
                     checkpoints.save(*whole, is_best)
-                if stop.received:
+                if stop.settle(training.ranks.gather):
                     break
         except Terminated:
             pass
@@ -138,14 +150,18 @@ def _iterate(
         checkpoints.finish()
         if stop.received:
             run.event("signal", signal=stop.received.name)
-            raise Interrupted(stop.received, whole[1]["step"], run.path)
+            raise Interrupted(stop.received, whole[1]["step"], run.path, training.ranks)
 
 
 class Training:
     """The parts of a run, wired together, with all of the state that a checkpoint keeps."""
 
     def __init__(
-        self, config: Config, spaces: Spaces, make_learner: Callable[[Any, Config], Learner] = new_learner
+        self,
+        config: Config,
+        spaces: Spaces,
+        make_learner: Callable[[Any, Config], Learner] = new_learner,
+        ranks: Alone = ALONE,
     ) -> None:
         has_images = image_shape(spaces.observations) is not None
         # With small matrices, more threads would only wait for each other.
@@ -154,7 +170,9 @@ class Training:
         if config.torch_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which CUDA refuses
             torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
-        self.config, self.spaces = config, spaces
+        self.config, self.spaces, self.ranks = config, spaces, ranks
+        self.numbers = ranks.columns(config.num_envs)  # of the environments that are here
+        self.num_envs = len(self.numbers)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for a loss of one's own that draws something
         weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
         check_memory("hidden_size or --num_layers", 16 * weights)  # at least, with gradients and Adam's moments
@@ -164,8 +182,9 @@ class Training:
         on_cpu = partial(new_model, config, spaces, to_act=True)
         self.make_actor: Any = partial(NumpyActor, layout) if layout else partial(make_actor, on_cpu)
         self.learner = make_learner(self.model, config)
+        self.learner.ranks = ranks
         self.normalize_observation = new_normalizer(config, spaces)
-        self.normalize_reward = NormalizeReward(config.num_envs, config.gamma, bool(config.normalize_rewards))
+        self.normalize_reward = NormalizeReward(self.num_envs, config.gamma, bool(config.normalize_rewards))
         self.make_env = partial(make_env, config.env_name, preprocessing_of(config))
         self.iteration = self.step = self.num_episodes = 0
         self.best: float | None = None
@@ -177,7 +196,7 @@ class Training:
         self.faults = dict.fromkeys(FAULTS, 0)
         self.warned_of: set[int] = set()  # environments
 
-        sizes, num_rollouts = (config.num_steps, config.num_envs), 2 if config.overlap else 1
+        sizes, num_rollouts = (config.num_steps, self.num_envs), 2 if config.overlap else 1
         tables = Rollout.layout(*sizes, spaces.observations, self.model, spaces.has_masks)
         rollout_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in tables.values())
         check_memory("num_envs or --num_steps", rollout_bytes * num_rollouts)
@@ -188,21 +207,20 @@ class Training:
         shared_weights = SharedArray(self.learner.weights.shape, np.float32)
         self.published = shared_weights.array
         self.publish()
-        begun = SharedArray((config.num_envs,), np.int64)
+        begun = SharedArray((self.num_envs,), np.int64)
         self.begun = begun.array  # episodes of each environment until now, and until the last rollout ended
         self.num_begun = self.begun.copy()
-        self.open_episodes = OpenEpisodes(config.num_envs, self.rollout.actions[0, :0].copy())
+        self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         self.acting = self._acting() if config.inference == "learner" else None
         make = (self.make_env, None if self.acting else self.make_actor, self.normalize_observation)
-        self.make_worker = partial(Worker, config, *make, shared, shared_weights, begun)
+        self.make_worker = partial(Worker, config, *make, shared, shared_weights, begun, self.numbers)
 
     def _acting(self) -> Acting:
         """What acts in this process, on the learner's device, in all environments."""
         config, make = self.config, self.make_actor
         if config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, self.spaces).to(config.device))
-        environments = range(config.num_envs)
-        return Acting(make(self.published), self.normalize_observation, config.seed, environments, self.rollouts)
+        return Acting(make(self.published), self.normalize_observation, config.seed, self.numbers, self.rollouts)
 
     @property
     def rollout(self) -> Rollout:
@@ -216,7 +234,8 @@ class Training:
     def resume(self, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
         """Take on the state of the newest checkpoint that is whole; returns what the user should know. Raises
         CheckpointError if there is none, or if it is of something else."""
-        path, tensors, state = load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
+        damaged = partial(run.event, "checkpoint_damaged")
+        path, tensors, state = self.ranks.first(lambda: load_newest(checkpoints.folder, damaged))
         differences = restore(self, tensors, state)
         checkpoints.adopt(state)
         run.iteration = self.iteration
@@ -269,20 +288,23 @@ class Training:
         self.iteration += 1
         self.num_begun[:] = self.begun
         self.step += self.config.rollout_size
-        self.num_episodes += len(report.episodes)
-        self.recent.extend((episode.episode_return, episode.episode_length) for episode in report.episodes)
+        ended = [(episode.step, self.numbers[episode.environment], *episode[2:]) for episode in report.episodes]
+        ended = sorted(episode for rank in self.ranks.gather(ended) for episode in rank)
+        self.num_episodes += len(ended)
+        self.recent.extend(episode[2:] for episode in ended)
         rollout, normalize = self.rollout, self.normalize_observation
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
         self.normalize_reward.returns[report.begun] = 0
-        self.played.add(self.open_episodes.update(rollout.actions, dones, report, self.num_begun))
+        played = self.open_episodes.update(rollout.actions, dones, report, self.num_begun)
+        self.played.add([episode._replace(environment=self.numbers[episode.environment]) for episode in played])
         batch = self.learner.make_batch(
             rollout,
             normalize(rollout.observations),
-            np.sign(rollout.rewards) if clip else self.normalize_reward(rollout.rewards, dones),
+            np.sign(rollout.rewards) if clip else self.normalize_reward(rollout.rewards, dones, self.ranks.pool),
             [last._replace(observation=normalize(last.observation)) for last in report.last_observations],
             self.published if self.config.overlap else None,
         )
-        normalize.update(rollout.observations[:-1])
+        normalize.update(rollout.observations[:-1], self.ranks.pool)
         if self.config.overlap:
             self.publish()
         if go_on:

@@ -140,11 +140,15 @@ def test_states_are_carried_from_rollout_to_rollout() -> None:
             assert (last.any(-1) == (step_of_the_episode > 0)).all()
 
 
+def split(batch: Batch, *ways: Any) -> list[Batch]:
+    return [{name: tensor[part.rows] for name, tensor in batch.items()} for part in minibatches((T, N), *ways)]
+
+
 def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() -> None:
     training, report = collected()
     batch = batch_of(training, report)
     steps, environments = (table.flatten() for table in torch.meshgrid(torch.arange(T), torch.arange(N), indexing="ij"))
-    parts = list(minibatches({**batch, "step": steps, "environment": environments}, 3, 2, None, T, 0))
+    parts = split({**batch, "step": steps, "environment": environments}, 3, 2, None, T, 0)
     orders = []
     for first, second in zip(parts[::2], parts[1::2], strict=True):
         chosen = [part["environment"].view(T, -1) for part in (first, second)]
@@ -165,7 +169,7 @@ def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() 
 )
 def test_a_batch_size_is_rounded_to_whole_sequences(batch_size: int, widths: list[int]) -> None:
     batch = {"observations": torch.arange(T * N)}
-    parts = minibatches(batch, 1, 2, batch_size, T, 0)
+    parts = split(batch, 1, 2, batch_size, T, 0)
     assert [len(part["observations"]) // T for part in parts] == widths
 
 
@@ -176,7 +180,7 @@ def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int
     batch = batch_of(training, report)
     assert ends(training)[:-1].any(0).all()
     assert bool(training.rollout.states[0].any()) == (rollouts > 1)
-    for minibatch in minibatches(batch, 2, 2, None, T, 7):
+    for minibatch in split(batch, 2, 2, None, T, 7):
         distribution, values = training.learner.forward(minibatch)
         assert_close(distribution.log_prob(minibatch["actions"]), minibatch["log_probs"], rtol=1e-5, atol=1e-5)
         assert_close(values, minibatch["values"], rtol=1e-5, atol=1e-5)

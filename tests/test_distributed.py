@@ -1,0 +1,171 @@
+"""Several ranks against one process: the same run, from shares of its environments."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from ppo.checkpoint import load
+from ppo.distributed import ALONE, Ranks, go_on_after_restart
+from ppo.flags import ConfigError
+from ppo.rollout import minibatches
+from tests.running import ROOT, metrics, run_main
+
+SMALL = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=32", "--eval_episodes=0")
+QUIET = ("--logger=none", "--report=False")
+
+
+def launch(*arguments: str, num_ranks: int = 2, max_restarts: int = 0) -> subprocess.Popen:
+    """main.py by torchrun, in a process group of its own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_ranks}"]
+    launcher += [f"--max-restarts={max_restarts}", str(ROOT / "main.py")]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*launcher, *arguments], cwd=ROOT, start_new_session=True, **streams)
+
+
+@pytest.fixture
+def torchrun() -> Iterator:
+    """launch, of which nothing is left afterwards."""
+    started: list[subprocess.Popen] = []
+
+    def start(*arguments: str, **options: int) -> subprocess.Popen:
+        started.append(launch(*arguments, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def ranks_of(launcher: subprocess.Popen) -> list[int]:
+    path = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+    return [int(child) for child in path.read_text().split()]
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("length", [1, 6])
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None:
+    T, N = 6, 4
+    whole = minibatches((T, N), 2, 3, batch_size, length, seed=5)
+    shares = [minibatches((T, N), 2, 3, batch_size, length, 5, columns) for columns in (range(1), range(1, 4))]
+    for minibatch, *parts in zip(whole, *shares, strict=True):
+        rows = []
+        for part, columns in zip(parts, (range(1), range(1, 4)), strict=True):
+            rows += [int(row) // len(columns) * N + columns[int(row) % len(columns)] for row in part.rows if part.share]
+        assert sorted(rows) == sorted(minibatch.rows.tolist())
+        assert sum(part.share for part in parts) == pytest.approx(1)
+        assert minibatch.share == 1
+
+
+def test_environments_that_cannot_be_shared_are_refused() -> None:
+    ranks = object.__new__(Ranks)
+    ranks.rank, ranks.size = 1, 3
+    assert ranks.columns(6) == range(2, 4)
+    with pytest.raises(ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give 6 or 9"):
+        ranks.columns(8)
+    with pytest.raises(ConfigError, match=r"give 3$"):
+        ranks.columns(2)
+    assert ALONE.columns(5) == range(5)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--model=lstm", "--hidden_size=16"),
+        ("--normalize_advantages=rollout", "--batch_size=48", "--target_kl=0.5"),
+    ],
+    ids=["mlp", "lstm", "settings"],
+)
+def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun, tmp_path: Path) -> None:
+    flags = (*SMALL, *QUIET, *flags, "--num_iterations=5", "--num_minibatches=2")
+    one = run_main(*flags, "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
+    assert one.returncode == 0, one.stderr
+    two = torchrun(*flags, f"--run_dir={tmp_path / 'two'}")
+    assert two.wait(120) == 0, two.stderr.read()
+    (expected, _), (found, state) = (
+        load(tmp_path / run / "checkpoints" / "last.safetensors") for run in ("one", "two")
+    )
+    assert state["step"] == 5 * 4 * 32
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        if name.startswith("model."):
+            torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-4)
+        elif not name.startswith(("optimizer.", "generator.")):
+            torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ("loss", "entropy", "approx_kl", "explained_variance", "episode_return_mean"):
+            assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
+
+
+def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(torchrun, tmp_path: Path) -> None:
+    whole = run_main(*SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
+    assert whole.returncode == 0
+    flags = (*SMALL, *QUIET, "--total_steps=1280", f"--run_dir={tmp_path / 'two'}")
+    assert torchrun(*flags, "--num_iterations=6").wait(120) == 0
+    assert run_main(f"--resume={tmp_path / 'two'}", "--num_iterations=none").returncode == 0
+    ours, theirs = (metrics(tmp_path / run) for run in ("two", "one"))
+    assert [row["episode_return_mean"] for row in ours] == [row["episode_return_mean"] for row in theirs]
+
+
+def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    flags = (*SMALL, *QUIET, "--total_steps=64000", "--checkpoint_every=20", f"--run_dir={run}")
+    launcher = torchrun(*flags, max_restarts=3)
+    wait_for(lambda: len(list(run.glob("checkpoints/0*"))) > 2)
+    os.kill(ranks_of(launcher)[1], signal.SIGKILL)
+    assert launcher.wait(120) == 0
+    assert json.loads((run / "summary.json").read_text())["steps"] == 64000
+    assert any(json.loads(line)["kind"] == "resumed" for line in (run / "events.jsonl").read_text().splitlines())
+
+
+def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
+    launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}")
+    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())
+    ranks = ranks_of(launcher)
+    workers = [int(child) for rank in ranks for child in Path(f"/proc/{rank}/task/{rank}/children").read_text().split()]
+    assert len(ranks) == 2
+    assert len(workers) >= 2
+    launcher.kill()
+    launcher.wait()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [*ranks, *workers]), 5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: Path) -> None:
+    launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}", max_restarts=3)
+    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())
+    os.kill(ranks_of(launcher)[rank], signal.SIGTERM)
+    assert launcher.wait(30) == 0
+    _, state = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
+    assert state["step"] == int(metrics(tmp_path / "run")[-1]["step"])
+    assert "Traceback" not in launcher.stderr.read().split("torch/distributed")[0]
+
+
+def test_a_restarted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
+    assert go_on_after_restart({}, "Pong") == {"run_dir": "runs/Pong-abc"}
+    assert go_on_after_restart({"resume": "x"}, "Pong") == {"resume": "x"}
+    with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
+        go_on_after_restart({"seeds": "3"}, "Pong")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert go_on_after_restart({"run_dir": "r"}, "Pong") == {"run_dir": "r", "resume": "auto"}
