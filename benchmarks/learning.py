@@ -64,7 +64,8 @@ Written by `python -m benchmarks.learning`, which runs these commands for each S
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 - seconds: of training alone; the machine (2 cores) was in other use too, so they are no benchmark
 - CartPole-v1, LunarLander and LunarLanderContinuous by their presets were trained again when the mlp had come to learn
-  in numpy, which changed rounding; all others were trained before
+  in numpy, which changed rounding; all others were trained before. Standardising advantages before the loss changed it
+  once more after all of them: a seed now leads to other numbers than these, by as much as another seed does
 - the runs of Pong had one of the two cores each; "stopped before": ended by SIGTERM, Pong-s1 and Pong-s2 when the mean
   return of their last 100 games had passed 18.3, and Pong-single-frame at the end of the time that there was for it
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from envs.acting import Acting
 from envs.episodes import OpenEpisode
 from envs.shared import PROCESSES, SharedArray
-from envs.worker import Acting, Report, Worker, WorkerError, run_worker
+from envs.worker import Report, Worker, WorkerError, run_worker
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05

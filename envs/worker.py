@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envs.acting import Acting
 from envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
-from envs.seeding import Stream, integer_seed, seed_sequence
+from envs.seeding import Stream, integer_seed
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 Make = Callable[..., Any]
-ALL = slice(None)
 
 
 class Episode(NamedTuple):
@@ -60,40 +60,6 @@ class WorkerError(Exception):
 def environment_error(name: str, error: Exception) -> WorkerError:
     """What an environment raised; called where it is being handled, for its traceback."""
     return WorkerError(f"environment {name} raised {type(error).__name__}: {error}", traceback.format_exc())
-
-
-class Acting:
-    """Acts in some environments of a run. act: a models.actor.Actor, by the weights as they are when a rollout begins;
-    normalize: from observations to what that reads; seed: the run's; environments: which they are; rollouts: their
-    columns of those that are filled in turn, (T, n)."""
-
-    def __init__(
-        self,
-        act: Any,
-        normalize: Callable[[np.ndarray], np.ndarray],
-        seed: int,
-        environments: range,
-        rollouts: Sequence[Any],
-    ) -> None:
-        self.act, self.normalize, self.seed, self.environments = act, normalize, seed, environments
-        self.rollouts, self.num_steps = rollouts, len(rollouts[0].actions)
-
-    def begin(self, iteration: int) -> None:
-        """Get ready for a rollout."""
-        self.rollout = self.rollouts[iteration % len(self.rollouts)]
-        self.act.refresh()
-        # Each environment's randomness is its own, whoever draws it: (T, n, *noise).
-        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
-        draws = [self.act.draw_noise(np.random.default_rng(seed), self.num_steps) for seed in seeds]
-        self.noise = np.stack(draws, axis=1)
-
-    def __call__(self, t: int, columns: slice = ALL) -> None:
-        """Write the actions of row t, in all columns or some, and what is remembered of it."""
-        rollout = self.rollout
-        rollout.states[t + 1, columns] = rollout.states[t, columns]
-        memory = (rollout.action_masks[t, columns], rollout.states[t + 1, columns], rollout.features[t, columns])
-        observations = self.normalize(rollout.observations[t, columns])
-        rollout.actions[t, columns] = self.act(observations, self.noise[t, columns], *memory)
 
 
 class Worker:

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from ppo.flags import ConfigError
 
-Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
-
 
 class Diverged(Exception):
     """Ranks that should have the same weights have not; the message says what to do."""
@@ -73,8 +71,8 @@ class Alone(AbstractContextManager):
         """What a function returns in the first rank, in every rank."""
         return function()
 
-    def pool(self, moments: Moments) -> Moments:
-        """Those of all ranks' samples together."""
+    def pool(self, moments: tuple) -> tuple:
+        """Those of all ranks' samples together, as envs.normalize has them: number, mean and variance."""
         return moments
 
     def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
@@ -115,7 +113,7 @@ class Ranks(Alone):
         self.distributed.broadcast_object_list(result)
         return result[0]
 
-    def pool(self, moments: Moments) -> Moments:
+    def pool(self, moments: tuple) -> tuple:
         parts = self.gather(moments)
         total = sum(count for count, _, _ in parts)
         mean = sum(count * own for count, own, _ in parts) / total

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from envs.acting import Acting
 from envs.episodes import OpenEpisodes
 from envs.make import Spaces, atari_spec, canonical_id, family, make_env
 from envs.normalize import NormalizeReward
 from envs.pool import WorkerPool
 from envs.seeding import Stream, integer_seed
 from envs.shared import SharedArray
-from envs.worker import Acting, Report, Worker, WorkerError
+from envs.worker import Report, Worker, WorkerError
 from models import image_shape, make_actor
 from models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
@@ -71,11 +72,11 @@ def train(
         raise ConfigError(f"--seeds={config.seeds} is for the command line: from Python call train for each seed")
     is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
-    if is_left_to_us:
+    ranks = join(config.device)
+    if is_left_to_us and ranks.size == 1:  # ranks would disturb each other's trials
         count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
         notes = [*notes, found] if found else notes
-    ranks = join(config.device)
     try:
         training = Training(config, spaces, make_learner, ranks)
     except ConfigError as error:
