@@ -8,15 +8,20 @@ import hashlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ppo.flags import ConfigError
+
+LONGEST_WAIT = timedelta(minutes=30)  # for another rank, which may evaluate meanwhile, or replace a worker that hangs
 
 
 class Diverged(Exception):
@@ -25,15 +30,16 @@ class Diverged(Exception):
     exit_code = 1
 
 
+class RankLost(Exception):
+    """Another rank has ended, or does not answer; the message says what to do."""
+
+    exit_code = 1
+
+
 class Silent(AbstractContextManager):
-    """In the place of what the first rank does for all: whatever it is asked for, it does nothing, but that it prints
-    the messages of its rank's events."""
+    """In the place of what the first rank does for all: whatever it is asked for, it does nothing."""
 
     path = folder = Path(os.devnull)
-
-    def event(self, kind: str, message: Any = "", *rest: Any, **details: Any) -> None:
-        if message and kind != "doctor":  # the first rank's is enough
-            print(f"warning: rank {os.environ['RANK']}: {message}", file=sys.stderr, flush=True)
 
     def __getattr__(self, name: str) -> "Silent":
         return self
@@ -49,6 +55,7 @@ class Alone(AbstractContextManager):
     """A run's only process. Sums and what is gathered are its own part."""
 
     rank, size = 0, 1
+    seconds = 0.0  # spent on exchanges with other ranks, waiting for them included
 
     def columns(self, num_envs: int) -> range:
         """Which of a run's environments are here. Raises ConfigError if they cannot be shared evenly."""
@@ -59,10 +66,6 @@ class Alone(AbstractContextManager):
         each = num_envs // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def gather(self, part: Any) -> list[Any]:
-        """What each rank gives, in every rank."""
-        return [part]
-
     def only_first(self, make: Callable[..., Any], *arguments: Any) -> Any:
         """What is made in the first rank, and elsewhere something in its place that does nothing."""
         return make(*arguments) if self.rank == 0 else Silent()
@@ -71,18 +74,35 @@ class Alone(AbstractContextManager):
         """What a function returns in the first rank, in every rank."""
         return function()
 
+    def gather(self, part: Any) -> list[Any]:
+        """What each rank gives, in every rank."""
+        return [part]
+
+    def noting(self, event: Callable[..., None]) -> Callable[..., None]:
+        """What to call, as ppo.run.RunFolder.event, for something that happens in one rank only."""
+        return event
+
+    def is_to_keep(self, is_due: bool) -> bool:
+        """Whether to take a copy of the run's state. A lone process always has one, to save whatever comes next; where
+        all ranks must be asked for theirs, only one that is due to be saved."""
+        return True
+
     def pool(self, moments: tuple) -> tuple:
         """Those of all ranks' samples together, as envs.normalize has them: number, mean and variance."""
         return moments
+
+    def variance(self, values: Tensor) -> Tensor:
+        """That of all ranks' values (B,), without bias."""
+        return values.var()
+
+    def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
+        """(deviation, mean) of all ranks' values (B,) in each ppo.rollout.Minibatch; None if those here are all."""
+        return [None] * len(parts)
 
     def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
         """Replace gradients by their weighted sum over ranks, and return metrics likewise. share: this rank's weight,
         all of which add up to 1."""
         return metrics
-
-    def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
-        """(deviation, mean) of all ranks' values (B,) in each ppo.rollout.Minibatch; None if those here are all."""
-        return [None] * len(parts)
 
     def check_same(self, weights: Tensor) -> None:
         """Raises Diverged unless all ranks have the same weights."""
@@ -92,7 +112,8 @@ class Alone(AbstractContextManager):
 
 
 class Ranks(Alone):
-    """Those that torchrun has started: on CPUs by gloo, gradients on GPUs by NCCL."""
+    """Those that torchrun has started: on CPUs by gloo, gradients on GPUs by NCCL. All that exchanges something raises
+    RankLost if another rank is gone."""
 
     def __init__(self, device: str) -> None:
         if sys.platform == "linux":  # end with the launcher, however that ends
@@ -100,49 +121,87 @@ class Ranks(Alone):
         from torch import distributed
 
         self.distributed = distributed
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
+        backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+        self._exchange(distributed.init_process_group, backend, timeout=LONGEST_WAIT)
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-
-    def gather(self, part: Any) -> list[Any]:
-        parts: list[Any] = [None] * self.size
-        self.distributed.all_gather_object(parts, part)
-        return parts
+        self.noted: list[tuple] = []
 
     def first(self, function: Callable[[], Any]) -> Any:
         result = [function() if self.rank == 0 else None]
-        self.distributed.broadcast_object_list(result)
+        self._exchange(self.distributed.broadcast_object_list, result)
         return result[0]
 
-    def pool(self, moments: tuple) -> tuple:
-        parts = self.gather(moments)
-        total = sum(count for count, _, _ in parts)
-        mean = sum(count * own for count, own, _ in parts) / total
-        squares = sum(count * (variance + (own - mean) ** 2) for count, own, variance in parts)
-        return total, mean, squares / total
+    def gather(self, part: Any) -> list[Any]:
+        """What was noted goes with it."""
+        parts: list[Any] = [None] * self.size
+        self._exchange(self.distributed.all_gather_object, parts, (part, self.noted))
+        self.noted = []
+        if self.rank == 0:
+            for rank, (_, noted) in enumerate(parts):
+                for kind, message, count, details in noted:
+                    self.event(kind, message and f"rank {rank}: {message}", count, rank=rank, **details)
+        return [part for part, _ in parts]
 
-    def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
-        values = torch.tensor([float(x) for x in metrics.values()], dtype=gradients.dtype, device=gradients.device)
-        both = torch.cat([gradients, values]) * share
-        self.distributed.all_reduce(both)
-        gradients.copy_(both[: len(gradients)])
-        sums = both[len(gradients) :]
-        return dict(zip(metrics, sums.tolist() if sums.device.type == "cpu" else sums.unbind(), strict=True))
+    def noting(self, event: Callable[..., None]) -> Callable[..., None]:
+        self.event = event
+        return event if self.rank == 0 else self._note
+
+    def _note(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
+        self.noted.append((kind, message, count, details))
+
+    def is_to_keep(self, is_due: bool) -> bool:
+        return is_due
+
+    def pool(self, moments: tuple) -> tuple:
+        own = torch.from_numpy(np.concatenate([np.ravel(part).astype(np.float64) for part in moments]))
+        table = own.new_empty(self.size * len(own))
+        self._exchange(self.distributed.all_gather_into_tensor, table, own)
+        rows = table.view(self.size, -1).numpy()
+        counts, means, variances = rows[:, :1], *np.split(rows[:, 1:], 2, axis=1)
+        total = counts.sum()
+        mean = (counts * means).sum(0) / total
+        squares = (counts * (variances + (means - mean) ** 2)).sum(0)
+        return total, mean.reshape(np.shape(moments[1])), (squares / total).reshape(np.shape(moments[2]))
+
+    def variance(self, values: Tensor) -> Tensor:
+        return self._moments([values.cpu().double()])[0][0] ** 2
 
     def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
         values = values.cpu().double()
-        chosen = [values[part.rows] if part.share else values[:0] for part in parts]
-        table = torch.tensor([[len(part), part.sum(), part.square().sum()] for part in chosen], dtype=torch.float64)
-        self.distributed.all_reduce(table)
+        found = self._moments([values[part.rows] if part.share else values[:0] for part in parts])
+        return [(deviation.item(), mean.item()) if count > 1 else (1.0, 0.0) for deviation, mean, count in found]
+
+    def _moments(self, parts: list[Tensor]) -> list[Any]:
+        """Deviation, mean and number of all ranks' values in each part."""
+        table = torch.stack([torch.stack([torch.tensor(float(len(x))), x.sum(), x.square().sum()]) for x in parts])
+        self._exchange(self.distributed.all_reduce, table)
         count, total, squares = table.unbind(1)
-        deviations = ((squares - total**2 / count) / (count - 1)).clamp(min=0).sqrt()
-        found = zip(deviations.tolist(), (total / count).tolist(), count.tolist(), strict=True)
-        return [(deviation, mean) if n > 1 else (1.0, 0.0) for deviation, mean, n in found]
+        deviation = ((squares - total**2 / count) / (count - 1)).clamp(min=0).sqrt()
+        return list(zip(deviation, total / count, count, strict=True))
+
+    def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
+        values = torch.stack([torch.as_tensor(x, dtype=gradients.dtype).to(gradients.device) for x in metrics.values()])
+        both = torch.cat([gradients, values]).mul_(share)
+        self._exchange(self.distributed.all_reduce, both)
+        gradients.copy_(both[: len(gradients)])
+        sums = both[len(gradients) :]
+        return dict(zip(metrics, sums.tolist() if sums.device.type == "cpu" else sums.unbind(), strict=True))
 
     def check_same(self, weights: Tensor) -> None:
         if len(set(self.gather(hashlib.sha256(weights.cpu().numpy().tobytes()).digest()))) > 1:
             raise Diverged(
                 "the ranks' weights are no longer the same: go on from the last checkpoint, on like machines"
             )
+
+    def _exchange(self, collective: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        start = time.perf_counter()
+        try:
+            collective(*arguments, **options)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            fix = "see what it said, and go on by --resume; with --max-restarts torchrun does"
+            raise RankLost(f"another rank has ended or does not answer ({reason}): {fix}") from error
+        self.seconds += time.perf_counter() - start
 
     def __exit__(self, *exception: object) -> None:
         if exception[0] is None:  # else others may be gone, and it would wait for them
@@ -158,12 +217,13 @@ def join(device: str) -> Alone:
 
 
 def go_on_after_restart(given: Mapping[str, str], default: str) -> dict[str, str]:
-    """Flags by which a run that torchrun starts again, for a rank was lost, goes on from its last checkpoint. default:
-    how its folder begins, if that is not given; torchrun's own name of the run follows."""
+    """Flags by which a run that torchrun starts again, for a rank was lost or machines have joined, goes on from its
+    last checkpoint. default: how its folder begins, if that is not given; torchrun's own name of the run follows."""
     if given.get("seeds", "1") != "1":
         raise ConfigError(f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun")
     if "resume" in given:
         return dict(given)
+    if "run_dir" not in given:  # by its name it is the same run
+        return {**given, "run_dir": f"runs/{default}-{os.environ['TORCHELASTIC_RUN_ID']}", "resume": "auto"}
     is_restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    folder = given.get("run_dir") or f"runs/{default}-{os.environ['TORCHELASTIC_RUN_ID']}"
-    return {**given, "run_dir": folder, **({"resume": "auto"} if is_restarted else {})}
+    return {**given, "resume": "auto"} if is_restarted else dict(given)

@@ -158,8 +158,7 @@ class Learner:
             self._give_up(iteration, "a weight")
         skipped, history = num_steps - len(history), history or [metrics]
         means = dict(zip(history[0], _means([[*metrics.values()] for metrics in history]), strict=True))
-        values, returns = (torch.cat(self.ranks.gather(batch[name])) for name in ("values", "returns"))
-        explained = losses.explained_variance(values, returns).item()
+        explained = losses.explained_variance(batch["values"], batch["returns"], self.ranks.variance).item()
         rates = {"learning_rate": self.learning_rate, "clip_coef": self.coefficients[0]}
         if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate, and by where the passes ended
             goal, kl = config.target_kl or ADAPTIVE_KL, float(metrics["approx_kl"])

@@ -1,5 +1,6 @@
 """The terms of the PPO objective and what is watched about them. Pure functions of tensors (B,)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,10 +46,11 @@ def clip_fraction(log_probs: Tensor, behaviour_log_probs: Tensor, clip_coef: flo
     return ((ratio - 1).abs() > clip_coef).float().mean()
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    """1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant ones; 0 where returns do not vary."""
-    variance = returns.var()
-    return torch.where(variance > 0, 1 - (returns - values).var() / variance, 0.0)
+def explained_variance(values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor] = torch.var) -> Tensor:
+    """1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant ones; 0 where returns do not vary. variance: of
+    these numbers, and of others elsewhere if there are any."""
+    of_returns, of_errors = variance(returns), variance(returns - values)
+    return torch.where(of_returns > 0, 1 - of_errors / of_returns, 0.0)
 
 
 class ClippedPPOLoss(nn.Module):

@@ -34,9 +34,11 @@ class StopSignals(AbstractContextManager):
             self.may_raise = False
 
     def settle(self, gather: Callable[[Any], list[Any]]) -> bool:
-        """Whether to stop, for any of those has been told to of whom gather brings what they have received."""
-        self.received = next(filter(None, gather(self.received)), None)
-        return self.received is not None
+        """Whether to stop, for any of those has been told to of whom gather brings what they have received. What comes
+        meanwhile is for the next time, lest this one stop and the others not."""
+        agreed = next(filter(None, gather(self.received)), None)
+        self.received = agreed or self.received
+        return agreed is not None
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.before.items():

@@ -102,7 +102,7 @@ def train(
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes = (training.num_envs, min(training.num_envs, int(config.num_workers)))
         timeouts = (config.step_timeout, config.reset_timeout)
-        pool = WorkerPool(training.make_worker, *sizes, *timeouts, run.event, training.acting)
+        pool = WorkerPool(training.make_worker, *sizes, *timeouts, ranks.noting(run.event), training.acting)
         with pool as workers, one(Logger, config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
             if ranks.rank:
@@ -131,13 +131,16 @@ def _iterate(
                     if iteration == first:
                         training.go_on(workers, run)
                     metrics, is_best = training.iterate(workers, run)
-                whole = training.snapshot()
+                is_last = stop.settle(training.ranks.gather) or iteration == config.iterations
+                is_due = is_best or iteration % config.checkpoint_every == 0
+                if training.ranks.is_to_keep(is_due or is_last):
+                    whole = training.snapshot()
                 about = {"iteration": iteration, "step": training.step, "seconds": time.perf_counter() - start}
                 logger.log({**about, **metrics}, training.detail)
-                if is_best or iteration % config.checkpoint_every == 0:
+                if is_due:
                     training.note_episodes(run)
                     checkpoints.save(*whole, is_best)
-                if stop.settle(training.ranks.gather):
+                if is_last:
                     break
         except Terminated:
             pass
@@ -251,10 +254,9 @@ class Training:
             self.num_begun[:] = self.begun
             self.open_episodes.begin(begun, self.num_begun - 1)
             self.normalize_reward.returns[begun] = 0
-            if begun:
-                problem = (
-                    f"resume is not exact: in environments {begun} the open episode did not happen again as it had"
-                )
+            lost = [number for rank in self.ranks.gather([self.numbers[index] for index in begun]) for number in rank]
+            if lost:
+                problem = f"resume is not exact: in environments {lost} the open episode did not happen again as it had"
                 run.event(
                     "episodes_lost", f"{problem}, a new one began; --fresh_env_per_episode may help from the start"
                 )
@@ -269,12 +271,13 @@ class Training:
         metrics = self.learn(report, partial(workers.collect_ahead, number + 1) if is_ahead else None)
         learned = time.perf_counter()
         evaluation, is_best = self._evaluate_if_due(run)
-        self._film_if_due(run)
+        self.ranks.only_first(self._film_if_due, run)
         for problem in self.doctor.look(metrics, self.seen, self.iteration / self.config.iterations):
             run.event("doctor", problem)
-        self._note_faults(report, metrics, run)
+        self._note_faults(metrics, run)
         speed = {"steps_per_second": self.config.rollout_size / (learned - began)}
         phases = {"seconds_collecting": collected - began, "seconds_learning": learned - collected}
+        phases["seconds_exchanging"], self.ranks.seconds = self.ranks.seconds, 0.0
         faults = {f"faults/{name}": count for name, count in self.faults.items()}
         return {**speed, **metrics, **evaluation, **phases, **faults}, is_best
 
@@ -290,7 +293,9 @@ class Training:
         self.num_begun[:] = self.begun
         self.step += self.config.rollout_size
         ended = [(episode.step, self.numbers[episode.environment], *episode[2:]) for episode in report.episodes]
-        ended = sorted(episode for rank in self.ranks.gather(ended) for episode in rank)
+        outside = [(self.numbers[index], count) for index, count in report.num_outside.items() if count]
+        everywhere = self.ranks.gather((ended, outside))
+        ended, self.outside = (sorted(x for rank in everywhere for x in rank[kind]) for kind in (0, 1))
         self.num_episodes += len(ended)
         self.recent.extend(episode[2:] for episode in ended)
         rollout, normalize = self.rollout, self.normalize_observation
@@ -388,12 +393,12 @@ class Training:
     def _is_due(self, every: int | None) -> bool:
         return every is not None and self.iteration % every == 0
 
-    def _note_faults(self, report: Report, metrics: dict[str, Any], run: RunFolder) -> None:
+    def _note_faults(self, metrics: dict[str, Any], run: RunFolder) -> None:
         """Count what was wrong in an iteration, and tell the user, of each environment once."""
-        for index, count in report.num_outside.items():
-            if count and index not in self.warned_of:
-                self.warned_of.add(index)
-                problem = f"environment {index} has shown an observation outside of its space"
+        for number, count in self.outside:
+            if number not in self.warned_of:
+                self.warned_of.add(number)
+                problem = f"environment {number} has shown an observation outside of its space"
                 run.event("observation_outside", f"{problem}; it is used as it is, and more are only counted", count)
             else:
                 self.faults["observation_outside"] += count
@@ -405,15 +410,19 @@ class Training:
         """A metric if there is a rhythm of evaluations, None between them, and whether it is the best so far."""
         if not self.config.eval_every:
             return {}, False
-        mean = None
-        if self._is_due(self.config.eval_every):
-            try:
-                mean = self._evaluate()["mean"]
-            except WorkerError as error:
-                run.event("evaluation_failed", f"{error.args[0]}; training goes on", traceback="".join(error.args[1:]))
+        is_due = self._is_due(self.config.eval_every)
+        mean = self.ranks.first(partial(self._try_evaluation, run)) if is_due else None
         is_best = mean is not None and (self.best is None or mean > self.best)
         self.best = mean if is_best else self.best
         return {"evaluation_return_mean": mean}, is_best
+
+    def _try_evaluation(self, run: RunFolder) -> float | None:
+        """The mean return of an evaluation, if it can be made."""
+        try:
+            return self._evaluate()["mean"]
+        except WorkerError as error:
+            run.event("evaluation_failed", f"{error.args[0]}; training goes on", traceback="".join(error.args[1:]))
+            return None
 
     def _evaluate(self) -> dict[str, Any]:
         """The present policy's evaluation, which changes neither weights nor statistics nor any random stream."""

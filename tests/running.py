@@ -15,7 +15,7 @@ from ppo.trainer import Training
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"normalize_observations": False, "normalize_rewards": False, "clip_value_coef": None, "num_workers": 0}
-TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning"}
+TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning", "seconds_exchanging"}
 
 
 def make_network(

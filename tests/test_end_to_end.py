@@ -28,7 +28,7 @@ COLUMNS = [
     *("iteration", "step", "seconds", "steps_per_second", "episodes", "episode_return_mean", "episode_length_mean"),
     *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"),
     *("explained_variance", "gradient_steps", "skipped_steps", "learning_rate", "clip_coef"),
-    *("seconds_collecting", "seconds_learning", *(f"faults/{name}" for name in FAULTS)),
+    *("seconds_collecting", "seconds_learning", "seconds_exchanging", *(f"faults/{name}" for name in FAULTS)),
 ]
 
 

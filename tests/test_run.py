@@ -420,6 +420,20 @@ def test_an_interrupt_lets_the_iteration_end() -> None:
         assert stop.received == signal.SIGINT
 
 
+def test_a_signal_that_comes_while_ranks_agree_is_for_the_next_time() -> None:
+    with StopSignals(at_once=False) as stop:
+
+        def gather(own: object) -> list[object]:
+            signal.raise_signal(signal.SIGTERM)
+            return [own, None]
+
+        assert not stop.settle(gather)  # or this rank would stop, and the others wait for it
+        assert stop.settle(gather)
+    with StopSignals(at_once=False) as stop:
+        assert stop.settle(lambda own: [own, signal.SIGUSR1])
+        assert stop.received == signal.SIGUSR1
+
+
 def test_a_lock_is_freed_by_whoever_leaves(tmp_path: Path) -> None:
     with RunFolder(Config(run_dir=str(tmp_path)), faults()), ExitStack() as stack:
         file = stack.enter_context((tmp_path / "lock").open())

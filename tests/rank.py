@@ -1,0 +1,66 @@
+"""What a rank does in tests/test_distributed.py, in a process of its own: python -m tests.rank FOLDER."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ppo.config import Config
+from ppo.distributed import Diverged, join
+from ppo.learner import Learner
+from ppo.rollout import Minibatch
+from ppo.trainer import new_learner, train
+
+
+def numbers(rank: int) -> np.ndarray:
+    """Samples (n, 3) that a rank has, fewer in the first."""
+    return np.random.default_rng(rank).normal(100.0, 3.0, (10 + 7 * rank, 3))
+
+
+def exchanges(rank: int) -> dict[str, Any]:
+    """What comes of exchanging them; leaves the group."""
+    events: list[Any] = []
+    with join("cpu") as ranks:
+        own = numbers(rank)
+        ranks.noting(lambda *event, **details: events.append([*event, details]))("worker_lost", "gone", worker=3)
+        count, mean, variance = ranks.pool((len(own), own.mean(0), own.var(0)))
+        column = torch.from_numpy(own[:, 0]).float()
+        half, none = Minibatch(torch.arange(5), 0.5), Minibatch(torch.arange(1), 0.0)
+        moments = ranks.moments(column, [half, half if rank else none])
+        gradients = torch.full((4,), float(rank + 1))
+        metrics = ranks.average(gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank])
+        gathered, told = ranks.gather(rank), ranks.first(lambda: f"from {rank}")
+        ranks.check_same(torch.ones(3))
+        try:
+            ranks.check_same(torch.full((3,), 1 + 1e-7 * rank))
+            same = True
+        except Diverged:
+            same = False
+        found = {"pooled": [int(count), mean.tolist(), variance.tolist()], "moments": moments}
+        found |= {"variance": ranks.variance(column).item(), "gradients": gradients.tolist(), "metrics": metrics}
+        return found | {"gathered": gathered, "told": told, "same": same, "events": events}
+
+
+def weights(folder: Path) -> list[float]:
+    """Of the model after five iterations."""
+    learners = []
+
+    def make(model: Any, config: Config) -> Learner:
+        learners.append(new_learner(model, config))
+        return learners[-1]
+
+    sizes = {"num_envs": 4, "num_steps": 32, "num_iterations": 5, "eval_episodes": 0}
+    quiet = {"logger": "none", "report": False, "run_dir": str(folder / "run")}
+    train(Config(env_name="CartPole-v1", model="mlp", **sizes, **quiet), make_learner=make)
+    return learners[0].weights.tolist()
+
+
+if __name__ == "__main__":
+    import os
+
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    found = exchanges(rank)
+    (folder / f"{rank}.json").write_text(json.dumps(found | {"weights": weights(folder)}))
