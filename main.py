@@ -6,7 +6,10 @@ import difflib
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers
     gc.disable()  # until all that stays is made: looking for garbage among it takes a third of the start
@@ -48,19 +51,18 @@ def main(arguments: Sequence[str]) -> int:
 def train(arguments: Sequence[str]) -> None:
     """Train by a command line: what is given goes before what a resumed run was begun with, and that before presets."""
     from envs.make import canonical_id, family
-    from ppo.config import Config, folder_to_resume, load_preset
+    from ppo.config import Config, load_preset
     from ppo.flags import parse_flags
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.distributed import go_on_after_restart
+        from ppo.distributed import go_on_after_restart, join
 
-        given = go_on_after_restart(given, given.get("name", given.get("env_name", Config.env_name)))
-    saved = {}
-    if resume := folder_to_resume(given):
-        from ppo.checkpoint import saved_settings
-
-        saved = saved_settings(resume, given)
+        given = go_on_after_restart(join(), given, given.get("name", given.get("env_name", Config.env_name)))
+        resume, saved = join().first(partial(what_to_resume, given))
+    else:
+        resume, saved = what_to_resume(given)
+    if resume:
         given = {**given, "resume": str(resume), "run_dir": "none"}
     asked = given.get("env_name", saved.get("env_name", Config.env_name))
     env_name = canonical_id(asked)
@@ -82,6 +84,17 @@ def train(arguments: Sequence[str]) -> None:
         from ppo.trainer import train
 
         train(config, notes)
+
+
+def what_to_resume(given: Mapping[str, str]) -> tuple[Path | None, dict[str, Any]]:
+    """The folder of the run that flags ask to go on with, and its settings, if they do."""
+    from ppo.config import folder_to_resume
+
+    if folder := folder_to_resume(given):
+        from ppo.checkpoint import saved_settings
+
+        return folder, saved_settings(folder, given)
+    return None, {}
 
 
 def use(command: str, arguments: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from envs.acting import Acting
 from envs.episodes import OpenEpisode
 from envs.shared import PROCESSES, SharedArray
-from envs.worker import Report, Worker, WorkerError, run_worker
+from envs.worker import FOR_THE_TRAINER, Report, Worker, WorkerError, run_worker
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05
@@ -197,11 +198,12 @@ class WorkerProcess:
         self.connection, theirs = PROCESSES.Pipe()
         arguments = (self.make, self.environments, theirs, self.pulses, self.number, os.getpid())
         self.process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
-        before, on_interrupt = dict(os.environ), signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Workers inherit both: one thread each, and that Ctrl-C, though sent to all, is for the trainer to heed.
+        resource_tracker.ensure_running()  # when it is started, signals are unblocked
+        before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_TRAINER)
+        # Workers inherit both: one thread each, and that signals wait until the worker passes them over.
         os.environ.update(ONE_THREAD)
         self.process.start()
-        signal.signal(signal.SIGINT, on_interrupt)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         os.environ.clear()
         os.environ.update(before)
         theirs.close()  # the worker has the only other end, so that its death is an end of file

@@ -20,6 +20,7 @@ from envs.seeding import Stream, integer_seed
 from envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 Make = Callable[..., Any]
+FOR_THE_TRAINER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # to heed, though they may be sent to all processes
 
 
 class Episode(NamedTuple):
@@ -256,6 +257,10 @@ def run_worker(
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in FOR_THE_TRAINER[1:]:  # not ignored, lest processes that environments start ignore it too
+        signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_TRAINER)
     try:
         made = make(environments, pulses.array[worker])
         gc.freeze()

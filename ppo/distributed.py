@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,7 @@ class Alone(AbstractContextManager):
         return make(*arguments) if self.rank == 0 else Silent()
 
     def first(self, function: Callable[[], Any]) -> Any:
-        """What a function returns in the first rank, in every rank."""
+        """What a function returns, or raises, in the first rank, in every rank."""
         return function()
 
     def gather(self, part: Any) -> list[Any]:
@@ -115,20 +117,28 @@ class Ranks(Alone):
     """Those that torchrun has started: on CPUs by gloo, gradients on GPUs by NCCL. All that exchanges something raises
     RankLost if another rank is gone."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self) -> None:
         if sys.platform == "linux":  # end with the launcher, however that ends
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         from torch import distributed
 
         self.distributed = distributed
-        backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
-        self._exchange(distributed.init_process_group, backend, timeout=LONGEST_WAIT)
-        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, self.rank, self.size = next(distributed.rendezvous("env://"))
+        where = {"store": _meet(store, self.rank, self.size), "rank": self.rank, "world_size": self.size}
+        self._exchange(distributed.init_process_group, backend, timeout=LONGEST_WAIT, **where)
         self.noted: list[tuple] = []
 
     def first(self, function: Callable[[], Any]) -> Any:
-        result = [function() if self.rank == 0 else None]
+        result: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                result[0] = function()
+            except Exception as error:
+                result[1] = error
         self._exchange(self.distributed.broadcast_object_list, result)
+        if result[1]:
+            raise result[1]
         return result[0]
 
     def gather(self, part: Any) -> list[Any]:
@@ -154,9 +164,9 @@ class Ranks(Alone):
 
     def pool(self, moments: tuple) -> tuple:
         own = torch.from_numpy(np.concatenate([np.ravel(part).astype(np.float64) for part in moments]))
-        table = own.new_empty(self.size * len(own))
-        self._exchange(self.distributed.all_gather_into_tensor, table, own)
-        rows = table.view(self.size, -1).numpy()
+        table = own.new_empty(self.size, len(own))
+        self._exchange(self.distributed.all_gather, list(table), own)
+        rows = table.numpy()
         counts, means, variances = rows[:, :1], *np.split(rows[:, 1:], 2, axis=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
@@ -204,26 +214,45 @@ class Ranks(Alone):
         self.seconds += time.perf_counter() - start
 
     def __exit__(self, *exception: object) -> None:
+        join.cache_clear()  # for a next run
         if exception[0] is None:  # else others may be gone, and it would wait for them
             self.distributed.destroy_process_group()
+
+
+def _meet(store: Any, rank: int, size: int) -> Any:
+    """A part of the launcher's store of which all ranks of this attempt know, and none of an earlier one, whose
+    addresses are still there (torch 2.13 keeps one store for all). Each writes a number that is new, and what numbers
+    it has seen: when all have seen the same, these are of ranks that live."""
+    from torch.distributed import PrefixStore
+
+    store.set(f"ppo/new/{rank}", uuid.uuid4().hex)
+    ranks = range(size)
+    while True:
+        numbers = store.multi_get([f"ppo/new/{number}" for number in ranks])
+        name = hashlib.sha256(b"".join(numbers)).hexdigest()
+        store.set(f"ppo/seen/{rank}", name)
+        if set(store.multi_get([f"ppo/seen/{number}" for number in ranks])) == {name.encode()}:
+            return PrefixStore(name, store)
+        time.sleep(0.02)
 
 
 ALONE = Alone()
 
 
-def join(device: str) -> Alone:
-    """The ranks of this run, if torchrun has started it."""
-    return Ranks(device) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ALONE
+@cache
+def join() -> Alone:
+    """The ranks of this run, if torchrun has started it. Raises RankLost if they do not come together."""
+    return Ranks() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ALONE
 
 
-def go_on_after_restart(given: Mapping[str, str], default: str) -> dict[str, str]:
+def go_on_after_restart(ranks: Alone, given: Mapping[str, str], default: str) -> dict[str, str]:
     """Flags by which a run that torchrun starts again, for a rank was lost or machines have joined, goes on from its
     last checkpoint. default: how its folder begins, if that is not given; torchrun's own name of the run follows."""
     if given.get("seeds", "1") != "1":
         raise ConfigError(f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun")
+    restarts = ranks.gather(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # machines count for themselves
     if "resume" in given:
         return dict(given)
     if "run_dir" not in given:  # by its name it is the same run
         return {**given, "run_dir": f"runs/{default}-{os.environ['TORCHELASTIC_RUN_ID']}", "resume": "auto"}
-    is_restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    return {**given, "resume": "auto"} if is_restarted else dict(given)
+    return {**given, "resume": "auto"} if set(restarts) != {"0"} else dict(given)

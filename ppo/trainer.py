@@ -72,7 +72,7 @@ def train(
         raise ConfigError(f"--seeds={config.seeds} is for the command line: from Python call train for each seed")
     is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
-    ranks = join(config.device)
+    ranks = join()
     if is_left_to_us and ranks.size == 1:  # ranks would disturb each other's trials
         count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
@@ -152,7 +152,7 @@ def _iterate(
             training.note_episodes(run)
         checkpoints.save(*whole)
         checkpoints.finish()
-        if stop.received:
+        if stop.received and training.ranks.rank == 0:
             run.event("signal", signal=stop.received.name)
             raise Interrupted(stop.received, whole[1]["step"], run.path, training.ranks)
 

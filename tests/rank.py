@@ -23,7 +23,7 @@ def numbers(rank: int) -> np.ndarray:
 def exchanges(rank: int) -> dict[str, Any]:
     """What comes of exchanging them; leaves the group."""
     events: list[Any] = []
-    with join("cpu") as ranks:
+    with join() as ranks:
         own = numbers(rank)
         ranks.noting(lambda *event, **details: events.append([*event, details]))("worker_lost", "gone", worker=3)
         count, mean, variance = ranks.pool((len(own), own.mean(0), own.var(0)))

@@ -62,6 +62,18 @@ def wait_for(condition, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+def resumptions(run: Path) -> list[int]:
+    """The steps from which a run has gone on."""
+    path = run / "events.jsonl"
+    events = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    return [event["step"] for event in events if event["kind"] == "resumed"]
+
+
+def step_of(run: Path) -> int:
+    """How far a run has come."""
+    return int(metrics(run)[-1]["step"]) if (run / "metrics.csv").exists() and metrics(run) else 0
+
+
 @pytest.mark.parametrize("length", [1, 6])
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None:
@@ -160,6 +172,11 @@ def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun,
             assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
 
 
+def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
+    assert torchrun("--env_name=CartPole-v1", *QUIET, f"--run_dir={tmp_path / 'run'}").wait(120) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
+
+
 def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(torchrun, tmp_path: Path) -> None:
     whole = run_main(*SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
     assert whole.returncode == 0
@@ -173,12 +190,14 @@ def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(torchrun, 
 def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     flags = (*SMALL, *QUIET, "--total_steps=25600", "--checkpoint_every=20", f"--run_dir={run}")
-    launcher = torchrun(*flags, max_restarts=3)
-    wait_for(lambda: len(list(run.glob("checkpoints/0*"))) > 1)
-    os.kill(ranks_of(launcher)[1], signal.SIGKILL)
+    launcher = torchrun(*flags, max_restarts=2)
+    for number in (1, 2):
+        wait_for(lambda: len(resumptions(run)) == number - 1 and step_of(run) > 2560 * number)  # noqa: B023
+        os.kill(ranks_of(launcher)[number % 2], signal.SIGKILL)
     assert launcher.wait(120) == 0
     assert json.loads((run / "summary.json").read_text())["steps"] == 25600
-    assert any(json.loads(line)["kind"] == "resumed" for line in (run / "events.jsonl").read_text().splitlines())
+    assert len(resumptions(run)) == 2
+    assert all(step % 2560 == 0 for step in resumptions(run))
 
 
 def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
@@ -207,10 +226,10 @@ def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: 
 def test_a_restarted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-    assert go_on_after_restart({}, "Pong") == {"run_dir": "runs/Pong-abc", "resume": "auto"}
-    assert go_on_after_restart({"run_dir": "r"}, "Pong") == {"run_dir": "r"}
-    assert go_on_after_restart({"resume": "x"}, "Pong") == {"resume": "x"}
+    assert go_on_after_restart(ALONE, {}, "Pong") == {"run_dir": "runs/Pong-abc", "resume": "auto"}
+    assert go_on_after_restart(ALONE, {"run_dir": "r"}, "Pong") == {"run_dir": "r"}
+    assert go_on_after_restart(ALONE, {"resume": "x"}, "Pong") == {"resume": "x"}
     with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
-        go_on_after_restart({"seeds": "3"}, "Pong")
+        go_on_after_restart(ALONE, {"seeds": "3"}, "Pong")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert go_on_after_restart({"run_dir": "r"}, "Pong") == {"run_dir": "r", "resume": "auto"}
+    assert go_on_after_restart(ALONE, {"run_dir": "r"}, "Pong") == {"run_dir": "r", "resume": "auto"}

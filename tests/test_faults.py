@@ -202,6 +202,24 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path: Pat
         assert all(tensor.isfinite().all() for tensor in load(path)[0].values())
 
 
+def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
+    process = start("--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
+    wait_until(lambda: num_rows(tmp_path / "run") > 2, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    assert len(workers) == 2
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) * 5:  # as a scheduler may send them to all processes
+        for worker in workers:
+            os.kill(worker, number)
+        time.sleep(0.02)
+    rows = num_rows(tmp_path / "run")
+    wait_until(lambda: num_rows(tmp_path / "run") > rows + 2, process)
+    assert not events(tmp_path / "run", "worker_lost")
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert not events(tmp_path / "run", "worker_lost")
+
+
 @pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGUSR1"], ["SIGINT", "SIGINT"]])
 def test_a_signal_ends_a_run_whose_environment_hangs(tmp_path: Path, numbers: list[str]) -> None:
     process = hanging(tmp_path, "hang")

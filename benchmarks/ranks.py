@@ -1,0 +1,135 @@
+"""How ranks share the work: python -m benchmarks.ranks [--ranks=1,2] [--repetitions=3]
+
+Trains with and without torchrun, in turn, with the same number of environments, minibatches and steps in the whole run:
+LunarLander by its tuned preset, and with 64 environments; Pong from pixels with 16. Measured are environment steps per
+second from the end of the first iteration to the end of the last, and the share of that time in which the first rank
+exchanged something with the others or waited for them. Beside that stands what an exchange alone takes: a sum over
+ranks of vectors of several sizes, the models' among them. The machine should have nothing else to do. Writes
+results/ranks/speed.json and speed.md."""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.common import ROOT, about_machine
+
+RESULTS = ROOT / "results" / "ranks"
+PONG = ["--env_name=PongNoFrameskip-v4", "--num_envs=16"]
+RUNS = {
+    "LunarLander": ["--env_name=LunarLander-v3", "--total_steps=500000"],
+    "LunarLander, 64 environments": ["--env_name=LunarLander-v3", "--num_envs=64", "--total_steps=1000000"],
+    "Pong, 16 environments": [*PONG, "--total_steps=24576"],
+}
+QUIET = ["--logger=none", "--report=False", "--eval_episodes=0"]
+SIZES = (1, 9_995, 100_000, 1_687_206)  # numbers: one; LunarLander's gradients; more; Pong's
+TIMES = 100
+
+
+def launcher(*options: str) -> list[str]:
+    """main.py by torchrun."""
+    return [sys.executable, "-m", "torch.distributed.run", *options, "main.py"]
+
+
+def of_run(folder: Path) -> dict[str, Any]:
+    """What a run came to, of which the first iteration does not count."""
+    with (folder / "metrics.csv").open() as file:
+        first, *rows = list(csv.DictReader(file))
+    steps, seconds = (float(rows[-1][name]) - float(first[name]) for name in ("step", "seconds"))
+    exchanging = sum(float(row["seconds_exchanging"]) for row in rows) / seconds
+    evaluation = json.loads((folder / "summary.json").read_text())["evaluation"]["mean"]
+    whole = {"steps": int(rows[-1]["step"]), "evaluation": evaluation}
+    return {"seconds": seconds, "steps_per_second": steps / seconds, "exchanging": exchanging, **whole}
+
+
+def train(flags: list[str], num_ranks: int, seed: int) -> dict[str, Any]:
+    """What a run by so many ranks came to; by one, without torchrun."""
+    ranks = launcher("--standalone", f"--nproc_per_node={num_ranks}")
+    with tempfile.TemporaryDirectory() as folder:
+        program = [sys.executable, "main.py"] if num_ranks == 1 else ranks
+        command = [*program, *flags, *QUIET, f"--seed={seed}", f"--run_dir={folder}/run"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return of_run(Path(folder, "run"))
+
+
+def sums() -> None:
+    """As a rank: print the microseconds that a sum over all ranks takes, median, for each size, as JSON."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    found = {}
+    for size in SIZES:
+        vector, seconds = torch.zeros(size), []
+        for _ in range(TIMES):
+            start = time.perf_counter()
+            distributed.all_reduce(vector)
+            seconds.append(time.perf_counter() - start)
+        found[size] = 1e6 * median(seconds)
+    if distributed.get_rank() == 0:
+        print(json.dumps(found))
+    distributed.destroy_process_group()
+
+
+def table(result: dict[str, Any]) -> str:
+    counts = [int(count) for count in next(iter(result["runs"].values()))]
+    lines = ["# How ranks share the work", "", *__doc__.split("\n")[2:], "", f"Written by `{result['command']}` on"]
+    lines[-1] += f" {result['cpu']}, {result['cores']} cores, commit {result['commit']}; medians."
+    head = [f"steps/s, {n}" for n in counts] + [f"exchanging, {n}" for n in counts[1:]] + ["as fast as one, each"]
+    lines += ["", f"| ranks | {' | '.join(head)} |", "| --- " * (len(head) + 1) + "|"]
+    for name, runs in result["runs"].items():
+        speeds = {n: [run["steps_per_second"] for run in runs[str(n)]] for n in counts}
+        cells = [f"{median(speeds[n]):,.0f}" for n in counts]
+        cells += [f"{median(run['exchanging'] for run in runs[str(n)]):.0%}" for n in counts[1:]]
+        pairs = (f"{many / one:.2f}" for n in counts[1:] for many, one in zip(speeds[n], speeds[1], strict=True))
+        lines.append(f"| {name} | {' | '.join(cells)} | {', '.join(pairs)} |")
+    lines += ["", "A sum over ranks by gloo, on this machine:", ""]
+    lines += [f"| numbers | {' | '.join(f'{n} ranks' for n in counts[1:])} |", "| --- " * len(counts) + "|"]
+    for size in SIZES:
+        cells = [f"{result['sums'][str(n)][str(size)]:,.0f} us" for n in counts[1:]]
+        lines.append(f"| {size:,} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="1,2", help="numbers of them, of which 1 is the first")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--sums", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.sums:
+        sums()
+        return
+    counts = [int(count) for count in given.ranks.split(",")]
+    command = f"python -m benchmarks.ranks --ranks={given.ranks} --repetitions={given.repetitions}"
+    result: dict[str, Any] = {
+        "command": command,
+        **about_machine("torch", "gymnasium", "numpy"),
+        "runs": {},
+        "sums": {},
+    }
+    for count in counts[1:]:
+        ranks = [*launcher("--standalone", f"--nproc_per_node={count}")[:-1], "-m", "benchmarks.ranks", "--sums"]
+        result["sums"][str(count)] = json.loads(subprocess.check_output(ranks, cwd=ROOT))
+    for name, flags in RUNS.items():
+        runs: dict[str, list[Any]] = {str(count): [] for count in counts}
+        for seed in range(1, given.repetitions + 1):
+            for count in counts[:: 1 if seed % 2 else -1]:
+                runs[str(count)].append(train(flags, count, seed))
+                print(f"{name}, {count} ranks: {runs[str(count)][-1]}", flush=True)
+        result["runs"][name] = runs
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "speed.json").write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / "speed.md").write_text(table(result))
+    print(table(result))
+
+
+if __name__ == "__main__":
+    main()
