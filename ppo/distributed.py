@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ppo.flags import ConfigError
 
+SMALL = 100_000  # numbers in all ranks: to get those of all takes half of the steps, one after the other, of a sum
 LONGEST_WAIT = timedelta(minutes=30)  # for another rank, which may evaluate meanwhile, or replace a worker that hangs
 
 
@@ -94,8 +95,8 @@ class Alone(AbstractContextManager):
         return moments
 
     def variance(self, values: Tensor) -> Tensor:
-        """That of all ranks' values (B,), without bias."""
-        return values.var()
+        """(n,) without bias, of all ranks' values (n, B)."""
+        return values.var(1)
 
     def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
         """(deviation, mean) of all ranks' values (B,) in each ppo.rollout.Minibatch; None if those here are all."""
@@ -164,9 +165,7 @@ class Ranks(Alone):
 
     def pool(self, moments: tuple) -> tuple:
         own = torch.from_numpy(np.concatenate([np.ravel(part).astype(np.float64) for part in moments]))
-        table = own.new_empty(self.size, len(own))
-        self._exchange(self.distributed.all_gather, list(table), own)
-        rows = table.numpy()
+        rows = self._stack(own).numpy()
         counts, means, variances = rows[:, :1], *np.split(rows[:, 1:], 2, axis=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
@@ -174,7 +173,7 @@ class Ranks(Alone):
         return total, mean.reshape(np.shape(moments[1])), (squares / total).reshape(np.shape(moments[2]))
 
     def variance(self, values: Tensor) -> Tensor:
-        return self._moments([values.cpu().double()])[0][0] ** 2
+        return torch.stack([deviation**2 for deviation, _, _ in self._moments(list(values.cpu().double()))])
 
     def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
         values = values.cpu().double()
@@ -184,7 +183,7 @@ class Ranks(Alone):
     def _moments(self, parts: list[Tensor]) -> list[Any]:
         """Deviation, mean and number of all ranks' values in each part."""
         table = torch.stack([torch.stack([torch.tensor(float(len(x))), x.sum(), x.square().sum()]) for x in parts])
-        self._exchange(self.distributed.all_reduce, table)
+        self._sum(table)
         count, total, squares = table.unbind(1)
         deviation = ((squares - total**2 / count) / (count - 1)).clamp(min=0).sqrt()
         return list(zip(deviation, total / count, count, strict=True))
@@ -192,7 +191,7 @@ class Ranks(Alone):
     def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
         values = torch.stack([torch.as_tensor(x, dtype=gradients.dtype).to(gradients.device) for x in metrics.values()])
         both = torch.cat([gradients, values]).mul_(share)
-        self._exchange(self.distributed.all_reduce, both)
+        self._sum(both)
         gradients.copy_(both[: len(gradients)])
         sums = both[len(gradients) :]
         return dict(zip(metrics, sums.tolist() if sums.device.type == "cpu" else sums.unbind(), strict=True))
@@ -202,6 +201,19 @@ class Ranks(Alone):
             raise Diverged(
                 "the ranks' weights are no longer the same: go on from the last checkpoint, on like machines"
             )
+
+    def _sum(self, part: Tensor) -> None:
+        """Replace it by the sum of all ranks' parts."""
+        if part.device.type == "cpu" and part.numel() * self.size <= SMALL:
+            part.copy_(self._stack(part).sum(0))
+        else:
+            self._exchange(self.distributed.all_reduce, part)
+
+    def _stack(self, part: Tensor) -> Tensor:
+        """All ranks' parts (size, ...)."""
+        parts = part.new_empty(self.size, *part.shape)
+        self._exchange(self.distributed.all_gather, list(parts), part)
+        return parts
 
     def _exchange(self, collective: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         start = time.perf_counter()

@@ -46,10 +46,12 @@ def clip_fraction(log_probs: Tensor, behaviour_log_probs: Tensor, clip_coef: flo
     return ((ratio - 1).abs() > clip_coef).float().mean()
 
 
-def explained_variance(values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor] = torch.var) -> Tensor:
-    """1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant ones; 0 where returns do not vary. variance: of
-    these numbers, and of others elsewhere if there are any."""
-    of_returns, of_errors = variance(returns), variance(returns - values)
+def explained_variance(
+    values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor] = lambda rows: rows.var(1)
+) -> Tensor:
+    """1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant ones; 0 where returns do not vary. variance: (n,)
+    of numbers (n, B), and of others elsewhere if there are any."""
+    of_returns, of_errors = variance(torch.stack([returns, returns - values]))
     return torch.where(of_returns > 0, 1 - of_errors / of_returns, 0.0)
 
 

@@ -32,6 +32,8 @@ def exchanges(rank: int) -> dict[str, Any]:
         moments = ranks.moments(column, [half, half if rank else none])
         gradients = torch.full((4,), float(rank + 1))
         metrics = ranks.average(gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank])
+        large = torch.full((200_000,), float(rank + 1))
+        ranks.average(large, {"loss": 0.0}, 0.5)
         gathered, told = ranks.gather(rank), ranks.first(lambda: f"from {rank}")
         ranks.check_same(torch.ones(3))
         try:
@@ -40,8 +42,14 @@ def exchanges(rank: int) -> dict[str, Any]:
         except Diverged:
             same = False
         found = {"pooled": [int(count), mean.tolist(), variance.tolist()], "moments": moments}
-        found |= {"variance": ranks.variance(column).item(), "gradients": gradients.tolist(), "metrics": metrics}
-        return found | {"gathered": gathered, "told": told, "same": same, "events": events}
+        found |= {"variance": ranks.variance(column[None]).item(), "gradients": gradients.tolist(), "metrics": metrics}
+        return found | {
+            "gathered": gathered,
+            "told": told,
+            "same": same,
+            "large": large.unique().tolist(),
+            "events": events,
+        }
 
 
 def weights(folder: Path) -> list[float]:

@@ -121,6 +121,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
         assert deviation == pytest.approx(values.std(ddof=1), rel=1e-4)
         assert average == pytest.approx(values.mean())
     assert first["gradients"] == [1.75] * 4
+    assert first["large"] == [1.5]
     assert first["metrics"] == {"loss": 3.0, "norm": 0.75}
     assert (first["gathered"], first["told"], first["same"]) == ([0, 1], "from 0", False)
 
