@@ -1,15 +1,16 @@
-"""How ranks share the work: python -m benchmarks.ranks [--ranks=1,2] [--repetitions=3]
+"""How ranks share the work: python -m benchmarks.ranks [--ranks=1,2] [--repetitions=3] [--against=COMMIT]
 
 Trains with and without torchrun, in turn, with the same number of environments, minibatches and steps in the whole run:
 LunarLander by its tuned preset, and with 64 environments; Pong from pixels with 16. Measured are environment steps per
 second from the end of the first iteration to the end of the last, and the share of that time in which the first rank
 exchanged something with the others or waited for them. Beside that stands what an exchange alone takes: a sum over
-ranks of vectors of several sizes, the models' among them. The machine should have nothing else to do. Writes
-results/ranks/speed.json and speed.md."""
+ranks of vectors of several sizes, the models' among them. With --against one process is compared with one of another
+commit too, by 2 workers. The machine should have nothing else to do. Writes results/ranks/speed.json and speed.md."""
 
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,10 @@ RUNS = {
     "LunarLander, 64 environments": ["--env_name=LunarLander-v3", "--num_envs=64", "--total_steps=1000000"],
     "Pong, 16 environments": [*PONG, "--total_steps=24576"],
 }
+ONE_PROCESS = {
+    "LunarLander": ["--env_name=LunarLander-v3", "--total_steps=500000", "--num_workers=2"],
+    "CartPole": ["--env_name=CartPole-v1", "--total_steps=400000", "--num_workers=2"],
+}
 QUIET = ["--logger=none", "--report=False", "--eval_episodes=0"]
 SIZES = (1, 9_995, 100_000, 1_687_206)  # numbers: one; LunarLander's gradients; more; Pong's
 TIMES = 100
@@ -42,20 +47,40 @@ def of_run(folder: Path) -> dict[str, Any]:
     with (folder / "metrics.csv").open() as file:
         first, *rows = list(csv.DictReader(file))
     steps, seconds = (float(rows[-1][name]) - float(first[name]) for name in ("step", "seconds"))
-    exchanging = sum(float(row["seconds_exchanging"]) for row in rows) / seconds
+    exchanging = sum(float(row.get("seconds_exchanging", 0)) for row in rows) / seconds
     evaluation = json.loads((folder / "summary.json").read_text())["evaluation"]["mean"]
     whole = {"steps": int(rows[-1]["step"]), "evaluation": evaluation}
     return {"seconds": seconds, "steps_per_second": steps / seconds, "exchanging": exchanging, **whole}
 
 
-def train(flags: list[str], num_ranks: int, seed: int) -> dict[str, Any]:
-    """What a run by so many ranks came to; by one, without torchrun."""
+def train(flags: list[str], num_ranks: int, seed: int, root: Path = ROOT) -> dict[str, Any]:
+    """What a run by so many ranks came to; by one, without torchrun. root: where main.py is."""
     ranks = launcher("--standalone", f"--nproc_per_node={num_ranks}")
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "main.py"] if num_ranks == 1 else ranks
         command = [*program, *flags, *QUIET, f"--seed={seed}", f"--run_dir={folder}/run"]
-        subprocess.run(command, cwd=ROOT, check=True)
+        subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, check=True)
         return of_run(Path(folder, "run"))
+
+
+def compare(commit: str, repetitions: int) -> dict[str, Any]:
+    """Steps per second of one process here, and of another commit."""
+    found: dict[str, Any] = {"commit": commit}
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder, "there")
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(there), commit], cwd=ROOT, check=True)
+        try:
+            for name, flags in ONE_PROCESS.items():
+                speeds: dict[str, list[float]] = {"there": [], "here": []}
+                for seed in range(1, repetitions + 1):
+                    for kind in [*speeds][:: 1 if seed % 2 else -1]:
+                        run = train(flags, 1, seed, there if kind == "there" else ROOT)
+                        speeds[kind].append(run["steps_per_second"])
+                        print(f"{name}, {kind}: {speeds[kind][-1]:,.0f} steps/s", flush=True)
+                found[name] = {**speeds, "ratio": median(speeds["here"]) / median(speeds["there"])}
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(there)], cwd=ROOT, check=True)
+    return found
 
 
 def sums() -> None:
@@ -95,6 +120,14 @@ def table(result: dict[str, Any]) -> str:
     for size in SIZES:
         cells = [f"{result['sums'][str(n)][str(size)]:,.0f} us" for n in counts[1:]]
         lines.append(f"| {size:,} | {' | '.join(cells)} |")
+    if against := result.get("against"):
+        lines += ["", f"| one process | steps/s | at {against['commit']} | ratio of medians | each pair |"]
+        lines.append("| --- " * 5 + "|")
+        for name in ONE_PROCESS:
+            here, there = against[name]["here"], against[name]["there"]
+            pairs = ", ".join(f"{x / y:.3f}" for x, y in zip(here, there, strict=True))
+            speeds = f"{median(here):,.0f} | {median(there):,.0f} | {against[name]['ratio']:.3f}"
+            lines.append(f"| {name} | {speeds} | {pairs} |")
     return "\n".join(lines) + "\n"
 
 
@@ -102,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="1,2", help="numbers of them, of which 1 is the first")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--against", default="", help="a commit, to compare one process with")
     parser.add_argument("--sums", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.sums:
@@ -125,6 +159,9 @@ def main() -> None:
                 runs[str(count)].append(train(flags, count, seed))
                 print(f"{name}, {count} ranks: {runs[str(count)][-1]}", flush=True)
         result["runs"][name] = runs
+    if given.against:
+        result["command"] += f" --against={given.against}"
+        result["against"] = compare(given.against, given.repetitions)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "speed.json").write_text(json.dumps(result, indent=2) + "\n")
     (RESULTS / "speed.md").write_text(table(result))
