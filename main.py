@@ -6,9 +6,8 @@ import difflib
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers
@@ -35,34 +34,56 @@ def main(arguments: Sequence[str]) -> int:
             use(command, rest)
         return 0
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
-        message, exit_code = " ".join(str(error).split()), 2
+        message, exit_code, is_said = " ".join(str(error).split()), 2, hasattr(error, "is_said")
     except KeyboardInterrupt:
-        message, exit_code = "interrupted: stopped at once", 130
+        message, exit_code, is_said = "interrupted: stopped at once", 130, False
     except Exception as error:
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             raise
         message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
         print(*details, sep="\n", end="", file=sys.stderr)
-        exit_code = getattr(error, "exit_code", 1)
-    print(f"error: {message}", file=sys.stderr)
+        exit_code, is_said = getattr(error, "exit_code", 1), hasattr(error, "is_said")
+    if not is_said:  # by the first rank
+        print(f"error: {message}", file=sys.stderr)
     return exit_code
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Train by a command line: what is given goes before what a resumed run was begun with, and that before presets."""
+    """Train by a command line."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from ppo.distributed import join
+
+        given, config, notes = join().from_first(partial(configure, arguments))
+    else:
+        given, config, notes = configure(arguments)
+    if config.seeds > 1:
+        from ppo.seeds import train_seeds
+
+        gc.enable()
+        train_seeds(given, config)
+    else:
+        from ppo.trainer import train
+
+        train(config, notes)
+
+
+def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]:
+    """The flags of a command line, the settings that they come to, and what to tell the user: what is given goes before
+    what a resumed run was begun with, and that before presets."""
     from envs.make import canonical_id, family
-    from ppo.config import Config, load_preset
+    from ppo.config import Config, folder_to_resume, load_preset
     from ppo.flags import parse_flags
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.distributed import go_on_after_restart, join
+        from ppo.distributed import go_on_if_begun
 
-        given = go_on_after_restart(join(), given, given.get("name", given.get("env_name", Config.env_name)))
-        resume, saved = join().first(partial(what_to_resume, given))
-    else:
-        resume, saved = what_to_resume(given)
-    if resume:
+        given = go_on_if_begun(given)
+    saved = {}
+    if resume := folder_to_resume(given):
+        from ppo.checkpoint import saved_settings
+
+        saved = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}
     asked = given.get("env_name", saved.get("env_name", Config.env_name))
     env_name = canonical_id(asked)
@@ -75,26 +96,7 @@ def train(arguments: Sequence[str]) -> None:
     if tuned:
         values = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {values}")
-    if config.seeds > 1:
-        from ppo.seeds import train_seeds
-
-        gc.enable()
-        train_seeds(given, config)
-    else:
-        from ppo.trainer import train
-
-        train(config, notes)
-
-
-def what_to_resume(given: Mapping[str, str]) -> tuple[Path | None, dict[str, Any]]:
-    """The folder of the run that flags ask to go on with, and its settings, if they do."""
-    from ppo.config import folder_to_resume
-
-    if folder := folder_to_resume(given):
-        from ppo.checkpoint import saved_settings
-
-        return folder, saved_settings(folder, given)
-    return None, {}
+    return given, config, notes
 
 
 def use(command: str, arguments: Sequence[str]) -> None:

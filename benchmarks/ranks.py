@@ -1,11 +1,14 @@
-"""How ranks share the work: python -m benchmarks.ranks [--ranks=1,2] [--repetitions=3] [--against=COMMIT]
+"""How ranks share the work: python -m benchmarks.ranks [--ranks=1,2] [--repetitions=3]
 
 Trains with and without torchrun, in turn, with the same number of environments, minibatches and steps in the whole run:
 LunarLander by its tuned preset, and with 64 environments; Pong from pixels with 16. Measured are environment steps per
 second from the end of the first iteration to the end of the last, and the share of that time in which the first rank
 exchanged something with the others or waited for them. Beside that stands what an exchange alone takes: a sum over
-ranks of vectors of several sizes, the models' among them. With --against one process is compared with one of another
-commit too, by 2 workers. The machine should have nothing else to do. Writes results/ranks/speed.json and speed.md."""
+ranks of vectors of several sizes, the models' among them. Writes results/ranks/speed.json and speed.md.
+
+With --against=COMMIT one process, with 2 workers, is compared with one of that commit instead, in turn: what ranks cost
+those who do without. Writes results/ranks/one_process.json and one_process.md. The machine should have nothing else to
+do."""
 
 import argparse
 import csv
@@ -33,7 +36,7 @@ ONE_PROCESS = {
     "CartPole": ["--env_name=CartPole-v1", "--total_steps=400000", "--num_workers=2"],
 }
 QUIET = ["--logger=none", "--report=False", "--eval_episodes=0"]
-SIZES = (1, 9_995, 100_000, 1_687_206)  # numbers: one; LunarLander's gradients; more; Pong's
+SIZES = (1, 9_797, 100_000, 1_687_719)  # numbers: one; LunarLander's gradients; more; Pong's
 TIMES = 100
 
 
@@ -65,7 +68,7 @@ def train(flags: list[str], num_ranks: int, seed: int, root: Path = ROOT) -> dic
 
 def compare(commit: str, repetitions: int) -> dict[str, Any]:
     """Steps per second of one process here, and of another commit."""
-    found: dict[str, Any] = {"commit": commit}
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder, "there")
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(there), commit], cwd=ROOT, check=True)
@@ -84,23 +87,23 @@ def compare(commit: str, repetitions: int) -> dict[str, Any]:
 
 
 def sums() -> None:
-    """As a rank: print the microseconds that a sum over all ranks takes, median, for each size, as JSON."""
+    """As a rank: print the microseconds that an exchange of gradients takes, median, for each size, as JSON."""
     import torch
-    from torch import distributed
+
+    from ppo.distributed import join
 
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
     found = {}
-    for size in SIZES:
-        vector, seconds = torch.zeros(size), []
-        for _ in range(TIMES):
-            start = time.perf_counter()
-            distributed.all_reduce(vector)
-            seconds.append(time.perf_counter() - start)
-        found[size] = 1e6 * median(seconds)
-    if distributed.get_rank() == 0:
-        print(json.dumps(found))
-    distributed.destroy_process_group()
+    with join() as ranks:
+        for size in SIZES:
+            vector, seconds = torch.zeros(size), []
+            for _ in range(TIMES):
+                start = time.perf_counter()
+                ranks.average(vector, {"loss": 0.0}, 1 / ranks.size)
+                seconds.append(time.perf_counter() - start)
+            found[size] = 1e6 * median(seconds)
+        if ranks.rank == 0:
+            print(json.dumps(found))
 
 
 def table(result: dict[str, Any]) -> str:
@@ -115,20 +118,34 @@ def table(result: dict[str, Any]) -> str:
         cells += [f"{median(run['exchanging'] for run in runs[str(n)]):.0%}" for n in counts[1:]]
         pairs = (f"{many / one:.2f}" for n in counts[1:] for many, one in zip(speeds[n], speeds[1], strict=True))
         lines.append(f"| {name} | {' | '.join(cells)} | {', '.join(pairs)} |")
-    lines += ["", "A sum over ranks by gloo, on this machine:", ""]
+    lines += ["", "An exchange alone, on this machine:", ""]
     lines += [f"| numbers | {' | '.join(f'{n} ranks' for n in counts[1:])} |", "| --- " * len(counts) + "|"]
     for size in SIZES:
         cells = [f"{result['sums'][str(n)][str(size)]:,.0f} us" for n in counts[1:]]
         lines.append(f"| {size:,} | {' | '.join(cells)} |")
-    if against := result.get("against"):
-        lines += ["", f"| one process | steps/s | at {against['commit']} | ratio of medians | each pair |"]
-        lines.append("| --- " * 5 + "|")
-        for name in ONE_PROCESS:
-            here, there = against[name]["here"], against[name]["there"]
-            pairs = ", ".join(f"{x / y:.3f}" for x, y in zip(here, there, strict=True))
-            speeds = f"{median(here):,.0f} | {median(there):,.0f} | {against[name]['ratio']:.3f}"
-            lines.append(f"| {name} | {speeds} | {pairs} |")
     return "\n".join(lines) + "\n"
+
+
+def comparison(result: dict[str, Any]) -> str:
+    lines = ["# What ranks cost one process", "", f"Written by `{result['command']}` on"]
+    lines[-1] += f" {result['cpu']}, {result['cores']} cores, at commit {result['commit']}; medians."
+    lines += [
+        "",
+        "| 2 workers | steps/s | before | ratio of medians | median of pairs | each pair |",
+        "| --- " * 6 + "|",
+    ]
+    for name, found in result["runs"].items():
+        pairs = [here / there for here, there in zip(found["here"], found["there"], strict=True)]
+        speeds = f"{median(found['here']):,.0f} | {median(found['there']):,.0f} | {found['ratio']:.3f}"
+        lines.append(f"| {name} | {speeds} | {median(pairs):.3f} | {', '.join(f'{x:.3f}' for x in pairs)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(name: str, result: dict[str, Any], text: str) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / f"{name}.md").write_text(text)
+    print(text)
 
 
 def main() -> None:
@@ -141,14 +158,15 @@ def main() -> None:
     if given.sums:
         sums()
         return
+    command = f"python -m benchmarks.ranks --repetitions={given.repetitions}"
+    result: dict[str, Any] = {"command": command, **about_machine("torch", "gymnasium", "numpy")}
+    if given.against:
+        result["command"] += f" --against={given.against}"
+        result["runs"] = compare(given.against, given.repetitions)
+        write("one_process", result, comparison(result))
+        return
     counts = [int(count) for count in given.ranks.split(",")]
-    command = f"python -m benchmarks.ranks --ranks={given.ranks} --repetitions={given.repetitions}"
-    result: dict[str, Any] = {
-        "command": command,
-        **about_machine("torch", "gymnasium", "numpy"),
-        "runs": {},
-        "sums": {},
-    }
+    result |= {"command": f"{command} --ranks={given.ranks}", "runs": {}, "sums": {}}
     for count in counts[1:]:
         ranks = [*launcher("--standalone", f"--nproc_per_node={count}")[:-1], "-m", "benchmarks.ranks", "--sums"]
         result["sums"][str(count)] = json.loads(subprocess.check_output(ranks, cwd=ROOT))
@@ -159,13 +177,7 @@ def main() -> None:
                 runs[str(count)].append(train(flags, count, seed))
                 print(f"{name}, {count} ranks: {runs[str(count)][-1]}", flush=True)
         result["runs"][name] = runs
-    if given.against:
-        result["command"] += f" --against={given.against}"
-        result["against"] = compare(given.against, given.repetitions)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "speed.json").write_text(json.dumps(result, indent=2) + "\n")
-    (RESULTS / "speed.md").write_text(table(result))
-    print(table(result))
+    write("speed", result, table(result))
 
 
 if __name__ == "__main__":

@@ -202,10 +202,12 @@ class WorkerProcess:
         before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_TRAINER)
         # Workers inherit both: one thread each, and that signals wait until the worker passes them over.
         os.environ.update(ONE_THREAD)
-        self.process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        os.environ.clear()
-        os.environ.update(before)
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.environ.clear()
+            os.environ.update(before)
         theirs.close()  # the worker has the only other end, so that its death is an end of file
 
     def send(self, *command: Any) -> None:

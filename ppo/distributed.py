@@ -5,13 +5,14 @@ none waits for one that has stopped; the first one logs and saves."""
 
 import ctypes
 import hashlib
+import json
 import os
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppo.config import Config
 from ppo.flags import ConfigError
+from ppo.run import folder_name
 
 SMALL = 100_000  # numbers in all ranks: to get those of all takes half of the steps, one after the other, of a sum
+OF_A_MACHINE = {"num_workers", "run_dir", "resume"}
 LONGEST_WAIT = timedelta(minutes=30)  # for another rank, which may evaluate meanwhile, or replace a worker that hangs
 
 
@@ -73,7 +77,7 @@ class Alone(AbstractContextManager):
         """What is made in the first rank, and elsewhere something in its place that does nothing."""
         return make(*arguments) if self.rank == 0 else Silent()
 
-    def first(self, function: Callable[[], Any]) -> Any:
+    def from_first(self, function: Callable[[], Any]) -> Any:
         """What a function returns, or raises, in the first rank, in every rank."""
         return function()
 
@@ -110,6 +114,9 @@ class Alone(AbstractContextManager):
     def check_same(self, weights: Tensor) -> None:
         """Raises Diverged unless all ranks have the same weights."""
 
+    def check_alike(self, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError unless all ranks have the same, but for what a machine alone is asked for."""
+
     def __exit__(self, *exception: object) -> None:
         pass
 
@@ -119,18 +126,19 @@ class Ranks(Alone):
     RankLost if another rank is gone."""
 
     def __init__(self) -> None:
-        if sys.platform == "linux":  # end with the launcher, however that ends
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         from torch import distributed
 
         self.distributed = distributed
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        store, self.rank, self.size = next(distributed.rendezvous("env://"))
-        where = {"store": _meet(store, self.rank, self.size), "rank": self.rank, "world_size": self.size}
-        self._exchange(distributed.init_process_group, backend, timeout=LONGEST_WAIT, **where)
         self.noted: list[tuple] = []
+        self._exchange(self._begin)
 
-    def first(self, function: Callable[[], Any]) -> Any:
+    def _begin(self) -> None:
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, self.rank, self.size = next(self.distributed.rendezvous("env://"))
+        where = {"store": _meet(store, self.rank, self.size), "rank": self.rank, "world_size": self.size}
+        self.distributed.init_process_group(backend, timeout=LONGEST_WAIT, **where)
+
+    def from_first(self, function: Callable[[], Any]) -> Any:
         result: list[Any] = [None, None]
         if self.rank == 0:
             try:
@@ -139,6 +147,8 @@ class Ranks(Alone):
                 result[1] = error
         self._exchange(self.distributed.broadcast_object_list, result)
         if result[1]:
+            if self.rank:
+                result[1].is_said = True  # by the first one
             raise result[1]
         return result[0]
 
@@ -190,7 +200,8 @@ class Ranks(Alone):
 
     def average(self, gradients: Tensor, metrics: dict[str, Any], share: float) -> dict[str, Any]:
         values = torch.stack([torch.as_tensor(x, dtype=gradients.dtype).to(gradients.device) for x in metrics.values()])
-        both = torch.cat([gradients, values]).mul_(share)
+        both = torch.cat([gradients, values])
+        both = both * share if share else torch.zeros_like(both)  # though they are not finite
         self._sum(both)
         gradients.copy_(both[: len(gradients)])
         sums = both[len(gradients) :]
@@ -201,6 +212,13 @@ class Ranks(Alone):
             raise Diverged(
                 "the ranks' weights are no longer the same: go on from the last checkpoint, on like machines"
             )
+
+    def check_alike(self, settings: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in settings.items() if name not in OF_A_MACHINE}
+        everywhere = self.gather({**own, "device": settings["device"].partition(":")[0]})
+        if wrong := [name for name in everywhere[0] if any(rank[name] != everywhere[0][name] for rank in everywhere)]:
+            found = "; ".join(f"{name} is {', '.join(str(rank[name]) for rank in everywhere)}" for name in wrong)
+            raise ConfigError(f"ranks differ ({found}): give --{wrong[0]}, the same for all")
 
     def _sum(self, part: Tensor) -> None:
         """Replace it by the sum of all ranks' parts."""
@@ -227,7 +245,7 @@ class Ranks(Alone):
 
     def __exit__(self, *exception: object) -> None:
         join.cache_clear()  # for a next run
-        if exception[0] is None:  # else others may be gone, and it would wait for them
+        if exception[0] is None or getattr(exception[1], "exit_code", 1) == 0:  # else it might wait for lost ones
             self.distributed.destroy_process_group()
 
 
@@ -254,17 +272,25 @@ ALONE = Alone()
 @cache
 def join() -> Alone:
     """The ranks of this run, if torchrun has started it. Raises RankLost if they do not come together."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":  # end with the launcher, however that ends
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     return Ranks() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ALONE
 
 
-def go_on_after_restart(ranks: Alone, given: Mapping[str, str], default: str) -> dict[str, str]:
-    """Flags by which a run that torchrun starts again, for a rank was lost or machines have joined, goes on from its
-    last checkpoint. default: how its folder begins, if that is not given; torchrun's own name of the run follows."""
+def go_on_if_begun(given: Mapping[str, str]) -> dict[str, str]:
+    """Flags by which a run of torchrun's goes on from its last checkpoint, if that has started it before: a rank was
+    lost, or a machine has come. Without run_dir the folder is named as torchrun names the run. Raises ConfigError if
+    that cannot be known."""
     if given.get("seeds", "1") != "1":
         raise ConfigError(f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun")
-    restarts = ranks.gather(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # machines count for themselves
     if "resume" in given:
         return dict(given)
-    if "run_dir" not in given:  # by its name it is the same run
-        return {**given, "run_dir": f"runs/{default}-{os.environ['TORCHELASTIC_RUN_ID']}", "resume": "auto"}
-    return {**given, "resume": "auto"} if set(restarts) != {"0"} else dict(given)
+    launch = os.environ["TORCHELASTIC_RUN_ID"]
+    if launch == "none":
+        raise ConfigError("torchrun --rdzv_id=none: give the run a name by it, to be known by when it is started again")
+    default = f"runs/{folder_name(given.get('name', given.get('env_name', Config.env_name)))}-{launch}"
+    folder = given.get("run_dir", default)
+    with suppress(OSError, ValueError, AttributeError):
+        if json.loads(Path(folder, "config.json").read_text()).get("launch") == launch:
+            return {**given, "run_dir": folder, "resume": "auto"}
+    return {**given, "run_dir": folder}

@@ -15,7 +15,7 @@ def find_device(device: str, images: bool) -> str:
     """A device that is there, auto resolved. Raises ConfigError if it is not."""
     if device == "auto":  # for an MLP a GPU would be slower: it waits for one small matrix after another
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
-    if device == "cuda" and "LOCAL_RANK" in os.environ:  # one for each rank
+    if device.startswith("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # one for each rank
         device = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         torch.empty(0, device=device)

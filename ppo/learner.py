@@ -136,11 +136,13 @@ class Learner:
         sizes, length = (config.num_steps, config.num_envs), config.num_steps if "states" in batch else 1
         ways = (config.num_epochs, config.num_minibatches, config.batch_size, length, shuffle_seed)
         parts = minibatches(sizes, *ways, self.ranks.columns(config.num_envs))
-        for part, moments in zip(parts, self.ranks.moments(advantages, parts), strict=True):
+        is_standardized = config.normalize_advantages == "minibatch"
+        all_moments = self.ranks.moments(advantages, parts) if is_standardized else [None] * len(parts)
+        for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(advantages.device)
             minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
-            if config.normalize_advantages == "minibatch":
-                minibatch["advantages"] = losses.standardize(minibatch["advantages"], moments)
+            if is_standardized:
+                minibatch["advantages"] = self.standardize(minibatch["advantages"], moments)
             metrics = self.ranks.average(self.gradients, self.differentiate(minibatch), part.share)
             if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
                 break
@@ -188,6 +190,10 @@ class Learner:
         loss, metrics = self.loss(minibatch)
         loss.backward()
         return {"loss": loss.detach(), **metrics}
+
+    def standardize(self, advantages: Tensor, moments: Any) -> Tensor:
+        """As ppo.losses.standardize."""
+        return losses.standardize(advantages, moments)
 
     def _schedule(self, remaining: float) -> None:
         """Set what depends on how much of the run remains: what ratios and values are clipped to, and the weight of the

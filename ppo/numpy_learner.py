@@ -47,6 +47,14 @@ class NumpyLearner(Learner):
         loss = metrics["policy_loss"] + self.config.value_coef * metrics["value_loss"] - bonus
         return {"loss": loss, **{name: metrics[name] for name in METRICS if name in metrics}}
 
+    def standardize(self, advantages: Tensor, moments: Any) -> Tensor:
+        if moments or len(advantages) < 2:
+            return super().standardize(advantages, moments)
+        values = advantages.numpy()
+        values = values - values.mean()
+        values /= np.sqrt(values @ values / (len(values) - 1)) + np.float32(1e-8)
+        return torch.from_numpy(values)
+
     @np.errstate(all="ignore")  # for its thread
     def _through(self, trunk: Any, part: Any, batch: Arrays, of_each: np.ndarray) -> dict[str, Any]:
         """Write the gradient of a trunk of its own, and of the part of the objective that follows."""

@@ -62,7 +62,6 @@ def minibatches(
     for _ in range(num_epochs):
         order = torch.randperm(len(place), generator=generator)
         for part in order.split(max(1, batch_size // length)) if batch_size else order.tensor_split(num_minibatches):
-            places = place[part]
-            own = places if len(columns) == N else places[places >= 0]
+            own = part if len(columns) == N else place[part][place[part] >= 0]
             found.append(Minibatch(rows[:, own if len(own) else slice(1)].flatten(), len(own) / len(part)))
     return found

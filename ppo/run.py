@@ -59,7 +59,8 @@ class RunFolder(AbstractContextManager):
                 installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
                 versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
                 machine = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
-                write_json(about, {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8]})
+                launch = {"launch": os.environ.get("TORCHELASTIC_RUN_ID")}  # by which torchrun knows it
+                write_json(about, {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8], **launch})
             self.events, self.episodes = (AppendedFile(self.path / name) for name in ("events.jsonl", EPISODES))
         except OSError as error:
             raise ConfigError(f"the folder {self.path} cannot be written to ({error.strerror}): {choose}") from error

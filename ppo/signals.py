@@ -14,8 +14,8 @@ class Terminated(BaseException):
 
 
 class StopSignals(AbstractContextManager):
-    """Until its context is left, signals are only noted, but that a second SIGINT interrupts at once, and that where
-    may_break has been entered an urgent one raises Terminated, if that is to be at once."""
+    """Until its context is left, signals are only noted; but if one may be heeded at once, a second SIGINT interrupts,
+    and where may_break has been entered an urgent one raises Terminated."""
 
     def __init__(self, at_once: bool = True) -> None:
         self.received: signal.Signals | None = None
@@ -45,7 +45,7 @@ class StopSignals(AbstractContextManager):
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received == number == signal.SIGINT:
+        if self.received == number == signal.SIGINT and self.at_once:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
         if number in URGENT and self.may_raise:

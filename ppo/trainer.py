@@ -56,8 +56,10 @@ class Interrupted(Exception):
     def __init__(self, received: signal.Signals, step: int, folder: Path, ranks: Alone) -> None:
         super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
         self.exit_code = 130 if received == signal.SIGINT else 143
-        if ranks.size > 1:  # else torchrun would start all of them again
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # else torchrun would start all again
             self.exit_code = 0
+        if ranks.rank:
+            self.is_said = True  # by the first one
 
 
 def train(
@@ -73,6 +75,7 @@ def train(
     is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks = join()
+    ranks.check_alike(config.__getstate__())
     if is_left_to_us and ranks.size == 1:  # ranks would disturb each other's trials
         count, found = find_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
@@ -105,13 +108,18 @@ def train(
         pool = WorkerPool(training.make_worker, *sizes, *timeouts, ranks.noting(run.event), training.acting)
         with pool as workers, one(Logger, config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
-            if ranks.rank:
-                return {}
-            summary = training.summary(time.perf_counter() - start)
-            write_json(run.path / "summary.json", summary)
-            if config.report:
-                training.report(run)
-            logger.finish(summary)
+            return ranks.from_first(partial(_finish, training, run, checkpoints, logger, start))
+
+
+def _finish(
+    training: "Training", run: RunFolder, checkpoints: Checkpoints, logger: Logger, start: float
+) -> dict[str, Any]:
+    """What a run that has come to its end leaves beside its checkpoints; returns what train does."""
+    summary = training.summary(time.perf_counter() - start)
+    write_json(run.path / "summary.json", summary)
+    if training.config.report:
+        training.report(run)
+    logger.finish(summary)
     return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
 
@@ -138,7 +146,7 @@ def _iterate(
                 about = {"iteration": iteration, "step": training.step, "seconds": time.perf_counter() - start}
                 logger.log({**about, **metrics}, training.detail)
                 if is_due:
-                    training.note_episodes(run)
+                    training.ranks.only_first(training.note_episodes, run)
                     checkpoints.save(*whole, is_best)
                 if is_last:
                     break
@@ -149,10 +157,10 @@ def _iterate(
             checkpoints.wait()
             raise
         if training.step == whole[1]["step"]:  # else a signal has cut an iteration off, whose episodes do not count
-            training.note_episodes(run)
+            training.ranks.only_first(training.note_episodes, run)
         checkpoints.save(*whole)
         checkpoints.finish()
-        if stop.received and training.ranks.rank == 0:
+        if stop.received:
             run.event("signal", signal=stop.received.name)
             raise Interrupted(stop.received, whole[1]["step"], run.path, training.ranks)
 
@@ -239,7 +247,7 @@ class Training:
         """Take on the state of the newest checkpoint that is whole; returns what the user should know. Raises
         CheckpointError if there is none, or if it is of something else."""
         damaged = partial(run.event, "checkpoint_damaged")
-        path, tensors, state = self.ranks.first(lambda: load_newest(checkpoints.folder, damaged))
+        path, tensors, state = self.ranks.from_first(lambda: load_newest(checkpoints.folder, damaged))
         differences = restore(self, tensors, state)
         checkpoints.adopt(state)
         run.iteration = self.iteration
@@ -318,7 +326,8 @@ class Training:
         shuffle_seed = integer_seed(self.config.seed, Stream.SHUFFLE, self.iteration)
         metrics = self.learner.learn(batch, self.iteration, shuffle_seed)
         self.seen = self._seen(batch, report)
-        self.detail = self._detail(batch, report) if self._is_due(self.config.histogram_every) else None
+        is_due = self._is_due(self.config.histogram_every)
+        self.detail = self.ranks.only_first(self._detail, batch, report) if is_due else None
         if not self.config.overlap:
             self.publish()
         return {"episodes": self.num_episodes, **self._recent_means(), **metrics}
@@ -411,7 +420,7 @@ class Training:
         if not self.config.eval_every:
             return {}, False
         is_due = self._is_due(self.config.eval_every)
-        mean = self.ranks.first(partial(self._try_evaluation, run)) if is_due else None
+        mean = self.ranks.from_first(partial(self._try_evaluation, run)) if is_due else None
         is_best = mean is not None and (self.best is None or mean > self.best)
         self.best = mean if is_best else self.best
         return {"evaluation_return_mean": mean}, is_best

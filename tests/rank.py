@@ -34,7 +34,9 @@ def exchanges(rank: int) -> dict[str, Any]:
         metrics = ranks.average(gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank])
         large = torch.full((200_000,), float(rank + 1))
         ranks.average(large, {"loss": 0.0}, 0.5)
-        gathered, told = ranks.gather(rank), ranks.first(lambda: f"from {rank}")
+        nothing = torch.full((4,), float("nan") if rank else 1.0)
+        ranks.average(nothing, {"loss": 0.0}, 1.0 - rank)  # whoever has no share, has none of its faults either
+        gathered, told = ranks.gather(rank), ranks.from_first(lambda: f"from {rank}")
         ranks.check_same(torch.ones(3))
         try:
             ranks.check_same(torch.full((3,), 1 + 1e-7 * rank))
@@ -48,6 +50,7 @@ def exchanges(rank: int) -> dict[str, Any]:
             "told": told,
             "same": same,
             "large": large.unique().tolist(),
+            "nothing": nothing.tolist(),
             "events": events,
         }
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,20 +17,24 @@ import pytest
 import torch
 
 from ppo.checkpoint import load
-from ppo.distributed import ALONE, Ranks, go_on_after_restart
+from ppo.config import Config
+from ppo.distributed import ALONE, Ranks, go_on_if_begun
 from ppo.flags import ConfigError
 from ppo.rollout import minibatches
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 
 SMALL = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=32", "--eval_episodes=0")
+TWO_RANKS = "--standalone --nproc_per_node=2"
 QUIET = ("--logger=none", "--report=False")
 
 
-def launch(*arguments: str, program: str = str(ROOT / "main.py"), max_restarts: int = 0) -> subprocess.Popen:
-    """Two ranks of a program by torchrun, in a process group of its own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    launcher += [f"--max-restarts={max_restarts}", *program.split()]
+def launch(
+    *arguments: str, program: str = str(ROOT / "main.py"), options: str = TWO_RANKS, max_restarts: int = 0
+) -> subprocess.Popen:
+    """Ranks of a program by torchrun, in a process group of its own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", *options.split(), f"--max-restarts={max_restarts}"]
+    launcher += program.split()
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([*launcher, *arguments], cwd=ROOT, start_new_session=True, **streams)
 
@@ -122,6 +127,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
         assert average == pytest.approx(values.mean())
     assert first["gradients"] == [1.75] * 4
     assert first["large"] == [1.5]
+    assert first["nothing"] == [1.0] * 4
     assert first["metrics"] == {"loss": 3.0, "norm": 0.75}
     assert (first["gathered"], first["told"], first["same"]) == ([0, 1], "from 0", False)
 
@@ -147,7 +153,7 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
     [
         (),
         ("--model=lstm", "--hidden_size=16"),
-        ("--normalize_advantages=rollout", "--batch_size=48", "--target_kl=0.5"),
+        ("--normalize_advantages=rollout", "--batch_size=48", "--target_kl=0.001", "--learning_rate=0.003"),
     ],
     ids=["mlp", "lstm", "settings"],
 )
@@ -169,7 +175,7 @@ def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun,
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
     for ours, theirs in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
         assert ours.keys() == theirs.keys()
-        for name in ("loss", "entropy", "approx_kl", "explained_variance", "episode_return_mean"):
+        for name in ("loss", "entropy", "approx_kl", "explained_variance", "gradient_steps", "episode_return_mean"):
             assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
 
 
@@ -201,6 +207,27 @@ def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path
     assert all(step % 2560 == 0 for step in resumptions(run))
 
 
+@pytest.mark.slow  # half a minute, that torchrun takes to notice
+def test_a_machine_that_is_lost_is_done_without_and_taken_in_again(torchrun, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    meeting = f"--rdzv_backend=c10d --rdzv_endpoint=localhost:{port} --rdzv_id=test --rdzv_conf=last_call_timeout=2"
+    run = tmp_path / "run"
+    flags = (*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={run}", "--resume=auto")
+    options = {"options": f"--nnodes=1:2 --nproc_per_node=1 {meeting}", "max_restarts": 3}
+    first = torchrun(*flags, **options)
+    wait_for(lambda: (run / "metrics.csv").exists())  # alone
+    second = torchrun(*flags, **options)
+    wait_for(lambda: len(resumptions(run)) == 1 and step_of(run) > resumptions(run)[-1] + 2560)  # together
+    assert len(ranks_of(first)) == len(ranks_of(second)) == 1
+    os.killpg(second.pid, signal.SIGKILL)
+    wait_for(lambda: len(resumptions(run)) == 2 and step_of(run) > resumptions(run)[-1], 120)  # alone again
+    os.kill(ranks_of(first)[0], signal.SIGTERM)
+    assert first.wait(60) == 0
+    assert load(run / "checkpoints" / "last.safetensors")[1]["step"] == int(metrics(run)[-1]["step"])
+
+
 def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
     launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}")
     wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())
@@ -221,16 +248,48 @@ def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: 
     assert launcher.wait(60) == 0
     _, state = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
     assert state["step"] == int(metrics(tmp_path / "run")[-1]["step"])
-    assert "Traceback" not in launcher.stderr.read().split("torch/distributed")[0]
+    said = launcher.stderr.read()
+    assert said.count("error: ") == said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
 
 
-def test_a_restarted_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_goes_on_with_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
-    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-    assert go_on_after_restart(ALONE, {}, "Pong") == {"run_dir": "runs/Pong-abc", "resume": "auto"}
-    assert go_on_after_restart(ALONE, {"run_dir": "r"}, "Pong") == {"run_dir": "r"}
-    assert go_on_after_restart(ALONE, {"resume": "x"}, "Pong") == {"resume": "x"}
+    given = {"name": "a/b", "seed": "1"}
+    assert go_on_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
+    assert go_on_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
+    for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
+        Path(folder).mkdir()
+        Path(folder, "config.json").write_text(json.dumps({"launch": launch}))
+    assert go_on_if_begun({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
+    assert go_on_if_begun({"run_dir": "another"}) == {"run_dir": "another"}
+    assert go_on_if_begun({"run_dir": "alone"}) == {"run_dir": "alone"}
+    assert go_on_if_begun({"resume": "another"}) == {"resume": "another"}
     with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
-        go_on_after_restart(ALONE, {"seeds": "3"}, "Pong")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert go_on_after_restart(ALONE, {"run_dir": "r"}, "Pong") == {"run_dir": "r", "resume": "auto"}
+        go_on_if_begun({"seeds": "3"})
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with pytest.raises(ConfigError, match="--rdzv_id=none: give the run a name"):
+        go_on_if_begun({"run_dir": "ours"})
+
+
+def test_another_run_is_not_gone_on_with_and_errors_are_said_once(torchrun, tmp_path: Path) -> None:
+    flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
+    assert run_main(*flags).returncode == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"}
+    launcher = torchrun(*flags, max_restarts=1)
+    assert launcher.wait(120) == 1
+    said = launcher.stderr.read()
+    assert said.count("is not empty, and no run is overwritten") == 2  # once in each attempt
+    assert {path: path.read_bytes() for path in before} == before
+    launcher = torchrun("--env_name=CartPole-v1", "--num_env=8")
+    assert launcher.wait(120) == 1
+    assert launcher.stderr.read().count("error: ") == 1
+
+
+def test_ranks_that_differ_are_refused() -> None:
+    ranks = object.__new__(Ranks)
+    ranks.gather = lambda own: [own, {**own, "device": "cpu", "gamma": 0.9}]
+    with pytest.raises(ConfigError, match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give --gamma"):
+        ranks.check_alike({"gamma": 0.99, "device": "cuda:1", "num_workers": 3})
+    ranks.gather = lambda own: [own, own]
+    ranks.check_alike({"gamma": 0.99, "device": "cuda:1", "num_workers": 3})

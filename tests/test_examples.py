@@ -1,5 +1,6 @@
 """What examples/ and the README show, run as a user would."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from ppo.config import Config, load_preset
 from ppo.flags import parse_flags
 from tests.running import ROOT, metrics, run_main
 
+STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, and torchrun ends then
 SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episodes=1")
 
 
@@ -50,6 +52,38 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
         assert "one more:" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["one_machine", "machines"])
+@pytest.mark.parametrize(
+    ("torchrun", "is_complete", "is_queued_again"),
+    [("exit 0", True, False), ("exit 1", False, False), (STOPPED, False, True), (STOPPED, True, False)],
+    ids=["done", "failed", "pre-empted", "pre-empted when done"],
+)
+def test_a_job_for_slurm_is_queued_again_if_it_was_stopped(
+    name: str, torchrun: str, is_complete: bool, is_queued_again: bool, tmp_path: Path
+) -> None:
+    programs = {
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "scontrol": '[ "$1" = show ] && echo host7 && echo host8; echo "$@" >> scontrol.txt',
+        "torchrun": f'echo "$@" > torchrun.txt; {torchrun}',
+    }
+    for program, text in programs.items():
+        path = tmp_path / program
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    if is_complete:
+        (tmp_path / "runs" / "slurm-42").mkdir(parents=True)
+        (tmp_path / "runs" / "slurm-42" / "summary.json").touch()
+    slurm = {"SLURM_JOB_ID": "42", "SLURM_CPUS_PER_TASK": "8", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "host[7-8]"}
+    script = ["bash", str(ROOT / "examples" / "slurm" / f"{name}.sbatch"), "--env_name=CartPole-v1"]
+    subprocess.run(script, cwd=tmp_path, env={**slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=30)
+    asked = (tmp_path / "scontrol.txt").read_text() if (tmp_path / "scontrol.txt").exists() else ""
+    assert ("requeue 42" in asked) == is_queued_again
+    options, flags = (tmp_path / "torchrun.txt").read_text().split(" main.py ")
+    assert ("--rdzv_endpoint=host7:20042" in options) == (name == "machines")
+    given = parse_flags(flags.split(), Config)
+    assert given == {"env_name": "CartPole-v1", "run_dir": "runs/slurm-42", "resume": "auto"}
+
+
 def test_every_command_of_the_documentation_is_one() -> None:
     """Flags exist, values fit, presets are there: for the README, docs/ and results/."""
     found = []
@@ -59,7 +93,7 @@ def test_every_command_of_the_documentation_is_one() -> None:
         *ROOT.glob("results/*/README.md"),
         *ROOT.glob("results/*.md"),
     ]:
-        found += re.findall(r"python main\.py ((?:--[^`|\n]+)+)", path.read_text())
+        found += re.findall(r"(?:python|torchrun [^`|\n]+) main\.py ((?:--[^`|\n]+)+)", path.read_text())
     commands = [shlex.split(text.replace("SEED", "1").replace("=ID", "=CartPole-v1")) for text in found]
     assert len(commands) > 10
     for flags in commands:

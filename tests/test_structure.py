@@ -45,7 +45,7 @@ def test_imports_go_one_way(package: str) -> None:
 
 
 def test_the_source_is_small() -> None:
-    assert sum(path.read_text().count("\n") for path in SOURCES) <= 6450
+    assert sum(path.read_text().count("\n") for path in SOURCES) <= 6650
 
 
 def test_starting_a_worker_takes_no_heavy_import() -> None:
