@@ -7,8 +7,8 @@ exchanged something with the others or waited for them. Beside that stands what 
 ranks of vectors of several sizes, the models' among them. Writes results/ranks/speed.json and speed.md.
 
 With --against=COMMIT one process, with 2 workers, is compared with one of that commit instead, in turn: what ranks cost
-those who do without. Writes results/ranks/one_process.json and one_process.md. The machine should have nothing else to
-do."""
+those who do without. The learning rate is next to nothing, so that both step through the same episodes. Writes
+results/ranks/one_process.json and one_process.md. The machine should have nothing else to do."""
 
 import argparse
 import csv
@@ -31,9 +31,10 @@ RUNS = {
     "LunarLander, 64 environments": ["--env_name=LunarLander-v3", "--num_envs=64", "--total_steps=1000000"],
     "Pong, 16 environments": [*PONG, "--total_steps=24576"],
 }
+SAME = ["--num_workers=2", "--learning_rate=1e-9"]
 ONE_PROCESS = {
-    "LunarLander": ["--env_name=LunarLander-v3", "--total_steps=500000", "--num_workers=2"],
-    "CartPole": ["--env_name=CartPole-v1", "--total_steps=400000", "--num_workers=2"],
+    "LunarLander": ["--env_name=LunarLander-v3", "--total_steps=250000", *SAME],
+    "CartPole": ["--env_name=CartPole-v1", "--total_steps=250000", *SAME],
 }
 QUIET = ["--logger=none", "--report=False", "--eval_episodes=0"]
 SIZES = (1, 9_797, 100_000, 1_687_719)  # numbers: one; LunarLander's gradients; more; Pong's

@@ -41,8 +41,10 @@ class WorkerPool(AbstractContextManager):
         reset_timeout: float = 120.0,
         on_event: Callable[..., None] = lambda kind, **details: None,
         acting: Acting | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
-        """acting: acts for all environments of the run, if workers do not."""
+        """acting: acts for all environments of the run, if workers do not. numbers: what they are called, if not 0, 1
+        and so on."""
         self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
         self.acting = acting
         self.ahead: int | None = None
@@ -54,7 +56,8 @@ class WorkerPool(AbstractContextManager):
         if acting:  # each has its share of both groups, and a group's columns lie side by side
             shares = [range(n, num_envs, count) for n in range(count)]
             self.groups = (range((num_envs + 1) // 2), range((num_envs + 1) // 2, num_envs))
-        self.workers = [kind(make_worker, shares[n], pulses, n) for n in range(count)]
+        names = range(num_envs) if numbers is None else numbers
+        self.workers = [kind(make_worker, shares[n], pulses, n, [names[i] for i in shares[n]]) for n in range(count)]
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
         """Go on with an open episode in each environment, as the last row of the rollout shows it. Returns those in
@@ -168,7 +171,7 @@ class WorkerPool(AbstractContextManager):
         now = time.monotonic()
         worker.end(now)
         cause, traceback = str(loss.args[0]), "".join(loss.args[1:])
-        about = {"worker": worker.number, "environments": list(worker.environments), "cause": cause}
+        about = {"worker": worker.number, "environments": worker.names, "cause": cause}
         message = f"worker {worker.number} was lost and is replaced: {cause}" if worker.has_ever_stepped else ""
         self.on_event("worker_lost", message=message, **about, traceback=traceback)
         if not worker.has_ever_stepped:
@@ -185,10 +188,13 @@ class WorkerPool(AbstractContextManager):
 
 class WorkerProcess:
     """A process that steps environments, as the trainer sees it. pulses: its own row is what the worker is doing, as
-    envs.worker.Worker has it."""
+    envs.worker.Worker has it; names: what its environments are called."""
 
-    def __init__(self, make: Callable[..., Worker], environments: range, pulses: SharedArray, number: int) -> None:
+    def __init__(
+        self, make: Callable[..., Worker], environments: range, pulses: SharedArray, number: int, names: Sequence[int]
+    ) -> None:
         self.make, self.environments, self.pulses, self.number = make, environments, pulses, number
+        self.names = names
         self.pulse = pulses.array[number]
         self.has_ever_stepped, self.replaced_at = False, 0.0
         self.start()
@@ -233,7 +239,7 @@ class WorkerProcess:
         now = time.monotonic()
         if num_calls != self.num_calls:
             self.num_calls, self.since = num_calls, now
-        where = f"in a {name} of environment {self.environments[max(call, ~call)]}" if num_calls else "as it started"
+        where = f"in a {name} of environment {self.names[max(call, ~call)]}" if num_calls else "as it started"
         if not is_alive:
             self.process.join(SECONDS_TO_CLOSE)
             code = self.process.exitcode or 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from ppo.flags import ConfigError
 from ppo.rollout import minibatches
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
+from tests.test_faults import events, fault
 
 SMALL = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=32", "--eval_episodes=0")
 TWO_RANKS = "--standalone --nproc_per_node=2"
@@ -228,6 +230,21 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
     os.kill(ranks_of(first)[0], signal.SIGTERM)
     assert first.wait(60) == 0
     assert load(run / "checkpoints" / "last.safetensors")[1]["step"] == int(metrics(run)[-1]["step"])
+
+
+def test_what_other_ranks_live_through_is_noted_by_the_first(torchrun, tmp_path: Path) -> None:
+    kinds = "kill,raise,nan,exit"
+    flags = [flag.replace("--num_workers=2", "--num_workers=1") for flag in fault(tmp_path, kinds, step=20)]
+    done = torchrun(*flags, *QUIET)
+    assert done.wait(120) == 0, done.stderr.read()
+    lost = events(tmp_path / "run", "worker_lost")
+    for event in lost:
+        rank = event.get("rank", 0)
+        assert event["environments"] == [2 * rank, 2 * rank + 1]
+        assert int(re.search(r"environment (\d)", event["cause"])[1]) in event["environments"]
+        assert event["message"].startswith("rank 1: worker 0 was lost" if rank else "worker 0 was lost")
+    assert len(lost) == int(metrics(tmp_path / "run")[-1]["faults/worker_lost"]) == 4
+    assert done.stderr.read().count("was lost and is replaced") == 4
 
 
 def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
