@@ -105,8 +105,8 @@ def train(
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes = (training.num_envs, min(training.num_envs, int(config.num_workers)))
         timeouts = (config.step_timeout, config.reset_timeout)
-        how = (*timeouts, ranks.noting(run.event), training.acting, training.numbers)
-        pool = WorkerPool(training.make_worker, *sizes, *how)
+        tell = ranks.noting(run.event)
+        pool = WorkerPool(training.make_worker, *sizes, *timeouts, tell, training.acting, training.numbers)
         with pool as workers, one(Logger, config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
             return ranks.from_first(partial(_finish, training, run, checkpoints, logger, start))
