@@ -116,6 +116,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
         ["worker_lost", "rank 1: gone", 1, {"rank": 1, "worker": 3}],
     ]
     assert second.pop("events") == []
+    assert (first.pop("failed"), second.pop("failed")) == (["no such thing", False], ["no such thing", True])
     assert first == second  # weights after five iterations too, to the last bit
     samples = np.concatenate([numbers(0), numbers(1)])
     count, mean, variance = first["pooled"]
@@ -134,7 +135,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     assert (first["gathered"], first["told"], first["same"]) == ([0, 1], "from 0", False)
 
 
-@pytest.mark.parametrize("model", ["mlp", "lstm"])
+@pytest.mark.parametrize("model", ["mlp", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
     flags = (*SMALL, *QUIET, f"--model={model}", "--hidden_size=16", "--num_iterations=1", "--num_minibatches=1")
     one_step = ("--optimizer=torch.optim:SGD", "--learning_rate=1", "--num_epochs=1", "--max_grad_norm=0")
@@ -181,6 +182,7 @@ def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun,
             assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
 
 
+@pytest.mark.slow
 def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
     assert torchrun("--env_name=CartPole-v1", *QUIET, f"--run_dir={tmp_path / 'run'}").wait(120) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
@@ -198,13 +200,13 @@ def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(torchrun, 
 
 def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    flags = (*SMALL, *QUIET, "--total_steps=25600", "--checkpoint_every=20", f"--run_dir={run}")
+    flags = (*SMALL, *QUIET, "--total_steps=12800", "--checkpoint_every=20", f"--run_dir={run}")
     launcher = torchrun(*flags, max_restarts=2)
     for number in (1, 2):
         wait_for(lambda: len(resumptions(run)) == number - 1 and step_of(run) > 2560 * number)  # noqa: B023
         os.kill(ranks_of(launcher)[number % 2], signal.SIGKILL)
     assert launcher.wait(120) == 0
-    assert json.loads((run / "summary.json").read_text())["steps"] == 25600
+    assert json.loads((run / "summary.json").read_text())["steps"] == 12800
     assert len(resumptions(run)) == 2
     assert all(step % 2560 == 0 for step in resumptions(run))
 
@@ -291,7 +293,7 @@ def test_a_launch_goes_on_with_its_own_run_only(monkeypatch: pytest.MonkeyPatch,
         go_on_if_begun({"run_dir": "ours"})
 
 
-def test_another_run_is_not_gone_on_with_and_errors_are_said_once(torchrun, tmp_path: Path) -> None:
+def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
     flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
     assert run_main(*flags).returncode == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"}
@@ -300,9 +302,6 @@ def test_another_run_is_not_gone_on_with_and_errors_are_said_once(torchrun, tmp_
     said = launcher.stderr.read()
     assert said.count("is not empty, and no run is overwritten") == 2  # once in each attempt
     assert {path: path.read_bytes() for path in before} == before
-    launcher = torchrun("--env_name=CartPole-v1", "--num_env=8")
-    assert launcher.wait(120) == 1
-    assert launcher.stderr.read().count("error: ") == 1
 
 
 def test_ranks_that_differ_are_refused() -> None:
