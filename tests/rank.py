@@ -10,6 +10,7 @@ import torch
 
 from ppo.config import Config
 from ppo.distributed import Diverged, join
+from ppo.flags import ConfigError
 from ppo.learner import Learner
 from ppo.rollout import Minibatch
 from ppo.trainer import new_learner, train
@@ -18,6 +19,10 @@ from ppo.trainer import new_learner, train
 def numbers(rank: int) -> np.ndarray:
     """Samples (n, 3) that a rank has, fewer in the first."""
     return np.random.default_rng(rank).normal(100.0, 3.0, (10 + 7 * rank, 3))
+
+
+def fail() -> None:
+    raise ConfigError("no such thing")
 
 
 def exchanges(rank: int) -> dict[str, Any]:
@@ -37,6 +42,10 @@ def exchanges(rank: int) -> dict[str, Any]:
         nothing = torch.full((4,), float("nan") if rank else 1.0)
         ranks.average(nothing, {"loss": 0.0}, 1.0 - rank)  # whoever has no share, has none of its faults either
         gathered, told = ranks.gather(rank), ranks.from_first(lambda: f"from {rank}")
+        try:
+            ranks.from_first(fail)
+        except ConfigError as error:
+            failed = [str(error), hasattr(error, "is_said")]
         ranks.check_same(torch.ones(3))
         try:
             ranks.check_same(torch.full((3,), 1 + 1e-7 * rank))
@@ -44,7 +53,12 @@ def exchanges(rank: int) -> dict[str, Any]:
         except Diverged:
             same = False
         found = {"pooled": [int(count), mean.tolist(), variance.tolist()], "moments": moments}
-        found |= {"variance": ranks.variance(column[None]).item(), "gradients": gradients.tolist(), "metrics": metrics}
+        found |= {
+            "failed": failed,
+            "variance": ranks.variance(column[None]).item(),
+            "gradients": gradients.tolist(),
+            "metrics": metrics,
+        }
         return found | {
             "gathered": gathered,
             "told": told,
