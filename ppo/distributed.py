@@ -238,7 +238,7 @@ class Ranks(Alone):
         try:
             collective(*arguments, **options)
         except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0].partition(". ")[0]
             fix = "see what it said, and go on by --resume; with --max-restarts torchrun does"
             raise RankLost(f"another rank has ended or does not answer ({reason}): {fix}") from error
         self.seconds += time.perf_counter() - start
