@@ -155,7 +155,7 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
     "flags",
     [
         (),
-        ("--model=lstm", "--hidden_size=16"),
+        pytest.param(("--model=lstm", "--hidden_size=16"), marks=pytest.mark.slow),
         ("--normalize_advantages=rollout", "--batch_size=48", "--target_kl=0.001", "--learning_rate=0.003"),
     ],
     ids=["mlp", "lstm", "settings"],
