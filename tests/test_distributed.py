@@ -293,6 +293,7 @@ def test_a_launch_goes_on_with_its_own_run_only(monkeypatch: pytest.MonkeyPatch,
         go_on_if_begun({"run_dir": "ours"})
 
 
+@pytest.mark.slow
 def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
     flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
     assert run_main(*flags).returncode == 0
