@@ -9,7 +9,6 @@ results/ranks/hosts.json and hosts.md."""
 
 import argparse
 import fcntl
-import json
 import os
 import select
 import struct
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, about_machine
-from benchmarks.ranks import RESULTS, launcher, of_run
+from benchmarks.ranks import launcher, of_run, write
 
 HOSTS = ("10.99.0.1", "10.99.0.2")
 PORT = 29400
@@ -173,10 +172,7 @@ def main() -> None:
     for name, run in kinds.items():
         result["runs"][name] = run()
         print(name, result["runs"][name], flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "hosts.json").write_text(json.dumps(result, indent=2) + "\n")
-    (RESULTS / "hosts.md").write_text(table(result))
-    print(table(result))
+    write("hosts", result, table(result))
 
 
 if __name__ == "__main__":

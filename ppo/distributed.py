@@ -115,7 +115,8 @@ class Alone(AbstractContextManager):
         """Raises Diverged unless all ranks have the same weights."""
 
     def check_alike(self, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError unless all ranks have the same, but for what a machine alone is asked for."""
+        """Raises ConfigError unless all ranks have the same, but for what a machine alone is asked for, and a number
+        of environments that can be shared."""
 
     def __exit__(self, *exception: object) -> None:
         pass
@@ -214,6 +215,7 @@ class Ranks(Alone):
             )
 
     def check_alike(self, settings: Mapping[str, Any]) -> None:
+        self.from_first(lambda: self.columns(settings["num_envs"]))  # so that it is said once
         own = {name: value for name, value in settings.items() if name not in OF_A_MACHINE}
         everywhere = self.gather({**own, "device": settings["device"].partition(":")[0]})
         if wrong := [name for name in everywhere[0] if any(rank[name] != everywhere[0][name] for rank in everywhere)]:
@@ -289,7 +291,7 @@ def go_on_if_begun(given: Mapping[str, str]) -> dict[str, str]:
     if launch == "none":
         raise ConfigError("torchrun --rdzv_id=none: give the run a name by it, to be known by when it is started again")
     default = f"runs/{folder_name(given.get('name', given.get('env_name', Config.env_name)))}-{launch}"
-    folder = given.get("run_dir", default)
+    folder = default if given.get("run_dir", "none") == "none" else given["run_dir"]
     with suppress(OSError, ValueError, AttributeError):
         if json.loads(Path(folder, "config.json").read_text()).get("launch") == launch:
             return {**given, "run_dir": folder, "resume": "auto"}

@@ -1,6 +1,7 @@
 """What a rank does in tests/test_distributed.py, in a process of its own: python -m tests.rank FOLDER."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,6 @@ def weights(folder: Path) -> list[float]:
 
 
 if __name__ == "__main__":
-    import os
-
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     found = exchanges(rank)
     (folder / f"{rank}.json").write_text(json.dumps(found | {"weights": weights(folder)}))

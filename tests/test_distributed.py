@@ -278,6 +278,7 @@ def test_a_launch_goes_on_with_its_own_run_only(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
     given = {"name": "a/b", "seed": "1"}
     assert go_on_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
+    assert go_on_if_begun({"run_dir": "none"}) == go_on_if_begun({})
     assert go_on_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
     for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
         Path(folder).mkdir()
@@ -307,8 +308,10 @@ def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
 
 def test_ranks_that_differ_are_refused() -> None:
     ranks = object.__new__(Ranks)
+    ranks.from_first = lambda function: function()
+    settings = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
     ranks.gather = lambda own: [own, {**own, "device": "cpu", "gamma": 0.9}]
     with pytest.raises(ConfigError, match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give --gamma"):
-        ranks.check_alike({"gamma": 0.99, "device": "cuda:1", "num_workers": 3})
+        ranks.check_alike(settings)
     ranks.gather = lambda own: [own, own]
-    ranks.check_alike({"gamma": 0.99, "device": "cuda:1", "num_workers": 3})
+    ranks.check_alike(settings)
