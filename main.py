@@ -21,10 +21,10 @@ DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 def main(arguments: Sequence[str]) -> int:
     """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 3 unusable checkpoint, 4 folder in
     use, 130 or 143 after a signal."""
-    from envs.make import EnvironmentUnavailable
-    from envs.worker import WorkerError
-    from models import ModelMismatch
-    from ppo.flags import ConfigError
+    from ppo.envs.make import EnvironmentUnavailable
+    from ppo.envs.worker import WorkerError
+    from ppo.models import ModelMismatch
+    from ppo.config.flags import ConfigError
 
     try:
         command, *rest = arguments if arguments and not arguments[0].startswith("-") else ("train", *arguments)
@@ -51,13 +51,13 @@ def main(arguments: Sequence[str]) -> int:
 def train(arguments: Sequence[str]) -> None:
     """Train by a command line."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.distributed import join
+        from ppo.system.distributed import join
 
         given, config, notes = join().from_first(partial(configure, arguments))
     else:
         given, config, notes = configure(arguments)
     if config.seeds > 1:
-        from ppo.seeds import train_seeds
+        from ppo.commands.seeds import train_seeds
 
         gc.enable()
         train_seeds(given, config)
@@ -70,18 +70,18 @@ def train(arguments: Sequence[str]) -> None:
 def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]:
     """The flags of a command line, the settings that they come to, and what to tell the user: what is given goes before
     what a resumed run was begun with, and that before presets."""
-    from envs.make import canonical_id, family
-    from ppo.config import Config, folder_to_resume, load_preset
-    from ppo.flags import parse_flags
+    from ppo.envs.make import canonical_id, family
+    from ppo.config.config import Config, folder_to_resume, load_preset
+    from ppo.config.flags import parse_flags
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.distributed import go_on_if_begun
+        from ppo.system.distributed import go_on_if_begun
 
         given = go_on_if_begun(given)
     saved = {}
     if resume := folder_to_resume(given):
-        from ppo.checkpoint import saved_settings
+        from ppo.run.checkpoint import saved_settings
 
         saved = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}
@@ -101,13 +101,13 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
 
 def use(command: str, arguments: Sequence[str]) -> None:
     """Do something else than training, by a command line. Raises ConfigError for what is no command."""
-    from ppo.flags import ConfigError, parse_flags
+    from ppo.config.flags import ConfigError, parse_flags
 
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of train, {', '.join(COMMANDS)}, or flags only"
         raise ConfigError(f"{command} is no command: {hint}")
-    from ppo import commands
+    from ppo.commands import commands
 
     gc.enable()
     flags = getattr(commands, command.capitalize())

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import ROOT, about_machine
-from ppo.checkpoint import BEST, LAST, NUM_KEPT, TEMPORARY, Checkpoints, load, load_newest, newest_first
+from ppo.run.checkpoint import BEST, LAST, NUM_KEPT, TEMPORARY, Checkpoints, load, load_newest, newest_first
 
 RESULTS = ROOT / "results" / "reliability"
 CONFIG = {"of": "a process that only saves"}

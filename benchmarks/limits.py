@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import in_fresh_process
-from ppo.config import Config
+from ppo.config.config import Config
 
 Layer = tuple[int, int, int]  # places in an observation where it is applied, numbers that it reads there, and writes
 NATURE: list[Layer] = [(20 * 20, 8 * 8 * 4, 32), (9 * 9, 4 * 4 * 32, 64), (7 * 7, 3 * 3 * 64, 64)]
@@ -42,8 +42,8 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     but the first and at least one more."""
     import torch
 
-    from envs.pool import WorkerPool
-    from ppo.resolve import resolve
+    from ppo.envs.pool import WorkerPool
+    from ppo.config.resolve import resolve
     from ppo.trainer import Training
 
     config, spaces = resolve(replace(config, total_steps=10**9))
@@ -78,8 +78,8 @@ def shares(config: Config, iteration: float, collecting: float, learning: float)
 
 def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
     """Steps per second, resets included, of an environment with a random policy, in this process."""
-    from envs.make import make_env
-    from ppo.policy import preprocessing_of
+    from ppo.envs.make import make_env
+    from ppo.policy.policy import preprocessing_of
 
     env = make_env(config.env_name, preprocessing_of(config))
     env.action_space.seed(0)
@@ -148,7 +148,7 @@ def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: 
 def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, float]:
     """The seconds that an iteration must take here, and how near to them the measured ones are: strictly on-policy,
     arithmetic cannot begin before the environments have been stepped."""
-    from ppo.resolve import resolve
+    from ppo.config.resolve import resolve
 
     config, spaces = resolve(config)
     actions = getattr(spaces.actions, "n", None) or math.prod(spaces.actions.shape)

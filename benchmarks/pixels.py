@@ -38,7 +38,7 @@ def seconds_stepping(ours: bool, num_steps: int) -> float:
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-    from envs.make import Preprocessing, make_env
+    from ppo.envs.make import Preprocessing, make_env
 
     own = make_env(GAME, Preprocessing(frame_skip=4))
     theirs = FrameStackObservation(AtariPreprocessing(gymnasium.make(GAME, disable_env_checker=True)), 4)

@@ -34,10 +34,10 @@ def strip() -> None:
     """Take the care out of the trainer, in this process."""
     import torch
 
-    import envs.make
-    from envs.episodes import OpenEpisodes
-    from envs.pool import WorkerPool
-    from envs.worker import Worker
+    import ppo.envs.make
+    from ppo.envs.episodes import OpenEpisodes
+    from ppo.envs.pool import WorkerPool
+    from ppo.envs.worker import Worker
     from ppo.trainer import Training
 
     def command(self: Any, method: str, arguments: Any, _: Any) -> list[Any]:
@@ -54,7 +54,7 @@ def strip() -> None:
 
     TRUE = torch.tensor(True)
     snapshot = Training.snapshot
-    envs.make.CheckData = lambda env, is_strict: env
+    ppo.envs.make.CheckData = lambda env, is_strict: env
     Worker._touch = lambda self, call: None
     WorkerPool._command = command
     OpenEpisodes.update = lambda self, *rollout: []

@@ -91,7 +91,7 @@ def sums() -> None:
     """As a rank: print the microseconds that an exchange of gradients takes, median, for each size, as JSON."""
     import torch
 
-    from ppo.distributed import join
+    from ppo.system.distributed import join
 
     torch.set_num_threads(1)
     found = {}

@@ -40,8 +40,8 @@ from typing import Any
 from benchmarks import limits, scaling
 from benchmarks.common import ROOT, about_machine, peak_memory
 from benchmarks.trainers import GAME, NUM_STEPS, OURS, PHASES, PIXELS, SB3, our_command, run_ours, run_sb3
-from ppo.config import Config
-from ppo.flags import ConfigError, parse_flags
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError, parse_flags
 
 RESULTS = ROOT / "results" / "throughput"
 STEPS = {"CartPole-v1": 131_072, "LunarLander-v3": 81_920, "BipedalWalker-v3": 61_440, GAME: 12_288}  # of each run

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.common import ROOT, about_machine
-from envs.make import make_env
+from ppo.envs.make import make_env
 
 GAME = "PongNoFrameskip-v4"
 NUM_ENVS, NUM_STEPS, NUM_MINIBATCHES = 8, 128, 4

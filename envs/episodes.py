@@ -72,7 +72,7 @@ class OpenEpisodes:
 
     def update(self, actions: np.ndarray, dones: np.ndarray, report: Any, num_begun: np.ndarray) -> list[PlayedEpisode]:
         """Take a rollout in; returns whole episodes that it ended, of which all actions are known. actions: (T, N, D);
-        dones: (T, N), also of episodes that have ended for the learner only; report: of envs.worker.Worker; num_begun:
+        dones: (T, N), also of episodes that have ended for the learner only; report: of ppo.envs.worker.Worker; num_begun:
         resets of each environment (N,) until now."""
         numbers = num_begun - 1 - dones.sum(0)  # of what was open where the rollout begins
         self.begin(report.begun, numbers)

@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-from envs.checks import CheckData
-from envs.episodes import FreshEveryEpisode, RecordEpisode
-from envs.spaces import ACTION_MASK, can_act_in
-from envs.worker import environment_error
+from ppo.envs.checks import CheckData
+from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
+from ppo.envs.spaces import ACTION_MASK, can_act_in
+from ppo.envs.worker import environment_error
 
 ALIASES = {f"{name}-v2": f"{name}-v3" for name in ("LunarLander", "LunarLanderContinuous", "BipedalWalker")}
 
@@ -95,7 +95,7 @@ def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gym
             env = FreshEveryEpisode(make) if preprocessing.fresh_env_per_episode else make()
             env = CheckData(env, preprocessing.strict_spaces)
             if preprocessing.frame_skip > 1:
-                from envs.images import RepeatAction
+                from ppo.envs.images import RepeatAction
 
                 env = RepeatAction(env, preprocessing.frame_skip)
             env = RecordEpisode(env)
@@ -106,7 +106,7 @@ def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gym
         parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
         images = [key for key, part in parts.items() if is_image(part)]
         if len(images) == 1:
-            from envs.images import StackImages
+            from ppo.envs.images import StackImages
 
             return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack, images[0])
         if not isinstance(space, spaces.Box):
@@ -150,7 +150,7 @@ def _make_atari(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
     """A game up to its screen; whatever frames its id would skip, they are not skipped twice."""
     from ale_py import Action, ALEInterface, LoggerMode
 
-    from envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
+    from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
     ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each of many environments
     options: dict[str, Any] = {"frameskip": 1, "full_action_space": preprocessing.full_action_space}

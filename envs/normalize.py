@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.shared import SharedArray
+from ppo.envs.shared import SharedArray
 
 EPSILON = 1e-8
 CLIP = 10.0

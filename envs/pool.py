@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.acting import Acting
-from envs.episodes import OpenEpisode
-from envs.shared import PROCESSES, SharedArray
-from envs.worker import FOR_THE_TRAINER, Report, Worker, WorkerError, run_worker
+from ppo.envs.sampler import Acting
+from ppo.envs.episodes import OpenEpisode
+from ppo.envs.shared import PROCESSES, SharedArray
+from ppo.envs.worker import FOR_THE_TRAINER, Report, Worker, WorkerError, run_worker
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05
@@ -188,7 +188,7 @@ class WorkerPool(AbstractContextManager):
 
 class WorkerProcess:
     """A process that steps environments, as the trainer sees it. pulses: its own row is what the worker is doing, as
-    envs.worker.Worker has it; names: what its environments are called."""
+    ppo.envs.worker.Worker has it; names: what its environments are called."""
 
     def __init__(
         self, make: Callable[..., Worker], environments: range, pulses: SharedArray, number: int, names: Sequence[int]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envs.acting import Acting
-from envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
-from envs.seeding import Stream, integer_seed
-from envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.envs.sampler import Acting
+from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 Make = Callable[..., Any]
 FOR_THE_TRAINER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # to heed, though they may be sent to all processes
@@ -66,8 +66,8 @@ def environment_error(name: str, error: Exception) -> WorkerError:
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
-    config: its env_name, seed and squash_actions. make_env: from envs.make, as it must report its episodes. make_actor:
-    from weights (P,) to what acts by them (models.actor), None if the trainer acts. normalize: from observations to
+    config: its env_name, seed and squash_actions. make_env: from ppo.envs.make, as it must report its episodes. make_actor:
+    from weights (P,) to what acts by them (ppo.models.actor), None if the trainer acts. normalize: from observations to
     what that reads. rollouts: SharedArrays by name, time-major, a column for each environment; if there are several
     they are filled in turn. num_episodes: how many each has begun, by all workers that it has had; numbers: of each in
     the whole run, on which its randomness depends; indices: which are stepped here; pulse: is told of every call into

@@ -6,7 +6,7 @@ python -m examples.own_loss
 from torch import Tensor
 
 from ppo import Config, Learner, train
-from ppo.rollout import Batch
+from ppo.algorithm.rollout import Batch
 
 
 class PenalizedLearner(Learner):

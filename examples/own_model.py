@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.actor_critic import ActorCritic
-from models.distributions import Distribution, policy_head
+from ppo.models.actor_critic import ActorCritic
+from ppo.models.distributions import Distribution, policy_head
 
 
 class NormalizedActorCritic(ActorCritic):

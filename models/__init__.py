@@ -35,12 +35,12 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
 
 
 def make_model(config: Any, seed: int, observation_space: Any, action_space: Any, in_bfloat16: bool) -> Any:
-    """A new actor-critic by a ppo.config.Config, its initial weights drawn from the seed. Raises ModelMismatch if
+    """A new actor-critic by a ppo.config.config.Config, its initial weights drawn from the seed. Raises ModelMismatch if
     images are too small for it, if it cannot act as the config says, or if a class of one's own is no ActorCritic."""
     import torch
 
-    from models.actor_critic import ActorCritic, FeedForward
-    from models.lstm import Recurrent
+    from ppo.models.actor_critic import ActorCritic, FeedForward
+    from ppo.models.lstm import Recurrent
 
     torch.manual_seed(seed)
     if ":" in config.model:
@@ -50,13 +50,13 @@ def make_model(config: Any, seed: int, observation_space: Any, action_space: Any
             raise ModelMismatch(f"--model={config.model} cannot be imported ({error}): give module:Class") from error
         if not isinstance(own, type) or not issubclass(own, ActorCritic):
             raise ModelMismatch(
-                f"--model={config.model} must be a class that derives from models.actor_critic.ActorCritic"
+                f"--model={config.model} must be a class that derives from ppo.models.actor_critic.ActorCritic"
             )
         try:
             made: Any = own(observation_space, action_space, config)
             _try(made, observation_space)
         except Exception as error:
-            fix = "see models.actor_critic.ActorCritic for what it needs"
+            fix = "see ppo.models.actor_critic.ActorCritic for what it needs"
             raise ModelMismatch(f"--model={config.model} fails ({type(error).__name__}: {error}): {fix}") from error
     else:
         kind = Recurrent if config.model == "lstm" else FeedForward
@@ -71,7 +71,7 @@ def _try(model: Any, observation_space: Any) -> None:
     """Raises what a model of the user's own does on two observations, or TypeError for what it should not be."""
     import torch
 
-    from models.distributions import Distribution
+    from ppo.models.distributions import Distribution
 
     distribution, values = model(torch.zeros(2, *observation_space.shape))
     if not isinstance(distribution, Distribution) or values.shape != (2,):
@@ -82,8 +82,8 @@ def _try(model: Any, observation_space: Any) -> None:
 
 def _make_trunk(config: Any, observation_space: Any, in_bfloat16: bool) -> Any:
     """What reads observations; before an LSTM the usual thing for their kind."""
-    from models.cnn import LAYERS, ImageAndVectorTrunk, ImageTrunk
-    from models.mlp import VectorTrunk
+    from ppo.models.cnn import LAYERS, ImageAndVectorTrunk, ImageTrunk
+    from ppo.models.mlp import VectorTrunk
 
     shape, name, size = image_shape(observation_space), config.model, config.hidden_size
     if name == "lstm":
@@ -99,7 +99,7 @@ def _make_trunk(config: Any, observation_space: Any, in_bfloat16: bool) -> Any:
 
 
 def make_actor(new_model: Callable[[], Any], weights: np.ndarray) -> Any:
-    """A models.actor.Actor on weights (P,), for a worker."""
-    from models.actor import Actor
+    """A ppo.models.actor.Actor on weights (P,), for a worker."""
+    from ppo.models.actor import Actor
 
     return Actor(new_model(), weights)

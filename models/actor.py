@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.actor_critic import ActorCritic
+from ppo.models.actor_critic import ActorCritic
 
 Table = np.ndarray
 NONE = np.zeros(0, np.float32)

@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.distributions import Distribution, orthogonal, policy_head
-from models.numpy_mlp import ACTIVATIONS, Layout
+from ppo.models.distributions import Distribution, orthogonal, policy_head
+from ppo.models.numpy_mlp import ACTIVATIONS, Layout
 
 
 class ActorCritic(nn.Module):
     """What a model of your own derives from. It is made from (observation_space, action_space, config), sets
-    policy_head to models.distributions.policy_head(F, action_space, config), and has a forward. Its parameters are
-    all that is shared with workers and saved: no buffers, and no memory of its own (models.lstm has that)."""
+    policy_head to ppo.models.distributions.policy_head(F, action_space, config), and has a forward. Its parameters are
+    all that is shared with workers and saved: no buffers, and no memory of its own (ppo.models.lstm has that)."""
 
     policy_head: Any
     state_size = 0  # how many numbers it remembers from one step to the next
@@ -28,7 +28,7 @@ class ActorCritic(nn.Module):
         return self(observations)[0], None, None
 
     def numpy_layout(self) -> Layout | None:
-        """What models.numpy_mlp needs to do all that this does; None if it cannot."""
+        """What ppo.models.numpy_mlp needs to do all that this does; None if it cannot."""
         return None
 
     def prepare_to_act(self) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models import ModelMismatch
-from models.actor_critic import Trunk
-from models.distributions import orthogonal
-from models.mlp import VectorTrunk
+from ppo.models import ModelMismatch
+from ppo.models.actor_critic import Trunk
+from ppo.models.distributions import orthogonal
+from ppo.models.mlp import VectorTrunk
 
 MakeLayers = Callable[[tuple[int, ...], int], nn.Module]  # from (H, W, C) and a number of features
 

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models import ModelMismatch
-from models.noise import draw_gumbel, draw_normal
-from models.numpy_mlp import HALF_LOG_TWO_PI, IMPOSSIBLE
+from ppo.models import ModelMismatch
+from ppo.models.noise import draw_gumbel, draw_normal
+from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, IMPOSSIBLE
 
 NODES = np.linspace(-8, 8, 129)  # of a standard normal; the rule is exact enough while the deviation is below 7
 WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
@@ -157,7 +157,7 @@ class CategoricalHead(nn.Module):
         columns = np.full(exists.shape, -1)  # the logit of each choice, or the padding behind the last one
         columns[exists] = np.arange(sum(sizes))
         self.is_padded = not exists.all()
-        self.num_choices = None if self.is_padded else max(sizes)  # for models.numpy_mlp; None: it does not have it
+        self.num_choices = None if self.is_padded else max(sizes)  # for ppo.models.numpy_mlp; None: it does not have it
         self.register_buffer("columns", torch.from_numpy(columns.ravel()), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:

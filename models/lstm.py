@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.actor_critic import FeedForward, Trunk
-from models.distributions import Distribution
+from ppo.models.actor_critic import FeedForward, Trunk
+from ppo.models.distributions import Distribution
 
 
 class Recurrent(FeedForward):

@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.actor_critic import Trunk
-from models.distributions import orthogonal
+from ppo.models.actor_critic import Trunk
+from ppo.models.distributions import orthogonal
 
 
 class VectorTrunk(Trunk):

@@ -1,5 +1,5 @@
 """The mlp with its gradient, written out in numpy: torch takes longer to dispatch what matrices this small need than
-they do, and a worker that acts by it starts without torch. models.mlp says what it computes, and tests that it does."""
+they do, and a worker that acts by it starts without torch. ppo.models.mlp says what it computes, and tests that it does."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.noise import draw_gumbel, draw_normal
+from ppo.models.noise import draw_gumbel, draw_normal
 
 IMPOSSIBLE = -1e8  # as a logit: its probability is 0, and yet it is finite
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.nd
 
 
 class Layout(NamedTuple):
-    """What a models.actor_critic.FeedForward has on vectors. shapes: of its parameters, by name and in order;
+    """What a ppo.models.actor_critic.FeedForward has on vectors. shapes: of its parameters, by name and in order;
     activation: of its hidden layers; num_actions: D; num_choices: K, of each action, 0 if they are Gaussian."""
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -47,7 +47,7 @@ class Linear:
 
 
 class Choices:
-    """D independent choices among K, as models.distributions.Categorical. logits: (B, D * K), which lie here as
+    """D independent choices among K, as ppo.models.distributions.Categorical. logits: (B, D * K), which lie here as
     (K, B * D): sums over long rows are fast."""
 
     def __init__(self, logits: np.ndarray, actions: np.ndarray, num_choices: int) -> None:
@@ -78,7 +78,7 @@ class Choices:
 
 
 class Normals:
-    """D independent normals, as models.distributions.DiagonalGaussian. mean: (B, D); log_std: (D,), with an array for
+    """D independent normals, as ppo.models.distributions.DiagonalGaussian. mean: (B, D); log_std: (D,), with an array for
     its gradient."""
 
     def __init__(self, mean: np.ndarray, actions: np.ndarray, log_std: Any, gradient: Any) -> None:
@@ -151,7 +151,7 @@ class NumpyMLP:
 
 
 class NumpyActor:
-    """Acts as a models.actor.Actor does."""
+    """Acts as a ppo.models.actor.Actor does."""
 
     state_size = 0
 
@@ -176,7 +176,7 @@ class NumpyActor:
         states: np.ndarray | None = None,
         features: np.ndarray | None = None,
     ) -> np.ndarray:
-        """All as models.actor.Actor has it."""
+        """All as ppo.models.actor.Actor has it."""
         hidden = self.mlp.features(self.mlp.policy_trunk, observations)[-1]
         if features is not None and features.size:
             features[:] = hidden

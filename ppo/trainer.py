@@ -15,33 +15,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.acting import Acting
-from envs.episodes import OpenEpisodes
-from envs.make import Spaces, atari_spec, canonical_id, family, make_env
-from envs.normalize import NormalizeReward
-from envs.pool import WorkerPool
-from envs.seeding import Stream, integer_seed
-from envs.shared import SharedArray
-from envs.worker import Report, Worker, WorkerError
-from models import image_shape, make_actor
-from models.numpy_mlp import NumpyActor, NumpyMLP
-from ppo.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
-from ppo.config import Config, load_preset
-from ppo.distributed import ALONE, Alone, join
-from ppo.doctor import Doctor, Seen
-from ppo.flags import ConfigError
-from ppo.hardware import available_cores, check_memory, keep_memory
-from ppo.learner import Detail, Learner
-from ppo.logger import Logger, read_rows
-from ppo.numpy_learner import NumpyLearner
-from ppo.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
-from ppo.probe import find_num_workers, measure
-from ppo.replay import Played
-from ppo.resolve import resolve
-from ppo.rollout import Batch, Rollout
-from ppo.run import FAULTS, RunFolder, write_json
-from ppo.signals import StopSignals, Terminated
-from ppo.state import Snapshot, made_with, restore, snapshot
+from ppo.envs.sampler import Acting
+from ppo.envs.episodes import OpenEpisodes
+from ppo.envs.make import Spaces, atari_spec, canonical_id, family, make_env
+from ppo.envs.normalize import NormalizeReward
+from ppo.envs.pool import WorkerPool
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.shared import SharedArray
+from ppo.envs.worker import Report, Worker, WorkerError
+from ppo.models import image_shape, make_actor
+from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
+from ppo.run.checkpoint import LAST, CheckpointError, Checkpoints, load_newest
+from ppo.config.config import Config, load_preset
+from ppo.system.distributed import ALONE, Alone, join
+from ppo.analysis.doctor import Doctor, Seen
+from ppo.config.flags import ConfigError
+from ppo.system.hardware import available_cores, check_memory, keep_memory
+from ppo.algorithm.learner import Detail, Learner
+from ppo.run.loggers.logger import Logger, read_rows
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.policy.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
+from ppo.system.autotune import find_num_workers, measure
+from ppo.run.highlights import Played
+from ppo.config.resolve import resolve
+from ppo.algorithm.rollout import Batch, Rollout
+from ppo.run.folder import FAULTS, RunFolder, write_json
+from ppo.system.signals import StopSignals, Terminated
+from ppo.run.state import Snapshot, made_with, restore, snapshot
 
 
 def new_learner(model: Any, config: Config) -> Learner:
@@ -358,8 +358,8 @@ class Training:
 
     def report(self, run: RunFolder) -> None:
         """Show what the run has come to, as far as that can be."""
-        from ppo.plots import draw, read_run
-        from ppo.report import write_report
+        from ppo.analysis.plots import draw, read_run
+        from ppo.analysis.report import write_report
 
         try:
             written = read_run(run.path)

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs.seeding import Stream, integer_seed
+from ppo.envs.seeding import Stream, integer_seed
 
 
 class Constant(gymnasium.Env):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from examples.own_model import NormalizedActorCritic
-from models.distributions import Distribution
+from ppo.models.distributions import Distribution
 
 
 class NanTwice(NormalizedActorCritic):

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppo.config import Config
-from ppo.distributed import Diverged, join
-from ppo.flags import ConfigError
-from ppo.learner import Learner
-from ppo.rollout import Minibatch
+from ppo.config.config import Config
+from ppo.system.distributed import Diverged, join
+from ppo.config.flags import ConfigError
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.rollout import Minibatch
 from ppo.trainer import new_learner, train
 
 

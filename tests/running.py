@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from envs.pool import WorkerPool
-from models import make_model
-from ppo.config import Config
-from ppo.resolve import resolve
+from ppo.envs.pool import WorkerPool
+from ppo.models import make_model
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
 from ppo.trainer import Training
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ppo.adam import Adam
+from ppo.algorithm.adam import Adam
 from tests.running import ROOT
 
 
@@ -53,7 +53,7 @@ def test_a_learner_does_not_import_torchs_compiler() -> None:
     code = """
 import sys
 from ppo import Config
-from ppo.resolve import resolve
+from ppo.config.resolve import resolve
 from ppo.trainer import Training
 training = Training(*resolve(Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)))
 training.learn(training.make_worker(range(2)).collect(1))

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from envs.atari import AtariGame
-from envs.episodes import WHOLE_EPISODE
-from envs.make import Preprocessing, make_env
+from ppo.envs.atari import AtariGame
+from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.make import Preprocessing, make_env
 
 LIFE_LOSS = pytest.mark.parametrize("end_on_life_loss", [False, True], ids=["games", "lives"])
 IDS_OF_PONG = "PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import main
-from envs.make import make_env
-from ppo.check import findings, is_same, play
+from ppo.envs.make import make_env
+from ppo.analysis.check import findings, is_same, play
 from tests.running import run_main
 
 

@@ -11,7 +11,7 @@ import pytest
 import safetensors
 import torch
 
-from ppo import checkpoint
+from ppo.run import checkpoint
 
 ROOT = Path(checkpoint.__file__).parents[1]
 SOURCES = [ROOT / "main.py", *(path for folder in ("ppo", "envs", "models") for path in (ROOT / folder).rglob("*.py"))]

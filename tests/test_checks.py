@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from envs.checks import BadData, CheckData, checker
+from ppo.envs.checks import BadData, CheckData, checker
 
 INFINITE = float("inf")
 SPACES: dict[str, Any] = {

@@ -12,11 +12,11 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from models import HIDDEN_SIZES, ModelMismatch, choose_model
-from models.actor import Actor
-from models.actor_critic import FeedForward
-from models.cnn import LAYERS, ImageTrunk
-from models.mlp import VectorTrunk
+from ppo.models import HIDDEN_SIZES, ModelMismatch, choose_model
+from ppo.models.actor import Actor
+from ppo.models.actor_critic import FeedForward
+from ppo.models.cnn import LAYERS, ImageTrunk
+from ppo.models.mlp import VectorTrunk
 from tests.running import make_network
 
 VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)

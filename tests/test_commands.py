@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import main
-from envs.episodes import PlayedEpisode
+from ppo.envs.episodes import PlayedEpisode
 from ppo import load_policy
-from ppo.replay import EPISODES, Played, find_episode
+from ppo.run.highlights import EPISODES, Played, find_episode
 from tests.running import run_main
 
 CARTPOLE = (

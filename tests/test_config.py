@@ -14,16 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import main
-import ppo.commands
-import ppo.config
-from ppo.config import Config, load_preset
-from ppo.flags import ConfigError, parse_flags
-from ppo.resolve import resolve
+import ppo.commands.commands
+import ppo.config.config
+from ppo.config.config import Config, load_preset
+from ppo.config.flags import ConfigError, parse_flags
+from ppo.config.resolve import resolve
 from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]
-PRESETS = sorted((Path(ppo.config.__file__).parent / "presets").glob("*.json"))
+PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
 
 
@@ -301,7 +301,7 @@ def test_help_names_every_field_with_its_default_and_exits_0(line, capsys, monke
 
 def test_the_page_of_flags_says_what_help_says() -> None:
     page = " ".join((ROOT / "docs" / "flags.md").read_text().split())
-    commands = [getattr(ppo.commands, name.capitalize()) for name in main.COMMANDS]
+    commands = [getattr(ppo.commands.commands, name.capitalize()) for name in main.COMMANDS]
     for kind in (Config, *commands):
         assert " ".join(kind.about.split()) in page
         for option in dataclasses.fields(kind):

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.checkpoint import load
-from ppo.config import Config
-from ppo.distributed import ALONE, Ranks, go_on_if_begun
-from ppo.flags import ConfigError
-from ppo.rollout import minibatches
+from ppo.run.checkpoint import load
+from ppo.config.config import Config
+from ppo.system.distributed import ALONE, Ranks, go_on_if_begun
+from ppo.config.flags import ConfigError
+from ppo.algorithm.rollout import minibatches
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 from tests.test_faults import events, fault

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from models import ModelMismatch
-from models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
-from ppo.config import Config
+from ppo.models import ModelMismatch
+from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
+from ppo.config.config import Config
 
 SAMPLES = 100_000
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))

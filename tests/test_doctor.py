@@ -10,8 +10,8 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from ppo import Config, train
-from ppo.config import load_preset
-from ppo.doctor import Doctor, Seen
+from ppo.config.config import load_preset
+from ppo.analysis.doctor import Doctor, Seen
 from tests.running import ROOT, run_main
 
 WELL = Seen([], 1.0, 1.0, False)

@@ -19,8 +19,8 @@ from gymnasium import spaces
 from safetensors import safe_open
 
 import main
-from envs.seeding import Stream, integer_seed
-from ppo.run import FAULTS
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.run.folder import FAULTS
 from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, run_main
 

@@ -7,11 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.episodes import WHOLE_EPISODE
-from envs.make import make_env
+from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.make import make_env
 from ppo import Config, load_policy, train
-from ppo.checkpoint import save
-from ppo.evaluation import evaluate
+from ppo.run.checkpoint import save
+from ppo.policy.evaluation import evaluate
 from tests.running import metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]

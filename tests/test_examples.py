@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo.config import Config, load_preset
-from ppo.flags import parse_flags
+from ppo.config.config import Config, load_preset
+from ppo.config.flags import parse_flags
 from tests.running import ROOT, metrics, run_main
 
 STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, and torchrun ends then

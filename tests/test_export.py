@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import main
-import ppo.export
+import ppo.policy.export
 from ppo import Config, load_policy, train
 
 SIZES = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "num_epochs": 2, "num_workers": 0, "total_steps": 64}
@@ -85,8 +85,8 @@ def test_a_policy_that_must_know_what_is_allowed_is_not_exported(tmp_path: Path,
 
 
 def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, run = trained(RUNS["bounded"], tmp_path / "run"), ppo.export._run
-    monkeypatch.setattr(ppo.export, "_run", lambda *given: {name: x + 2e-5 for name, x in run(*given).items()})
+    checkpoint, run = trained(RUNS["bounded"], tmp_path / "run"), ppo.policy.export._run
+    monkeypatch.setattr(ppo.policy.export, "_run", lambda *given: {name: x + 2e-5 for name, x in run(*given).items()})
     assert main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx")]) == 1
     assert not list(tmp_path.glob("*.onnx"))
     assert not list(tmp_path.glob(".tmp-*"))

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from benchmarks.kills import RUNS, check_resume
-from ppo.checkpoint import load, save
+from ppo.run.checkpoint import load, save
 from tests.running import ROOT, command, metrics, run_main
 from tests.test_end_to_end import nothing_left
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ppo import checkpoint
-from ppo.config import Config
-from ppo.flags import ConfigError, parse_flags
+from ppo.run import checkpoint
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError, parse_flags
 
 FIELDS = [option.name for option in dataclasses.fields(Config)]
 NAMES = {option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ppo.gae import generalized_advantages
+from ppo.algorithm.gae import generalized_advantages
 
 NUMBERS, FLAGS, DISCOUNTS = st.floats(-10, 10), st.booleans(), st.floats(0, 1)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.images import RepeatAction, StackImages
-from envs.make import Preprocessing, make_env
-from ppo.config import Config
-from ppo.flags import ConfigError
-from ppo.resolve import resolve
+from ppo.envs.images import RepeatAction, StackImages
+from ppo.envs.make import Preprocessing, make_env
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError
+from ppo.config.resolve import resolve
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from envs.pool import WorkerPool
-from ppo.config import Config
-from ppo.flags import ConfigError
-from ppo.learner import Learner
-from ppo.state import restore
+from ppo.envs.pool import WorkerPool
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError
+from ppo.algorithm.learner import Learner
+from ppo.run.state import restore
 from tests.running import ROOT, command, make_training, metrics, run_main
 
 WORLDS = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.config import Config
-from ppo.learner import Learner
+from ppo.config.config import Config
+from ppo.algorithm.learner import Learner
 from tests.running import make_training, trained
 
 GAMMA, GAE_LAMBDA = 0.9, 0.95

@@ -9,7 +9,7 @@ import imageio.v3
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ppo.replay import find_episode
+from ppo.run.highlights import find_episode
 from tests.running import metrics, run_main
 
 RUN = (

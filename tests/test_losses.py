@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ppo import losses
+from ppo.algorithm import losses
 
 LOG_PROBS, OLD_LOG_PROBS = np.array([[-0.5, -1.0, -0.2, -2.0], [-0.6, -0.7, -0.9, -2.0]])
 ADVANTAGES = np.array([1, -0.5, 2, -1])

@@ -10,12 +10,12 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from envs.pool import WorkerPool
-from envs.worker import Report
-from ppo.config import Config
-from ppo.flags import ConfigError
-from ppo.resolve import resolve
-from ppo.rollout import Batch, minibatches
+from ppo.envs.pool import WorkerPool
+from ppo.envs.worker import Report
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError
+from ppo.config.resolve import resolve
+from ppo.algorithm.rollout import Batch, minibatches
 from ppo.trainer import Training
 from tests.running import PLAIN, make_training, trained
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from envs.make import ALIASES, EnvironmentUnavailable, atari_spec, canonical_id, make_env, spaces_of
+from ppo.envs.make import ALIASES, EnvironmentUnavailable, atari_spec, canonical_id, make_env, spaces_of
 
 MODULE = """
     import gymnasium

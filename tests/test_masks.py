@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from envs.make import make_env
-from envs.pool import WorkerPool
-from envs.seeding import Stream, integer_seed
-from envs.worker import WorkerError
-from models.distributions import Categorical
-from ppo.config import Config
-from ppo.policy import Policy
-from ppo.resolve import resolve
+from ppo.envs.make import make_env
+from ppo.envs.pool import WorkerPool
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.worker import WorkerError
+from ppo.models.distributions import Categorical
+from ppo.config.config import Config
+from ppo.policy.policy import Policy
+from ppo.config.resolve import resolve
 from ppo.trainer import Training
 from tests.environments import SPACES, Identity
 from tests.running import PLAIN, make_training

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from models.actor import Actor
-from ppo.config import Config
-from ppo.learner import Learner
+from ppo.models.actor import Actor
+from ppo.config.config import Config
+from ppo.algorithm.learner import Learner
 from tests.running import make_network
 
 VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from envs.normalize import NormalizeObservation, NormalizeReward, RunningMeanStd
+from ppo.envs.normalize import NormalizeObservation, NormalizeReward, RunningMeanStd
 
 BATCH, ONE_MORE = np.array([[1, 2], [3, 4], [5, 0]]), np.array([[10, -4]])
 NUMBERS = st.floats(-100, 100)

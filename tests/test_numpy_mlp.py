@@ -9,14 +9,14 @@ import torch
 from gymnasium import spaces
 from torch.nn.utils import parameters_to_vector
 
-from models.actor import Actor
-from models.actor_critic import ActorCritic, FeedForward
-from models.numpy_mlp import NumpyActor, NumpyMLP
+from ppo.models.actor import Actor
+from ppo.models.actor_critic import ActorCritic, FeedForward
+from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo import numpy_learner
-from ppo.config import Config
-from ppo.learner import Learner
-from ppo.numpy_learner import NumpyLearner
-from ppo.resolve import resolve
+from ppo.config.config import Config
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.config.resolve import resolve
 from ppo.trainer import Training, new_learner
 from tests.running import make_network, make_training, run_main
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 import main
 import ppo
-from envs.seeding import Stream, integer_seed
-from models.actor_critic import ActorCritic
-from models.distributions import policy_head
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.models.actor_critic import ActorCritic
+from ppo.models.distributions import policy_head
 from ppo import Config, Learner, Policy, checkpoint, load_policy, train
-from ppo.checkpoint import CheckpointError
+from ppo.run.checkpoint import CheckpointError
 from tests.environments import SPACES
 from tests.running import metrics
 
@@ -456,7 +456,7 @@ def test_the_example_environment_trains_as_it_says(tmp_path: Path) -> None:
 
 
 def test_what_the_package_offers_is_imported_when_it_is_asked_for() -> None:
-    assert ppo.Policy is sys.modules["ppo.policy"].Policy
+    assert ppo.Policy is sys.modules["ppo.policy.policy"].Policy
     with pytest.raises(AttributeError, match="module 'ppo' has no attribute 'nothing'"):
         _ = ppo.nothing
 

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import envs.pool
-from envs.pool import WorkerPool
-from envs.seeding import Stream, integer_seed
-from envs.worker import WorkerError
+import ppo.envs.pool
+from ppo.envs.pool import WorkerPool
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.worker import WorkerError
 from tests.running import children, make_training
 
 N = 5
@@ -148,7 +148,7 @@ def by_forks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs.pool, "PROCESSES", multiprocessing.get_context("fork"))
+    monkeypatch.setattr(ppo.envs.pool, "PROCESSES", multiprocessing.get_context("fork"))
 
 
 def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wrong() -> None:
@@ -194,7 +194,7 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
     rollouts = Rollouts(num_workers=2, num_steps=20)
     with rollouts.workers:
         rollouts.collect()
-        (_, most), _ = envs.pool.MOST_LOSSES
+        (_, most), _ = ppo.envs.pool.MOST_LOSSES
         for _ in range(most):
             kill(rollouts.workers.workers[1].process.pid)
             assert len(rollouts.collect()) == 2
@@ -222,8 +222,8 @@ class Losses(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(envs.pool, "MOST_LOSSES", ((60, 99), (600, 99)))
-        patch.setattr(envs.pool, "SECONDS_TO_CLOSE", 0.2)
+        patch.setattr(ppo.envs.pool, "MOST_LOSSES", ((60, 99), (600, 99)))
+        patch.setattr(ppo.envs.pool, "SECONDS_TO_CLOSE", 0.2)
         fork(patch)
         self.is_closed = False
 
@@ -326,7 +326,7 @@ def test_pools_that_were_opened_and_closed_leave_nothing(
     if is_forked:
         fork(monkeypatch)
     if not num_rollouts:
-        monkeypatch.setattr(envs.pool, "SECONDS_TO_CLOSE", 0.1)  # they are killed as they start
+        monkeypatch.setattr(ppo.envs.pool, "SECONDS_TO_CLOSE", 0.1)  # they are killed as they start
     open_and_close(2, num_workers, num_rollouts)
     before, memory = held(), resident()
     open_and_close(times, num_workers, num_rollouts)

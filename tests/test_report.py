@@ -12,9 +12,9 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo.plots import Run, aggregate, alike, read_run
-from ppo.replay import find_episode
-from ppo.report import command, write_report
+from ppo.analysis.plots import Run, aggregate, alike, read_run
+from ppo.run.highlights import find_episode
+from ppo.analysis.report import command, write_report
 from tests.running import metrics, run_main
 
 FLAGS = (

@@ -9,12 +9,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import envs.episodes
-from envs.pool import WorkerPool
-from ppo.config import Config
-from ppo.learner import Learner
-from ppo.resolve import resolve
-from ppo.state import Snapshot, restore
+import ppo.envs.episodes
+from ppo.envs.pool import WorkerPool
+from ppo.config.config import Config
+from ppo.algorithm.learner import Learner
+from ppo.config.resolve import resolve
+from ppo.run.state import Snapshot, restore
 from ppo.trainer import Training
 from tests.running import PLAIN, make_training
 
@@ -200,7 +200,7 @@ def test_an_instance_that_is_worn_is_noticed_unless_made_anew() -> None:
 
 
 def test_an_episode_too_long_to_be_played_again_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs.episodes, "LONGEST_REPLAY", 20)
+    monkeypatch.setattr(ppo.envs.episodes, "LONGEST_REPLAY", 20)
     whole, _ = train(make("Endless-v0", **SMALL), 4)
     lengths = [state[0]["open_episodes.lengths"].tolist() for state in whole]
     assert lengths[:3] == [[-1] * 3 if k == 0 and lengths[0][0] == -1 else [17 * k] * 3 for k in range(3)]

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo.rollout import Rollout, minibatches
+from ppo.algorithm.rollout import Rollout, minibatches
 from tests.running import make_network
 
 

@@ -17,19 +17,19 @@ import pytest
 import torch
 
 from benchmarks.kills import check_saving
-from ppo import checkpoint
-from ppo.checkpoint import CheckpointError, Checkpoints, NotSaved, load_newest, newest_first
-from ppo.config import Config, folder_to_resume
-from ppo.flags import ConfigError
-from ppo.run import FAULTS, AppendedFile, RunFolder, RunInUse, write_json
-from ppo.signals import StopSignals, Terminated
+from ppo.run import checkpoint
+from ppo.run.checkpoint import CheckpointError, Checkpoints, NotSaved, load_newest, newest_first
+from ppo.config.config import Config, folder_to_resume
+from ppo.config.flags import ConfigError
+from ppo.run.folder import FAULTS, AppendedFile, RunFolder, RunInUse, write_json
+from ppo.system.signals import StopSignals, Terminated
 from tests.running import ROOT
 
 TENSORS = {"weights": torch.arange(4.0)}
 HOLD = """
 import sys
-from ppo.config import Config
-from ppo.run import RunFolder
+from ppo.config.config import Config
+from ppo.run.folder import RunFolder
 with RunFolder(Config(run_dir=sys.argv[1]), {}):
     print("held", flush=True)
     sys.stdin.read()
@@ -150,7 +150,7 @@ def test_the_folder_to_resume_is_that_of_a_run(tmp_path: Path, monkeypatch: pyte
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from ppo.run import AppendedFile
+from ppo.run.folder import AppendedFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = AppendedFile(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (25, resource.RLIM_INFINITY))

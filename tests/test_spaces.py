@@ -13,12 +13,12 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.images import StackImages
-from envs.make import EnvironmentUnavailable, Preprocessing, make_env, spaces_of
-from envs.normalize import NormalizeObservation
-from envs.spaces import action_converter, can_act_in, mask_converter
-from models import image_shape
-from models.distributions import policy_head
+from ppo.envs.images import StackImages
+from ppo.envs.make import EnvironmentUnavailable, Preprocessing, make_env, spaces_of
+from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.spaces import action_converter, can_act_in, mask_converter
+from ppo.models import image_shape
+from ppo.models.distributions import policy_head
 from tests.environments import SPACES, Camera
 from tests.running import make_training, trained
 

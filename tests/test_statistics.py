@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppo.statistics import confidence_interval, interquartile_mean, mean
+from ppo.analysis.statistics import confidence_interval, interquartile_mean, mean
 
 VALUES = np.random.default_rng(0).normal(3, 2, (41, 5))
 

@@ -49,8 +49,8 @@ def test_the_source_is_small() -> None:
 
 
 def test_starting_a_worker_takes_no_heavy_import() -> None:
-    """main.py is imported by every worker process, envs.worker by its target; torch comes with the policy only."""
-    code = "import sys, main, envs.worker, models, ppo; print(*sorted(sys.modules))"
+    """main.py is imported by every worker process, ppo.envs.worker by its target; torch comes with the policy only."""
+    code = "import sys, main, ppo.envs.worker, models, ppo; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {"torch", "wandb", "rich", "matplotlib", "tensorboard", "plotly", "imageio", "onnx", "onnxruntime"}
     assert not heavy & set(done.stdout.split())

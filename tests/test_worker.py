@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from envs.pool import WorkerPool
-from envs.seeding import Stream, integer_seed
+from ppo.envs.pool import WorkerPool
+from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, make_training
 
 T, N = 12, 5

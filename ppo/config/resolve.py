@@ -1,0 +1,56 @@
+"""What auto means for a run, on this machine."""
+
+import dataclasses
+from typing import Any
+
+from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
+from ppo.models import HIDDEN_SIZES, choose_model, image_shape
+from ppo.config.config import Config
+from ppo.config.flags import ConfigError
+from ppo.system.hardware import available_cores, find_device, has_bfloat16
+from ppo.policy.policy import preprocessing_of
+
+
+def resolve(config: Config) -> tuple[Config, Spaces]:
+    """The config with every auto replaced by what it means here, and the spaces of observations and actions. Raises
+    EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
+    device or a flag means nothing for this environment."""
+    config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
+    atari = atari_spec(config.env_name, preprocessing_of(config))
+    sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
+    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
+    spaces = spaces_of(config.env_name, preprocessing_of(config))
+    model = choose_model(config.model, spaces.observations)
+    images = image_shape(spaces.observations)
+    for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
+        if getattr(config, name) != getattr(PREPROCESSING, name):
+            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
+    only_images = images == spaces.observations.shape
+    if only_images and config.normalize_observations is True:
+        raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
+    if not images and config.precision == "bfloat16":
+        raise ConfigError("--precision=bfloat16 is for images: leave it out, the mlp would not gain by it")
+    if model == "lstm" and config.share_trunk is False:
+        raise ConfigError("--share_trunk=False: leave it out, policy and value share what the lstm remembers")
+    device = find_device(config.device, images is not None)
+    if config.compile and not device.startswith("cuda"):
+        reason = "elsewhere it takes longer to compile than it can save"
+        raise ConfigError(f"--compile=True is for --device=cuda, {reason}: give --compile=False")
+    resolved = _replace_auto(
+        dataclasses.replace(config, model=model, device=device),
+        num_workers=min(config.num_envs, available_cores()),
+        clip_value_coef=config.clip_coef,
+        normalize_observations=not only_images,
+        normalize_rewards=images is None and not config.clip_rewards,
+        hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
+        share_trunk=images is not None or model == "lstm",
+        inference="learner" if images and device.startswith("cuda") and not config.overlap else "worker",
+        log_std_init=-2.0 if config.use_sde else 0.0,
+        precision="bfloat16" if images and has_bfloat16(device) else "float32",
+    )
+    return resolved, spaces
+
+
+def _replace_auto(config: Config, **meanings: Any) -> Config:
+    """The config with values in place of auto."""
+    return dataclasses.replace(config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"})
