@@ -21,29 +21,36 @@ DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 def main(arguments: Sequence[str]) -> int:
     """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad command, 3 unusable checkpoint, 4 folder in
     use, 130 or 143 after a signal."""
-    from ppo.envs.make import EnvironmentUnavailable
-    from ppo.envs.worker import WorkerError
-    from ppo.models import ModelMismatch
-    from ppo.config.flags import ConfigError
+    from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+    from ppo.errors import ConfigError
+    from ppo.models.errors import ModelMismatch
 
     try:
-        command, *rest = arguments if arguments and not arguments[0].startswith("-") else ("train", *arguments)
+        command, *rest = (
+            arguments if arguments and not arguments[0].startswith("-") else ("train", *arguments)
+        )
         if command == "train":
             train(rest)
         else:
             use(command, rest)
         return 0
     except (ConfigError, EnvironmentUnavailable, ModelMismatch) as error:
-        message, exit_code, is_said = " ".join(str(error).split()), 2, hasattr(error, "is_said")
+        message, exit_code, is_reported = (
+            " ".join(str(error).split()),
+            2,
+            hasattr(error, "is_reported"),
+        )
     except KeyboardInterrupt:
-        message, exit_code, is_said = "interrupted: stopped at once", 130, False
+        message, exit_code, is_reported = "interrupted: stopped at once", 130, False
     except Exception as error:
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             raise
-        message, *details = error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
+        message, *details = (
+            error.args if isinstance(error, WorkerError) else [str(error) or type(error).__name__]
+        )
         print(*details, sep="\n", end="", file=sys.stderr)
-        exit_code, is_said = getattr(error, "exit_code", 1), hasattr(error, "is_said")
-    if not is_said:  # by the first rank
+        exit_code, is_reported = getattr(error, "exit_code", 1), hasattr(error, "is_reported")
+    if not is_reported:  # by the first rank
         print(f"error: {message}", file=sys.stderr)
     return exit_code
 
@@ -51,9 +58,9 @@ def main(arguments: Sequence[str]) -> int:
 def train(arguments: Sequence[str]) -> None:
     """Train by a command line."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.system.distributed import join
+        from ppo.system.distributed import join_ranks
 
-        given, config, notes = join().from_first(partial(configure, arguments))
+        given, config, notes = join_ranks().broadcast_from_rank0(partial(configure, arguments))
     else:
         given, config, notes = configure(arguments)
     if config.seeds > 1:
@@ -70,15 +77,15 @@ def train(arguments: Sequence[str]) -> None:
 def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]:
     """The flags of a command line, the settings that they come to, and what to tell the user: what is given goes before
     what a resumed run was begun with, and that before presets."""
-    from ppo.envs.make import canonical_id, family
     from ppo.config.config import Config, folder_to_resume, load_preset
     from ppo.config.flags import parse_flags
+    from ppo.envs.make import canonical_id, family
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.system.distributed import go_on_if_begun
+        from ppo.system.distributed import resume_if_begun
 
-        given = go_on_if_begun(given)
+        given = resume_if_begun(given)
     saved = {}
     if resume := folder_to_resume(given):
         from ppo.run.checkpoint import saved_settings
@@ -87,7 +94,9 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
         given = {**given, "resume": str(resume), "run_dir": "none"}
     asked = given.get("env_name", saved.get("env_name", Config.env_name))
     env_name = canonical_id(asked)
-    env_kwargs = Config(env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))).env_kwargs
+    env_kwargs = Config(
+        env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))
+    ).env_kwargs
     kind = family(env_name, env_kwargs)
     preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, kind)
     tuned = {name: value for name, value in preset.items() if name not in given}
@@ -101,11 +110,16 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
 
 def use(command: str, arguments: Sequence[str]) -> None:
     """Do something else than training, by a command line. Raises ConfigError for what is no command."""
-    from ppo.config.flags import ConfigError, parse_flags
+    from ppo.config.flags import parse_flags
+    from ppo.errors import ConfigError
 
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"give one of train, {', '.join(COMMANDS)}, or flags only"
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"give one of train, {', '.join(COMMANDS)}, or flags only"
+        )
         raise ConfigError(f"{command} is no command: {hint}")
     from ppo.commands import commands
 

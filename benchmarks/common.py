@@ -25,10 +25,16 @@ def about_machine(*packages: str) -> dict[str, Any]:
     model = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.exists() else "")
     return {
         "cpu": model[1] if model else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in packages}},
-        "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None,
+        "versions": {
+            "python": platform.python_version(),
+            **{p: importlib.metadata.version(p) for p in packages},
+        },
+        "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        or None,
     }
 
 
@@ -38,7 +44,9 @@ def resident(root: int) -> float:
     for process in processes:
         folder = Path(f"/proc/{process}")
         try:
-            processes += [int(child) for child in (folder / f"task/{process}/children").read_text().split()]
+            processes += [
+                int(child) for child in (folder / f"task/{process}/children").read_text().split()
+            ]
             total += int((folder / "smaps_rollup").read_text().split("Pss:")[1].split()[0])
         except (OSError, IndexError):
             pass  # it has just ended
@@ -47,7 +55,9 @@ def resident(root: int) -> float:
 
 def peak_memory(*command: str) -> float:
     """MiB at the most while a command of Python runs. What it prints is dropped."""
-    with subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL
+    ) as process:
         peak = 0.0
         while process.poll() is None:
             peak = max(peak, resident(process.pid))
@@ -58,5 +68,8 @@ def peak_memory(*command: str) -> float:
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function returns in a process of its own, where numpy has one thread, as in a worker."""
-    with mock.patch.dict(os.environ, ONE_THREAD), ProcessPoolExecutor(1, get_context("spawn")) as process:
+    with (
+        mock.patch.dict(os.environ, ONE_THREAD),
+        ProcessPoolExecutor(1, get_context("spawn")) as process,
+    ):
         return process.submit(function, *arguments).result()

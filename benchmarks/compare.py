@@ -22,13 +22,29 @@ OURS, SB3 = "this trainer", "Stable-Baselines3"
 
 
 def run_ours(steps: int, seed: int) -> Curve:
-    flags = [f"--total_steps={steps}", f"--seed={seed}", "--eval_episodes=0", "--logger=none", "--report=False"]
+    flags = [
+        f"--total_steps={steps}",
+        f"--seed={seed}",
+        "--eval_episodes=0",
+        "--logger=none",
+        "--report=False",
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "main.py", "--env_name=LunarLander-v3", "--preset=baselines-mlp", *flags]
+        command = [
+            sys.executable,
+            "main.py",
+            "--env_name=LunarLander-v3",
+            "--preset=baselines-mlp",
+            *flags,
+        ]
         subprocess.run([*command, f"--run_dir={folder}"], check=True, cwd=ROOT)
         with Path(folder, "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
-    return [(int(row["step"]), float(row["episode_return_mean"])) for row in rows if row["episode_return_mean"]]
+    return [
+        (int(row["step"]), float(row["episode_return_mean"]))
+        for row in rows
+        if row["episode_return_mean"]
+    ]
 
 
 def run_sb3(steps: int, seed: int) -> Curve:
@@ -57,7 +73,17 @@ def run_sb3(steps: int, seed: int) -> Curve:
     clips = {"clip_range": 0.1, "clip_range_vf": 0.1, "max_grad_norm": 0.5}
     weights = {"ent_coef": 0.01, "vf_coef": 0.25}  # half of ours, whose value loss has a factor 1/2
     rates = {"learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95}
-    model = PPO("MlpPolicy", envs, policy_kwargs=layers, seed=seed, device="cpu", **sizes, **clips, **weights, **rates)
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        policy_kwargs=layers,
+        seed=seed,
+        device="cpu",
+        **sizes,
+        **clips,
+        **weights,
+        **rates,
+    )
     watch = Watch()
     model.learn(steps, callback=watch)
     return watch.curve
@@ -70,11 +96,18 @@ def write(curves: dict[tuple[str, int], Curve], steps: int) -> None:
     with (RESULTS / "returns.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["trainer", "seed", "step", "episode_return_mean"])
-        writer.writerows([*run, step, f"{mean:.2f}"] for run, curve in curves.items() for step, mean in curve)
+        writer.writerows(
+            [*run, step, f"{mean:.2f}"] for run, curve in curves.items() for step, mean in curve
+        )
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for (trainer, seed), curve in curves.items():
         colour = "tab:blue" if trainer == OURS else "tab:orange"
-        axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.8, label=trainer if seed == min(curves)[1] else None)
+        axes.plot(
+            *zip(*curve, strict=True),
+            color=colour,
+            alpha=0.8,
+            label=trainer if seed == min(curves)[1] else None,
+        )
     axes.set(xlabel="steps", ylabel="mean return of the last 100 episodes", title="LunarLander-v3")
     axes.legend()
     figure.savefig(RESULTS / "returns.png", dpi=100, bbox_inches="tight")
@@ -100,7 +133,9 @@ def _at(curve: Curve, steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     options = parser.parse_args()

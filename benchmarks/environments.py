@@ -17,19 +17,36 @@ from pathlib import Path
 import gymnasium
 
 ROOT = Path(__file__).parents[1]
-SMALL = ("--num_iterations=2", "--num_envs=2", "--num_steps=8", "--num_workers=1", "--num_minibatches=2")
+SMALL = (
+    "--num_iterations=2",
+    "--num_envs=2",
+    "--num_steps=8",
+    "--num_workers=1",
+    "--num_minibatches=2",
+)
 QUIET = ("--eval_episodes=0", "--logger=none", "--report=False")
 
 
 def attempt(env_name: str) -> tuple[str, str]:
     """An environment's id, and how main.py ended: trained, or the last line that it wrote to stderr."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "main.py", f"--env_name={env_name}", *SMALL, *QUIET, f"--run_dir={folder}/run"]
+        command = [
+            sys.executable,
+            "main.py",
+            f"--env_name={env_name}",
+            *SMALL,
+            *QUIET,
+            f"--run_dir={folder}/run",
+        ]
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
             return env_name, "no end within 5 minutes"
-        rows = Path(folder, "run", "metrics.csv").read_text().splitlines() if done.returncode == 0 else []
+        rows = (
+            Path(folder, "run", "metrics.csv").read_text().splitlines()
+            if done.returncode == 0
+            else []
+        )
     lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return env_name, "trained" if len(rows) == 3 else lines[-1].removeprefix("error: ")
 
@@ -49,7 +66,9 @@ def main() -> None:
             results.append((name, result))
     if not options.ids:
         trained = [name for name, result in results if result == "trained"]
-        packages = ", ".join(f"{name} {version(name)}" for name in ("gymnasium", "ale-py", "mujoco", "jax", "torch"))
+        packages = ", ".join(
+            f"{name} {version(name)}" for name in ("gymnasium", "ale-py", "mujoco", "jax", "torch")
+        )
         text = f"""# Every environment that gymnasium registers
 
 `python -m benchmarks.environments`: two iterations of `python main.py --env_name=ID {" ".join(SMALL)}` each.

@@ -63,7 +63,20 @@ def network(delay: float) -> Iterator[None]:
                 ip("link", "set", f"link{number}", "netns", f"host{number}")
             threading.Thread(target=relay, args=(ends, delay, stopped), daemon=True).start()
         else:
-            ip("link", "add", "link0", "netns", "host0", "type", "veth", "peer", "name", "link1", "netns", "host1")
+            ip(
+                "link",
+                "add",
+                "link0",
+                "netns",
+                "host0",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "link1",
+                "netns",
+                "host1",
+            )
         for number, address in enumerate(HOSTS):
             ip("-n", f"host{number}", "addr", "add", f"{address}/24", "dev", f"link{number}")
             for device in ("lo", f"link{number}"):
@@ -105,7 +118,9 @@ def relay(ends: list[int], delay: float, stopped: threading.Event) -> None:
 
 def round_trip() -> float:
     """Milliseconds that it takes one host to connect to the other one, and to be answered."""
-    with subprocess.Popen(on_host(0, sys.executable, "-c", LISTEN), stdout=subprocess.PIPE) as listening:
+    with subprocess.Popen(
+        on_host(0, sys.executable, "-c", LISTEN), stdout=subprocess.PIPE
+    ) as listening:
         assert listening.stdout
         listening.stdout.readline()
         return float(subprocess.check_output(on_host(1, sys.executable, "-c", CONNECT)))
@@ -116,9 +131,17 @@ def by_hosts(flags: list[str], delay: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, network(delay):
         milliseconds, processes = round_trip(), []
         for number, address in enumerate(HOSTS):
-            meeting = ["--rdzv_backend=c10d", f"--rdzv_endpoint={HOSTS[0]}:{PORT}", "--rdzv_id=hosts"]
-            meeting += [f"--rdzv_conf=is_host={int(number == 0)}"]  # which it knows by itself where names are resolved
-            torchrun = launcher("--nnodes=2", "--nproc_per_node=1", *meeting, f"--local_addr={address}")
+            meeting = [
+                "--rdzv_backend=c10d",
+                f"--rdzv_endpoint={HOSTS[0]}:{PORT}",
+                "--rdzv_id=hosts",
+            ]
+            meeting += [
+                f"--rdzv_conf=is_host={int(number == 0)}"
+            ]  # which it knows by itself where names are resolved
+            torchrun = launcher(
+                "--nnodes=2", "--nproc_per_node=1", *meeting, f"--local_addr={address}"
+            )
             processes.append(
                 subprocess.Popen(
                     on_host(number, *torchrun, *flags, f"--run_dir={folder}/run"),
@@ -135,14 +158,25 @@ def here(flags: list[str], program: list[str], cores: set[int]) -> dict[str, Any
     """What came of a run on this machine."""
     with tempfile.TemporaryDirectory() as folder:
         pin = partial(os.sched_setaffinity, 0, cores)
-        subprocess.run([*program, *flags, f"--run_dir={folder}/run"], cwd=ROOT, check=True, preexec_fn=pin)
+        subprocess.run(
+            [*program, *flags, f"--run_dir={folder}/run"], cwd=ROOT, check=True, preexec_fn=pin
+        )
         return of_run(Path(folder, "run"))
 
 
 def table(result: dict[str, Any]) -> str:
-    lines = ["# Two hosts", "", *__doc__.split("\n")[2:], "", f"Written by `{result['command']}` on"]
+    lines = [
+        "# Two hosts",
+        "",
+        *__doc__.split("\n")[2:],
+        "",
+        f"Written by `{result['command']}` on",
+    ]
     lines[-1] += f" {result['cpu']}, {result['cores']} cores, commit {result['commit']}."
-    lines += ["", "| | round trip | seconds | steps | steps/s | exchanging and waiting | evaluation |"]
+    lines += [
+        "",
+        "| | round trip | seconds | steps | steps/s | exchanging and waiting | evaluation |",
+    ]
     lines.append("| --- " * 7 + "|")
     for name, run in result["runs"].items():
         trip = f"{run['round_trip_ms']:.2g} ms" if "round_trip_ms" in run else ""
@@ -154,7 +188,9 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="LunarLander-v3")
     parser.add_argument("--delay", type=float, default=20.0, help="milliseconds, each way")
     given = parser.parse_args()
@@ -168,7 +204,11 @@ def main() -> None:
         f"two hosts, {given.delay:g} ms": partial(by_hosts, flags, given.delay / 1000),
     }
     command = f"python -m benchmarks.hosts --env={given.env} --delay={given.delay:g}"
-    result: dict[str, Any] = {"command": command, **about_machine("torch", "gymnasium", "numpy"), "runs": {}}
+    result: dict[str, Any] = {
+        "command": command,
+        **about_machine("torch", "gymnasium", "numpy"),
+        "runs": {},
+    }
     for name, run in kinds.items():
         result["runs"][name] = run()
         print(name, result["runs"][name], flush=True)

@@ -31,7 +31,16 @@ from typing import Any
 import torch
 
 from benchmarks.common import ROOT, about_machine
-from ppo.run.checkpoint import BEST, LAST, NUM_KEPT, TEMPORARY, Checkpoints, load, load_newest, newest_first
+from ppo.run.checkpoint import (
+    BEST,
+    LAST,
+    NUM_KEPT,
+    TEMPORARY,
+    Checkpoints,
+    load,
+    load_newest,
+    newest_first,
+)
 
 RESULTS = ROOT / "results" / "reliability"
 CONFIG = {"of": "a process that only saves"}
@@ -41,7 +50,12 @@ QUIET = ("--eval_episodes=0", "--verbose=0", "--report=False")
 RUNS = {
     "CartPole-v1": ("--num_iterations=30",),
     "LunarLander-v3": ("--num_iterations=16",),
-    "PongNoFrameskip-v4": ("--num_envs=4", "--num_steps=32", "--num_minibatches=2", "--num_iterations=10"),
+    "PongNoFrameskip-v4": (
+        "--num_envs=4",
+        "--num_steps=32",
+        "--num_minibatches=2",
+        "--num_iterations=10",
+    ),
 }
 TIMES = {"seconds", "steps_per_second", "seconds_collecting", "seconds_learning"}
 MOST_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
@@ -58,13 +72,22 @@ def save_forever(folder: Path, reports: Connection) -> None:
             tensors = {"numbers": torch.full((SIZES[step % len(SIZES)],), float(step))}
             checkpoints.save(tensors, {"config": CONFIG, "step": step}, is_best=step % 5 == 0)
             checkpoints.wait()
-            reports.send(("failed", str(checkpoints.failure)) if checkpoints.failure else ("saved", step))
+            reports.send(
+                ("failed", str(checkpoints.failure)) if checkpoints.failure else ("saved", step)
+            )
 
 
 def check_saving(kills: int, generator: random.Random) -> dict[str, Any]:
     """Kill a process that saves; returns how often it was, and what was wrong afterwards."""
     wrong: list[str] = []
-    result = {"kills": 0, "loads": 0, "saved": 0, "newer_than_reported": 0, "temporary_files_left": 0, "wrong": wrong}
+    result = {
+        "kills": 0,
+        "loads": 0,
+        "saved": 0,
+        "newer_than_reported": 0,
+        "temporary_files_left": 0,
+        "wrong": wrong,
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with Checkpoints(folder, print) as checkpoints:
@@ -72,7 +95,9 @@ def check_saving(kills: int, generator: random.Random) -> dict[str, Any]:
         last = 0
         while result["kills"] < kills:
             reports, theirs = multiprocessing.Pipe(duplex=False)
-            process = multiprocessing.get_context("fork").Process(target=save_forever, args=(folder, theirs))
+            process = multiprocessing.get_context("fork").Process(
+                target=save_forever, args=(folder, theirs)
+            )
             process.start()
             theirs.close()
             kind, count = reports.recv()
@@ -82,7 +107,9 @@ def check_saving(kills: int, generator: random.Random) -> dict[str, Any]:
             process.kill()
             process.join()
             if process.exitcode != -signal.SIGKILL:
-                wrong.append(f"kill {result['kills']}: it had ended by itself with exit code {process.exitcode}")
+                wrong.append(
+                    f"kill {result['kills']}: it had ended by itself with exit code {process.exitcode}"
+                )
             with suppress(EOFError):
                 while True:
                     kind, what = reports.recv()
@@ -101,9 +128,15 @@ def check_saving(kills: int, generator: random.Random) -> dict[str, Any]:
                 wrong.append(f"kill {result['kills']}: {type(error).__name__}: {error}")
                 continue
             if state["step"] < last or not (tensors["numbers"] == state["step"]).all():
-                wrong.append(f"kill {result['kills']}: step {state['step']} was loaded, {last} was reported")
-            if len(newest_first(folder)) > NUM_KEPT + 2:  # the best, and one that was not yet removed
-                wrong.append(f"kill {result['kills']}: {len(newest_first(folder))} checkpoints are kept")
+                wrong.append(
+                    f"kill {result['kills']}: step {state['step']} was loaded, {last} was reported"
+                )
+            if (
+                len(newest_first(folder)) > NUM_KEPT + 2
+            ):  # the best, and one that was not yet removed
+                wrong.append(
+                    f"kill {result['kills']}: {len(newest_first(folder))} checkpoints are kept"
+                )
             result["newer_than_reported"] += state["step"] > last
             last = state["step"]
             result["loads"] += 1
@@ -114,7 +147,10 @@ def trained(run: Path) -> tuple[str, list[dict[str, str]]]:
     """What must not depend on whether a run was killed: the digest of its last checkpoint, and its metrics."""
     content = (run / "checkpoints" / LAST).resolve().read_bytes()
     with (run / "metrics.csv").open(newline="") as file:
-        rows = [{name: x for name, x in row.items() if name not in TIMES} for row in csv.DictReader(file)]
+        rows = [
+            {name: x for name, x in row.items() if name not in TIMES}
+            for row in csv.DictReader(file)
+        ]
     return hashlib.sha256(content).hexdigest(), rows
 
 
@@ -124,7 +160,9 @@ def flags(env_name: str) -> list[str]:
 
 def start(*flags: str) -> subprocess.Popen:
     command = [sys.executable, "main.py", *flags, *QUIET]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def uninterrupted(env_name: str, run: Path) -> tuple[float, float]:
@@ -135,11 +173,15 @@ def uninterrupted(env_name: str, run: Path) -> tuple[float, float]:
         first = first or (time.monotonic() - begin) * (run / "checkpoints" / LAST).exists()
         time.sleep(0.01)
     if process.returncode:
-        raise SystemExit(f"{process.args} ended with exit code {process.returncode}: {process.communicate()[1]}")
+        raise SystemExit(
+            f"{process.args} ended with exit code {process.returncode}: {process.communicate()[1]}"
+        )
     return first, time.monotonic() - begin
 
 
-def kill_at(process: subprocess.Popen, run: Path, moment: float, seconds: tuple[float, float]) -> None:
+def kill_at(
+    process: subprocess.Popen, run: Path, moment: float, seconds: tuple[float, float]
+) -> None:
     """Kill a run at a moment, in iterations, or as it starts if it is resumed beyond that; unless it ends before."""
     start_up, iteration = seconds
     is_beyond = num_iterations(run) > moment
@@ -159,7 +201,9 @@ def num_iterations(run: Path) -> int:
     return 0
 
 
-def killed_run(env_name: str, folder: Path, iterations: int, seconds: tuple[float, float], number: int) -> Any:
+def killed_run(
+    env_name: str, folder: Path, iterations: int, seconds: tuple[float, float], number: int
+) -> Any:
     """A run that is killed once or twice and resumed to its end. seconds: of a start, and of an iteration."""
     generator = random.Random(f"{env_name} {number}")
     moments: list[float] = []
@@ -167,7 +211,9 @@ def killed_run(env_name: str, folder: Path, iterations: int, seconds: tuple[floa
     kills = generator.choice((1, 1, 2))
     while len(moments) < kills and redone < MOST_ATTEMPTS:
         moment = generator.uniform(0, iterations)
-        process = start(*([f"--resume={run}"] if moments else [*flags(env_name), f"--run_dir={run}"]))
+        process = start(
+            *([f"--resume={run}"] if moments else [*flags(env_name), f"--run_dir={run}"])
+        )
         kill_at(process, run, moment, seconds)
         errors += process.communicate()[1]
         if process.returncode == -signal.SIGKILL and newest_first(run / "checkpoints"):
@@ -213,7 +259,11 @@ def check_resume(env_name: str, runs: int, side_by_side: int, minutes: float) ->
     deadline = time.monotonic() + 60 * minutes
 
     def killed(number: int) -> dict[str, Any] | None:
-        return killed_run(env_name, folder, len(rows), each, number) if time.monotonic() < deadline else None
+        return (
+            killed_run(env_name, folder, len(rows), each, number)
+            if time.monotonic() < deadline
+            else None
+        )
 
     with ThreadPoolExecutor(side_by_side) as pool:
         results = [result for result in pool.map(killed, range(runs)) if result]
@@ -223,7 +273,9 @@ def check_resume(env_name: str, runs: int, side_by_side: int, minutes: float) ->
         except (OSError, ValueError) as error:
             theirs = str(error), []
         result["same_checkpoint"], result["same_rows"] = theirs[0] == digest, theirs[1] == rows
-        result["as_wanted"] = result["same_checkpoint"] and result["same_rows"] and result["exit_code"] == 0
+        result["as_wanted"] = (
+            result["same_checkpoint"] and result["same_rows"] and result["exit_code"] == 0
+        )
         if result["as_wanted"] and not result["stderr"]:
             subprocess.run(["rm", "-r", result["run"]], check=True)
             del result["run"]
@@ -243,8 +295,13 @@ def table(result: dict[str, Any]) -> str:
     commands = dict.fromkeys(part["command"] for part in (saving, *result["resume"].values()))
     text = f"# Kill -9\n\nWritten by `{'`, `'.join(commands)}`. {result['cpu']}, {result['cores']} cores.\n\n"
     text += "A process that only saves checkpoints of 1 and 4 MiB: {kills} kills, after {saved} checkpoints; {loads}\n"
-    text = text.format(**saving) + "times the newest was whole and no older than what was reported as saved.\n"
-    text += "Temporary files that kills left: {temporary_files_left}, all gone after the next start".format(**saving)
+    text = (
+        text.format(**saving)
+        + "times the newest was whole and no older than what was reported as saved.\n"
+    )
+    text += "Temporary files that kills left: {temporary_files_left}, all gone after the next start".format(
+        **saving
+    )
     text += f" unless said here. Wrong: {'; '.join(saving['wrong']) or 'nothing'}.\n\n"
     text += "Runs that were killed at random moments, a third of them twice, and resumed:\n\n"
     text += "| environment | iterations | runs | kills | same last checkpoint | same metrics | exit code 0 |\n"
@@ -259,12 +316,20 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=200, help="of the process that saves")
-    parser.add_argument("--runs", type=int, default=20, help="that are killed, for each environment")
+    parser.add_argument(
+        "--runs", type=int, default=20, help="that are killed, for each environment"
+    )
     parser.add_argument("--side_by_side", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=60, help="after which no run of an environment is begun")
-    parser.add_argument("--env", action="append", choices=RUNS, help="this one only, beside what is there of others")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="after which no run of an environment is begun"
+    )
+    parser.add_argument(
+        "--env", action="append", choices=RUNS, help="this one only, beside what is there of others"
+    )
     options = parser.parse_args()
     command = shlex.join(["python", "-m", "benchmarks.kills", *sys.argv[1:]])
     path = RESULTS / "kills.json"
@@ -276,7 +341,9 @@ def main() -> None:
     for env_name in options.env or RUNS:
         campaign = check_resume(env_name, options.runs, options.side_by_side, options.minutes)
         result["resume"][env_name] = {"command": command, **campaign}
-        print(f"{env_name}: {campaign['as_wanted']} of {len(campaign['runs'])} as wanted", flush=True)
+        print(
+            f"{env_name}: {campaign['as_wanted']} of {len(campaign['runs'])} as wanted", flush=True
+        )
         for run in campaign["runs"]:
             if not run["as_wanted"] or run["stderr"]:
                 print(json.dumps(run, indent=2), flush=True)

@@ -42,7 +42,11 @@ RUNS["CartPole-v1-tutorial"] = [
 ]
 RUNS["CartPole-v1-shared"] = ["--env_name=CartPole-v1", "--preset=tutorial", "--share_trunk=True"]
 RUNS["CartPole-v1-lightning"] = ["--env_name=CartPole-v1", "--preset=lightning"]
-HIDDEN = ["--env_name=examples.own_environment:HiddenVelocity", "--preset=CartPole-v1", "--total_steps=200000"]
+HIDDEN = [
+    "--env_name=examples.own_environment:HiddenVelocity",
+    "--preset=CartPole-v1",
+    "--total_steps=200000",
+]
 RUNS["HiddenVelocity-lstm"] = [*HIDDEN, "--model=lstm"]
 RUNS["HiddenVelocity-mlp"] = [*HIDDEN, "--model=mlp"]
 PONG = ["--env=PongNoFrameskip-v4", "--end_on_life_loss=True", "--clip_rewards=True"]
@@ -82,7 +86,14 @@ def train(run: str, seed: int, episodes: int) -> None:
     flags = [*RUNS[run], f"--seed={seed}", f"--eval_episodes={episodes}"]
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder, "run")
-        command = [sys.executable, "main.py", *flags, "--logger=none", "--report=False", f"--run_dir={run_dir}"]
+        command = [
+            sys.executable,
+            "main.py",
+            *flags,
+            "--logger=none",
+            "--report=False",
+            f"--run_dir={run_dir}",
+        ]
         subprocess.run(command, check=True, cwd=ROOT)
         kept.mkdir(parents=True, exist_ok=True)
         for name in ("summary.json", "metrics.csv"):
@@ -92,7 +103,8 @@ def train(run: str, seed: int, episodes: int) -> None:
 def table(episodes: int) -> str:
     """Markdown: the commands, and a row for each run in the results."""
     commands = (
-        f"    python main.py {' '.join(flags)} --seed=SEED --eval_episodes={episodes}" for flags in RUNS.values()
+        f"    python main.py {' '.join(flags)} --seed=SEED --eval_episodes={episodes}"
+        for flags in RUNS.values()
     )
     lines = []
     for folder in sorted(path.parent for path in RESULTS.glob("*/metrics.csv")):
@@ -101,7 +113,10 @@ def table(episodes: int) -> str:
         evaluated, played = "stopped before", 0
         if (folder / "summary.json").exists():
             evaluation = json.loads((folder / "summary.json").read_text())["evaluation"]
-            evaluated, played = f"{evaluation['mean']:.1f} ± {evaluation['std']:.1f}", evaluation["episodes"]
+            evaluated, played = (
+                f"{evaluation['mean']:.1f} ± {evaluation['std']:.1f}",
+                evaluation["episodes"],
+            )
         numbers = f"{int(last['step']):,} | {float(last['episode_return_mean']):.1f} | {evaluated} | {played}"
         lines.append(f"| {run} | {seed} | {numbers} | {float(last['seconds']):,.0f} |\n")
     return HEADER.format(commands="\n".join(commands)) + "".join(lines)
@@ -118,17 +133,25 @@ def draw() -> None:
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for folder in sorted(RESULTS.glob("Pong*/")):
         rows = _rows(folder)
-        steps, returns = ([float(row[name]) for row in rows] for name in ("step", "episode_return_mean"))
+        steps, returns = (
+            [float(row[name]) for row in rows] for name in ("step", "episode_return_mean")
+        )
         axes.plot(steps, returns, label=folder.name)
     axes.axhline(18, color="gray", linewidth=0.5)
-    axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title="PongNoFrameskip-v4")
+    axes.set(
+        xlabel="agent steps", ylabel="mean return of the last 100 games", title="PongNoFrameskip-v4"
+    )
     axes.legend()
     figure.savefig(RESULTS / "Pong.png", dpi=100, bbox_inches="tight")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", default=list(RUNS), metavar="RUN", help=f"of {', '.join(RUNS)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="*", default=list(RUNS), metavar="RUN", help=f"of {', '.join(RUNS)}"
+    )
     parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     parser.add_argument("--episodes", type=int, default=100)
     arguments = parser.parse_args()

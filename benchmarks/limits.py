@@ -16,7 +16,9 @@ import numpy as np
 from benchmarks.common import in_fresh_process
 from ppo.config.config import Config
 
-Layer = tuple[int, int, int]  # places in an observation where it is applied, numbers that it reads there, and writes
+Layer = tuple[
+    int, int, int
+]  # places in an observation where it is applied, numbers that it reads there, and writes
 NATURE: list[Layer] = [(20 * 20, 8 * 8 * 4, 32), (9 * 9, 4 * 4 * 32, 64), (7 * 7, 3 * 3 * 64, 64)]
 
 
@@ -42,8 +44,8 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     but the first and at least one more."""
     import torch
 
-    from ppo.envs.pool import WorkerPool
     from ppo.config.resolve import resolve
+    from ppo.envs.pool import WorkerPool
     from ppo.trainer import Training
 
     config, spaces = resolve(replace(config, total_steps=10**9))
@@ -53,7 +55,9 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     with WorkerPool(training.make_worker, share, 0) as workers:
         worker = workers.workers[0].worker
         for env in worker.envs:
-            env.step, env.reset = (Timed(call, seconds, "environment") for call in (env.step, env.reset))
+            env.step, env.reset = (
+                Timed(call, seconds, "environment") for call in (env.step, env.reset)
+            )
         worker.act.begin = Timed(worker.act.begin, seconds, "inference")
         worker.act = Timed(worker.act, seconds, "inference")
         start = time.perf_counter()
@@ -67,7 +71,9 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     return {part: median(each[part] for each in found[1:]) for part in seconds}
 
 
-def shares(config: Config, iteration: float, collecting: float, learning: float) -> dict[str, float]:
+def shares(
+    config: Config, iteration: float, collecting: float, learning: float
+) -> dict[str, float]:
     """What part of an iteration goes where. Given are the seconds that one takes, and those of its phases."""
     parts = in_fresh_process(seconds_of_a_worker, config)
     waiting = collecting - sum(parts.values())
@@ -100,7 +106,9 @@ def environment_speed(config: Config, cores: int) -> float:
     """Steps per second of the environment and nothing else, on all cores at once."""
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(cores, context) as processes:
-        return sum(processes.map(step_at_random, [config] * cores, [manager.Barrier(cores)] * cores))
+        return sum(
+            processes.map(step_at_random, [config] * cores, [manager.Barrier(cores)] * cores)
+        )
 
 
 def operations(layers: list[Layer]) -> int:
@@ -122,7 +130,10 @@ def passes(config: Config, policy: list[Layer], value: list[Layer]) -> tuple[int
     from features that workers have recorded. A backward pass is two forward ones: for the gradient of the weights and
     for that of the inputs, which no first layer needs."""
     is_cnn = config.model == "cnn"
-    forward, first = operations([*policy, *value]), operations([policy[0]] if is_cnn else [policy[0], value[0]])
+    forward, first = (
+        operations([*policy, *value]),
+        operations([policy[0]] if is_cnn else [policy[0], value[0]]),
+    )
     once = operations([policy[-1], value[-1]]) if is_cnn else forward
     return operations(policy), once + config.num_epochs * (3 * forward - first)
 
@@ -139,7 +150,10 @@ def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: 
         import torch
 
         torch.set_num_threads(threads)
-        a, b = (torch.ones(shape, dtype=getattr(torch, precision)) for shape in ((rows, inputs), (inputs, outputs)))
+        a, b = (
+            torch.ones(shape, dtype=getattr(torch, precision))
+            for shape in ((rows, inputs), (inputs, outputs))
+        )
         multiply = lambda: torch.mm(a, b)  # noqa: E731
     number = math.ceil(0.2 / min(repeat(multiply, number=3)) * 3)
     return operations([(rows, inputs, outputs)]) * number / min(repeat(multiply, number=number))
@@ -159,10 +173,14 @@ def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, floa
     rows = config.rollout_size // config.num_minibatches
     found = {
         "environment_steps_per_second": environment_speed(config, cores),
-        "operations_per_second": in_fresh_process(matrix_speed, rows, inputs, outputs, config.precision, threads),
+        "operations_per_second": in_fresh_process(
+            matrix_speed, rows, inputs, outputs, config.precision, threads
+        ),
         "operations": config.rollout_size * (acting + learning),
     }
-    acting_seconds = acting * threads / cores / found["operations_per_second"]  # workers act on all cores
+    acting_seconds = (
+        acting * threads / cores / found["operations_per_second"]
+    )  # workers act on all cores
     arithmetic = config.rollout_size * (acting_seconds + learning / found["operations_per_second"])
     seconds = config.rollout_size / found["environment_steps_per_second"] + arithmetic
     measured = config.rollout_size / steps_per_second

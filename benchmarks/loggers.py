@@ -29,9 +29,13 @@ def table(result: dict[str, Any]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for kind, speeds in result["runs"].items():
-        shares = ", ".join(f"{x / y:.3f}" for x, y in zip(speeds, result["runs"]["none"], strict=True))
+        shares = ", ".join(
+            f"{x / y:.3f}" for x, y in zip(speeds, result["runs"]["none"], strict=True)
+        )
         share = median(speeds) / median(result["runs"]["none"])
-        lines.append(f"| {kind} | {median(speeds):,.0f} | {share:.3f} | {WANTED.get(kind, '')} | {shares} |")
+        lines.append(
+            f"| {kind} | {median(speeds):,.0f} | {share:.3f} | {WANTED.get(kind, '')} | {shares} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -41,7 +45,10 @@ def main() -> None:
     for seed in range(1, given.repetitions + 1):
         for kind in [*KINDS][:: 1 if seed % 2 else -1]:  # none is always the first
             speeds[kind].append(run(KINDS[kind], given.steps, seed, is_bare=False))
-            print(f"{seed} of {given.repetitions}, {kind}: {speeds[kind][-1]:,.0f} steps/s", flush=True)
+            print(
+                f"{seed} of {given.repetitions}, {kind}: {speeds[kind][-1]:,.0f} steps/s",
+                flush=True,
+            )
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "loggers.json").write_text(json.dumps(result, indent=2) + "\n")
     (RESULTS / "README.md").write_text(table(result))

@@ -41,7 +41,9 @@ def seconds_stepping(ours: bool, num_steps: int) -> float:
     from ppo.envs.make import Preprocessing, make_env
 
     own = make_env(GAME, Preprocessing(frame_skip=4))
-    theirs = FrameStackObservation(AtariPreprocessing(gymnasium.make(GAME, disable_env_checker=True)), 4)
+    theirs = FrameStackObservation(
+        AtariPreprocessing(gymnasium.make(GAME, disable_env_checker=True)), 4
+    )
     env: Any = own if ours else theirs
     row = np.zeros(env.observation_space.shape, np.uint8)
     env.reset(seed=0)
@@ -81,8 +83,13 @@ def measure_memory() -> dict[str, Any]:
         "features of the rollout, float32": num_steps * num_envs * 512 * 4 / MIB,
         "a minibatch's pixels, uint8 and bfloat16": rows * pixels * 3 / MIB,
         "its activations, bfloat16": rows * (conv1 + conv2 + conv3 + hidden) * 2 / MIB,
-        "gradients of the first two layers, before and after ReLU, bfloat16": rows * (2 * conv1 + conv2) * 2 / MIB,
-        "weights: float32 x 5 (own, published, gradients, Adam's two), bfloat16 x 3": weights * (5 * 4 + 3 * 2) / MIB,
+        "gradients of the first two layers, before and after ReLU, bfloat16": rows
+        * (2 * conv1 + conv2)
+        * 2
+        / MIB,
+        "weights: float32 x 5 (own, published, gradients, Adam's two), bfloat16 x 3": weights
+        * (5 * 4 + 3 * 2)
+        / MIB,
     }
     explained = sum(parts.values())
     about = {"command": ["python", *run[:-1]], "measured_mib": measured, "explained_mib": explained}
@@ -100,22 +107,31 @@ def tell() -> str:
         *__doc__.strip().split("\n")[2:],
     ]
     for name, r in found.items():
-        machine = f"{r['cpu']}, {r['cores']} cores, load before {r['load_before']}, commit {r['commit']}"
+        machine = (
+            f"{r['cpu']}, {r['cores']} cores, load before {r['load_before']}, commit {r['commit']}"
+        )
         versions = ", ".join(f"{package} {version}" for package, version in r["versions"].items())
         lines += ["", f"## {name}", "", f"{machine}; {versions}.", ""]
         if name == "memory":
-            lines += [f"Measured {r['measured_mib']:,.0f} MiB, explained {r['explained_mib']:,.0f} MiB:", ""]
+            lines += [
+                f"Measured {r['measured_mib']:,.0f} MiB, explained {r['explained_mib']:,.0f} MiB:",
+                "",
+            ]
             lines += [f"- {part}: {size:,.0f} MiB" for part, size in r["parts_mib"].items()]
             continue
         lines += ["| | steps/s, median | each | ratio to gymnasium |", "| --- | --- | --- | --- |"]
         for who, speed in r["medians"].items():
             each = ", ".join(f"{x:,.0f}" for x in r["speeds"][who])
-            lines.append(f"| {who} | {speed:,.0f} | {each} | {speed / r['medians']['gymnasium']:.2f} |")
+            lines.append(
+                f"| {who} | {speed:,.0f} | {each} | {speed / r['medians']['gymnasium']:.2f} |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", default=["step", "memory"], metavar="step|memory")
     parser.add_argument("--repetitions", type=int, default=3)
     given = parser.parse_args()
@@ -123,7 +139,9 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     for part in given.parts:
         about = about_machine("torch", "gymnasium", "ale-py", "opencv-python")
-        (RESULTS / f"{part}.json").write_text(json.dumps({**about, **measures[part]()}, indent=2) + "\n")
+        (RESULTS / f"{part}.json").write_text(
+            json.dumps({**about, **measures[part]()}, indent=2) + "\n"
+        )
         (RESULTS / "README.md").write_text(tell())
     print(tell())
 

@@ -26,7 +26,13 @@ BARE = "PPO_BENCHMARK_BARE"  # in the environment of a bare run and its workers
 COMMON = ("--env_name=LunarLander-v3", "--eval_episodes=0", "--logger=none", "--report=False")
 RUNS = {
     "preset": (),
-    "short iterations": ("--preset=none", "--num_envs=8", "--num_steps=128", "--num_minibatches=4", "--num_epochs=4"),
+    "short iterations": (
+        "--preset=none",
+        "--num_envs=8",
+        "--num_steps=128",
+        "--num_minibatches=4",
+        "--num_epochs=4",
+    ),
 }
 
 
@@ -55,7 +61,7 @@ def strip() -> None:
     TRUE = torch.tensor(True)
     snapshot = Training.snapshot
     ppo.envs.make.CheckData = lambda env, is_strict: env
-    Worker._touch = lambda self, call: None
+    Worker._heartbeat = lambda self, call: None
     WorkerPool._command = command
     OpenEpisodes.update = lambda self, *rollout: []
     Training.snapshot = first_snapshot
@@ -66,24 +72,47 @@ def run(flags: tuple[str, ...], steps: int, seed: int, is_bare: bool) -> float:
     """The steps per second of a run."""
     every = f"--checkpoint_every={10**6 if is_bare else 10}"
     with tempfile.TemporaryDirectory() as folder:
-        program = [sys.executable, "-m", "benchmarks.price", "--train"] if is_bare else [sys.executable, "main.py"]
-        command = [*program, *COMMON, *flags, every, f"--total_steps={steps}", f"--seed={seed}", f"--run_dir={folder}"]
-        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, **({BARE: "1"} if is_bare else {})})
+        program = (
+            [sys.executable, "-m", "benchmarks.price", "--train"]
+            if is_bare
+            else [sys.executable, "main.py"]
+        )
+        command = [
+            *program,
+            *COMMON,
+            *flags,
+            every,
+            f"--total_steps={steps}",
+            f"--seed={seed}",
+            f"--run_dir={folder}",
+        ]
+        subprocess.run(
+            command, check=True, cwd=ROOT, env={**os.environ, **({BARE: "1"} if is_bare else {})}
+        )
         lines = Path(folder, "metrics.csv").read_text().splitlines()
-    rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in (lines[1], lines[-1])]
+    rows = [
+        dict(zip(lines[0].split(","), line.split(","), strict=True))
+        for line in (lines[1], lines[-1])
+    ]
     (first, first_at), (last, last_at) = ((int(row["step"]), float(row["seconds"])) for row in rows)
     return (last - first) / (last_at - first_at)
 
 
 def begin(about: str, *packages: str) -> tuple[argparse.Namespace, dict[str, Any]]:
     """What a benchmark's command line gives, and its result before any run. about: its docstring."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--steps", type=int, default=409_600, help="of each run")
     given = parser.parse_args()
     program = about.partition(" [")[0].partition(": ")[2]
     command = f"{program} --repetitions={given.repetitions} --steps={given.steps}"
-    return given, {"command": command, **about_machine("torch", "gymnasium", "numpy", *packages), "runs": {}}
+    return given, {
+        "command": command,
+        **about_machine("torch", "gymnasium", "numpy", *packages),
+        "runs": {},
+    }
 
 
 def heading(about: str, result: dict[str, Any], more: str = "") -> list[str]:
@@ -103,7 +132,9 @@ def table(result: dict[str, Any]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for name, found in result["runs"].items():
-        pairs = ", ".join(f"{x / y:.3f}" for x, y in zip(found["as_it_is"], found["bare"], strict=True))
+        pairs = ", ".join(
+            f"{x / y:.3f}" for x, y in zip(found["as_it_is"], found["bare"], strict=True)
+        )
         speeds = f"{median(found['as_it_is']):,.0f} | {median(found['bare']):,.0f}"
         lines.append(f"| {name} | {speeds} | {found['ratio']:.3f} | {pairs} |")
     return "\n".join(lines) + "\n"
@@ -116,8 +147,14 @@ def main() -> None:
         for seed in range(1, given.repetitions + 1):
             for kind in list(speeds)[:: 1 if seed % 2 else -1]:  # neither is always the first
                 speeds[kind].append(run(flags, given.steps, seed, kind == "bare"))
-                print(f"{name}, {seed} of {given.repetitions}, {kind}: {speeds[kind][-1]:,.0f} steps/s", flush=True)
-        result["runs"][name] = {**speeds, "ratio": median(speeds["as_it_is"]) / median(speeds["bare"])}
+                print(
+                    f"{name}, {seed} of {given.repetitions}, {kind}: {speeds[kind][-1]:,.0f} steps/s",
+                    flush=True,
+                )
+        result["runs"][name] = {
+            **speeds,
+            "ratio": median(speeds["as_it_is"]) / median(speeds["bare"]),
+        }
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "price.json").write_text(json.dumps(result, indent=2) + "\n")
     (RESULTS / "price.md").write_text(table(result))

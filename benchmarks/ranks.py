@@ -28,7 +28,11 @@ RESULTS = ROOT / "results" / "ranks"
 PONG = ["--env_name=PongNoFrameskip-v4", "--num_envs=16"]
 RUNS = {
     "LunarLander": ["--env_name=LunarLander-v3", "--total_steps=500000"],
-    "LunarLander, 64 environments": ["--env_name=LunarLander-v3", "--num_envs=64", "--total_steps=1000000"],
+    "LunarLander, 64 environments": [
+        "--env_name=LunarLander-v3",
+        "--num_envs=64",
+        "--total_steps=1000000",
+    ],
     "Pong, 16 environments": [*PONG, "--total_steps=24576"],
 }
 SAME = ["--num_workers=2", "--learning_rate=1e-9"]
@@ -54,7 +58,12 @@ def of_run(folder: Path) -> dict[str, Any]:
     exchanging = sum(float(row.get("seconds_exchanging", 0)) for row in rows) / seconds
     evaluation = json.loads((folder / "summary.json").read_text())["evaluation"]["mean"]
     whole = {"steps": int(rows[-1]["step"]), "evaluation": evaluation}
-    return {"seconds": seconds, "steps_per_second": steps / seconds, "exchanging": exchanging, **whole}
+    return {
+        "seconds": seconds,
+        "steps_per_second": steps / seconds,
+        "exchanging": exchanging,
+        **whole,
+    }
 
 
 def train(flags: list[str], num_ranks: int, seed: int, root: Path = ROOT) -> dict[str, Any]:
@@ -72,7 +81,11 @@ def compare(commit: str, repetitions: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder, "there")
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(there), commit], cwd=ROOT, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", str(there), commit],
+            cwd=ROOT,
+            check=True,
+        )
         try:
             for name, flags in ONE_PROCESS.items():
                 speeds: dict[str, list[float]] = {"there": [], "here": []}
@@ -83,7 +96,9 @@ def compare(commit: str, repetitions: int) -> dict[str, Any]:
                         print(f"{name}, {kind}: {speeds[kind][-1]:,.0f} steps/s", flush=True)
                 found[name] = {**speeds, "ratio": median(speeds["here"]) / median(speeds["there"])}
         finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(there)], cwd=ROOT, check=True)
+            subprocess.run(
+                ["git", "worktree", "remove", "--force", str(there)], cwd=ROOT, check=True
+            )
     return found
 
 
@@ -91,16 +106,16 @@ def sums() -> None:
     """As a rank: print the microseconds that an exchange of gradients takes, median, for each size, as JSON."""
     import torch
 
-    from ppo.system.distributed import join
+    from ppo.system.distributed import join_ranks
 
     torch.set_num_threads(1)
     found = {}
-    with join() as ranks:
+    with join_ranks() as ranks:
         for size in SIZES:
             vector, seconds = torch.zeros(size), []
             for _ in range(TIMES):
                 start = time.perf_counter()
-                ranks.average(vector, {"loss": 0.0}, 1 / ranks.size)
+                ranks.all_reduce_gradients(vector, {"loss": 0.0}, 1 / ranks.size)
                 seconds.append(time.perf_counter() - start)
             found[size] = 1e6 * median(seconds)
         if ranks.rank == 0:
@@ -109,18 +124,35 @@ def sums() -> None:
 
 def table(result: dict[str, Any]) -> str:
     counts = [int(count) for count in next(iter(result["runs"].values()))]
-    lines = ["# How ranks share the work", "", *__doc__.split("\n")[2:], "", f"Written by `{result['command']}` on"]
+    lines = [
+        "# How ranks share the work",
+        "",
+        *__doc__.split("\n")[2:],
+        "",
+        f"Written by `{result['command']}` on",
+    ]
     lines[-1] += f" {result['cpu']}, {result['cores']} cores, commit {result['commit']}; medians."
-    head = [f"steps/s, {n}" for n in counts] + [f"exchanging, {n}" for n in counts[1:]] + ["as fast as one, each"]
+    head = (
+        [f"steps/s, {n}" for n in counts]
+        + [f"exchanging, {n}" for n in counts[1:]]
+        + ["as fast as one, each"]
+    )
     lines += ["", f"| ranks | {' | '.join(head)} |", "| --- " * (len(head) + 1) + "|"]
     for name, runs in result["runs"].items():
         speeds = {n: [run["steps_per_second"] for run in runs[str(n)]] for n in counts}
         cells = [f"{median(speeds[n]):,.0f}" for n in counts]
         cells += [f"{median(run['exchanging'] for run in runs[str(n)]):.0%}" for n in counts[1:]]
-        pairs = (f"{many / one:.2f}" for n in counts[1:] for many, one in zip(speeds[n], speeds[1], strict=True))
+        pairs = (
+            f"{many / one:.2f}"
+            for n in counts[1:]
+            for many, one in zip(speeds[n], speeds[1], strict=True)
+        )
         lines.append(f"| {name} | {' | '.join(cells)} | {', '.join(pairs)} |")
     lines += ["", "An exchange alone, on this machine:", ""]
-    lines += [f"| numbers | {' | '.join(f'{n} ranks' for n in counts[1:])} |", "| --- " * len(counts) + "|"]
+    lines += [
+        f"| numbers | {' | '.join(f'{n} ranks' for n in counts[1:])} |",
+        "| --- " * len(counts) + "|",
+    ]
     for size in SIZES:
         cells = [f"{result['sums'][str(n)][str(size)]:,.0f} us" for n in counts[1:]]
         lines.append(f"| {size:,} | {' | '.join(cells)} |")
@@ -129,7 +161,9 @@ def table(result: dict[str, Any]) -> str:
 
 def comparison(result: dict[str, Any]) -> str:
     lines = ["# What ranks cost one process", "", f"Written by `{result['command']}` on"]
-    lines[-1] += f" {result['cpu']}, {result['cores']} cores, at commit {result['commit']}; medians."
+    lines[-1] += (
+        f" {result['cpu']}, {result['cores']} cores, at commit {result['commit']}; medians."
+    )
     lines += [
         "",
         "| 2 workers | steps/s | before | ratio of medians | median of pairs | each pair |",
@@ -137,8 +171,12 @@ def comparison(result: dict[str, Any]) -> str:
     ]
     for name, found in result["runs"].items():
         pairs = [here / there for here, there in zip(found["here"], found["there"], strict=True)]
-        speeds = f"{median(found['here']):,.0f} | {median(found['there']):,.0f} | {found['ratio']:.3f}"
-        lines.append(f"| {name} | {speeds} | {median(pairs):.3f} | {', '.join(f'{x:.3f}' for x in pairs)} |")
+        speeds = (
+            f"{median(found['here']):,.0f} | {median(found['there']):,.0f} | {found['ratio']:.3f}"
+        )
+        lines.append(
+            f"| {name} | {speeds} | {median(pairs):.3f} | {', '.join(f'{x:.3f}' for x in pairs)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +188,9 @@ def write(name: str, result: dict[str, Any], text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", default="1,2", help="numbers of them, of which 1 is the first")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--against", default="", help="a commit, to compare one process with")
@@ -169,7 +209,12 @@ def main() -> None:
     counts = [int(count) for count in given.ranks.split(",")]
     result |= {"command": f"{command} --ranks={given.ranks}", "runs": {}, "sums": {}}
     for count in counts[1:]:
-        ranks = [*launcher("--standalone", f"--nproc_per_node={count}")[:-1], "-m", "benchmarks.ranks", "--sums"]
+        ranks = [
+            *launcher("--standalone", f"--nproc_per_node={count}")[:-1],
+            "-m",
+            "benchmarks.ranks",
+            "--sums",
+        ]
         result["sums"][str(count)] = json.loads(subprocess.check_output(ranks, cwd=ROOT))
     for name, flags in RUNS.items():
         runs: dict[str, list[Any]] = {str(count): [] for count in counts}

@@ -35,9 +35,21 @@ from benchmarks.common import ROOT, about_machine
 RESULTS = ROOT / "results" / "reliability"
 ENV_NAME = "benchmarks.soak:FaultyCartPole"
 FLAGS = (
-    *("--num_envs=8", "--num_workers=4", "--num_steps=128", "--num_minibatches=4", "--num_epochs=10"),
+    *(
+        "--num_envs=8",
+        "--num_workers=4",
+        "--num_steps=128",
+        "--num_minibatches=4",
+        "--num_epochs=10",
+    ),
     *("--learning_rate=0.0003", "--entropy_coef=0.0", "--clip_coef=0.2", "--clip_value_coef=none"),
-    *("--total_steps=1000000000", "--step_timeout=1", "--checkpoint_every=10", "--eval_episodes=0", "--verbose=0"),
+    *(
+        "--total_steps=1000000000",
+        "--step_timeout=1",
+        "--checkpoint_every=10",
+        "--eval_episodes=0",
+        "--verbose=0",
+    ),
     "--report=False",
 )
 CAUSES = {  # of the loss of a worker, by what was done to it
@@ -94,7 +106,12 @@ class Trainer:
         self.folder, self.run, self.told = folder, folder / "run", folder / "faults"
         self.told.touch()
         kwargs = json.dumps({"probability": probability, "told": str(self.told)})
-        self.flags = [f"--env_name={ENV_NAME}", *FLAGS, f"--env_kwargs={kwargs}", f"--run_dir={self.run}"]
+        self.flags = [
+            f"--env_name={ENV_NAME}",
+            *FLAGS,
+            f"--env_kwargs={kwargs}",
+            f"--run_dir={self.run}",
+        ]
         self.lives: list[dict[str, Any]] = []
         self.errors: list[str] = []  # lines that it has written to stderr
         self.start()
@@ -105,11 +122,17 @@ class Trainer:
         resumed = [f"--env_name={ENV_NAME}", f"--resume={self.run}", "--verbose=0"]
         command = [sys.executable, "main.py", *(resumed if self.lives else self.flags)]
         began = time.time()
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         Thread(target=self.errors.extend, args=[self.process.stderr], daemon=True).start()
         while self.process.poll() is None and (not self.iteration() or self.iteration() == before):
             time.sleep(0.05)
-        life = {"began": began, "seconds_to_iteration": time.time() - began, "iteration": self.iteration()}
+        life = {
+            "began": began,
+            "seconds_to_iteration": time.time() - began,
+            "iteration": self.iteration(),
+        }
         self.lives.append({**life, "samples": []})
 
     def iteration(self) -> int:
@@ -150,7 +173,10 @@ class Trainer:
         time.sleep(FULL_SECONDS)
         if self.process.poll() is None:
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        return {"from_iteration": before, "to_iteration": self.iteration() + int(self.process.poll() is None)}
+        return {
+            "from_iteration": before,
+            "to_iteration": self.iteration() + int(self.process.poll() is None),
+        }
 
 
 def reference(seconds: float) -> list[float]:
@@ -164,21 +190,35 @@ def reference(seconds: float) -> list[float]:
 
 def soak(trainer: Trainer, minutes: float) -> dict[str, Any]:
     """Disturb a run until time is up; returns what was done to it, and what went wrong at once."""
-    done: dict[str, Any] = {"sigterm": 0, "sigkill": 0, "disk_full": [], "limit_reached": 0, "wrong": []}
+    done: dict[str, Any] = {
+        "sigterm": 0,
+        "sigkill": 0,
+        "disk_full": [],
+        "limit_reached": 0,
+        "wrong": [],
+    }
     deadline, action, next_action = time.time() + 60 * minutes, 0, time.time() + 60
     while time.time() < deadline and len(done["wrong"]) < MOST_FAILURES:
         time.sleep(1)
         trainer.sample()
         if trainer.process.poll() is not None:
             error = "".join(trainer.errors[-20:])
-            if trainer.process.returncode == 1 and any("times within" in line for line in trainer.errors[-1:]):
+            if trainer.process.returncode == 1 and any(
+                "times within" in line for line in trainer.errors[-1:]
+            ):
                 done["limit_reached"] += 1
             else:
-                done["wrong"].append(f"the trainer ended with exit code {trainer.process.returncode}: {error}")
+                done["wrong"].append(
+                    f"the trainer ended with exit code {trainer.process.returncode}: {error}"
+                )
             trainer.end(signal.SIGTERM)
             trainer.start()
         elif time.time() > next_action:
-            kind, action, next_action = ("sigterm", "sigkill", "disk_full")[action % 3], action + 1, next_action + 60
+            kind, action, next_action = (
+                ("sigterm", "sigkill", "disk_full")[action % 3],
+                action + 1,
+                next_action + 60,
+            )
             print(f"iteration {trainer.iteration()}: {kind}", flush=True)
             if kind == "disk_full":
                 done[kind].append(trainer.fill_disk())
@@ -187,7 +227,9 @@ def soak(trainer: Trainer, minutes: float) -> dict[str, Any]:
             code, wanted = trainer.end(number), 143 if kind == "sigterm" else -9
             done[kind] += 1
             if code != wanted:
-                done["wrong"].append(f"after {number.name} it ended with exit code {code}, not {wanted}")
+                done["wrong"].append(
+                    f"after {number.name} it ended with exit code {code}, not {wanted}"
+                )
             trainer.start()
     if (code := trainer.end(signal.SIGTERM)) != 143:
         done["wrong"].append(f"at the end its exit code is {code}, not 143")
@@ -206,7 +248,11 @@ def match_faults(trainer: Trainer, events: list[dict[str, Any]]) -> dict[str, An
     result: dict[str, Any] = {"named": counts, "while_ended_or_resumed": 0, "unnamed": []}
     for line in trainer.told.read_text().splitlines():
         at, kind = float(line.split()[0]), line.split()[1]
-        own = [loss for loss in losses if -0.01 < loss[0] - at < SECONDS_TO_TELL and CAUSES[kind] in loss[1]]
+        own = [
+            loss
+            for loss in losses
+            if -0.01 < loss[0] - at < SECONDS_TO_TELL and CAUSES[kind] in loss[1]
+        ]
         if own:
             losses.remove(own[0])
             counts[kind] += 1
@@ -221,13 +267,19 @@ def match_faults(trainer: Trainer, events: list[dict[str, Any]]) -> dict[str, An
     return {**result, "not_wanted": [cause for _, cause in losses]}
 
 
-def undisturbed(rows: list[dict[str, str]], events: list[dict[str, Any]], disk_full: list[dict[str, Any]]) -> list:
+def undisturbed(
+    rows: list[dict[str, str]], events: list[dict[str, Any]], disk_full: list[dict[str, Any]]
+) -> list:
     """Steps per second of the iterations that nothing fell into, nor into the few before."""
-    disturbed = {i + n for i in (event["iteration"] for event in events) for n in range(SETTLING + 1)}
+    disturbed = {
+        i + n for i in (event["iteration"] for event in events) for n in range(SETTLING + 1)
+    }
     for full in disk_full:
         disturbed |= set(range(full["from_iteration"], full["to_iteration"] + SETTLING))
     disturbed |= set(range(SETTLING + 1))
-    return [float(row["steps_per_second"]) for row in rows if int(row["iteration"]) not in disturbed]
+    return [
+        float(row["steps_per_second"]) for row in rows if int(row["iteration"]) not in disturbed
+    ]
 
 
 def growth(life: dict[str, Any]) -> dict[str, Any] | None:
@@ -235,7 +287,10 @@ def growth(life: dict[str, Any]) -> dict[str, Any] | None:
     samples = np.array(life.pop("samples"))
     if len(samples) < 30:
         return None
-    (_, before, files), (_, after, files_after) = np.median(samples[:10], axis=0), np.median(samples[-10:], axis=0)
+    (_, before, files), (_, after, files_after) = (
+        np.median(samples[:10], axis=0),
+        np.median(samples[-10:], axis=0),
+    )
     seconds = samples[-1, 0] - samples[0, 0]
     parts = {"seconds": seconds, "mebibytes": [before, after], "open_files": [files, files_after]}
     return {name: np.round(value, 1).tolist() for name, value in parts.items()}
@@ -261,12 +316,18 @@ def check(trainer: Trainer, done: dict[str, Any], speeds: list[float]) -> dict[s
         "done_to_it": done,
         "events": {kind: sum(event["kind"] == kind for event in events) for kind in kinds},
         "faults": match_faults(trainer, events),
-        "seconds_to_replace": {"median": median(replaced), "max": max(replaced)} if replaced else None,
+        "seconds_to_replace": {"median": median(replaced), "max": max(replaced)}
+        if replaced
+        else None,
         "seconds_to_resume": [round(life["seconds_to_iteration"], 1) for life in trainer.lives[1:]],
         "best_return_mean": max(returns),
         "evaluation": evaluation,
         "growth": growths,
-        "steps_per_second": {"undisturbed": median(calm), "reference": median(speeds), "iterations": len(calm)},
+        "steps_per_second": {
+            "undisturbed": median(calm),
+            "reference": median(speeds),
+            "iterations": len(calm),
+        },
         "ratio": round(median(calm) / median(speeds), 3),
     }
     wanted = {
@@ -275,17 +336,19 @@ def check(trainer: Trainer, done: dict[str, Any], speeds: list[float]) -> dict[s
         "iterations rise by one": iterations == list(range(1, len(iterations) + 1)),
         f"mean return of 100 episodes reaches {SOLVED}": max(returns) >= SOLVED,
         f"evaluation is at least {SOLVED}": evaluation >= SOLVED,
-        "open files do not grow": all(life["open_files"][1] <= life["open_files"][0] for life in growths),
-        "memory grows by less than 16 MiB": all(np.diff(life["mebibytes"])[0] < 16 for life in growths),
+        "open files do not grow": all(
+            life["open_files"][1] <= life["open_files"][0] for life in growths
+        ),
+        "memory grows by less than 16 MiB": all(
+            np.diff(life["mebibytes"])[0] < 16 for life in growths
+        ),
         "undisturbed iterations are 0.9 times as fast": result["ratio"] >= 0.9,
     }
     return {**result, "wanted": {name: bool(value) for name, value in wanted.items()}}
 
 
 def table(result: dict[str, Any]) -> str:
-    text = (
-        "# A run that is disturbed all the time\n\nWritten by `{command}`. {cpu}, {cores} cores, which had other work"
-    )
+    text = "# A run that is disturbed all the time\n\nWritten by `{command}`. {cpu}, {cores} cores, which had other work"
     text += " too: load {load_before}.\n\nCartPole with four workers: {iterations:,} iterations, {steps:,} steps.\n\n"
     text = text.format(**result) + "| what was done to it | times |\n| --- | --- |\n"
     faults, done = result["faults"], result["done_to_it"]
@@ -297,27 +360,36 @@ def table(result: dict[str, Any]) -> str:
     text += f"| too many workers lost, so that it ended; resumed | {done['limit_reached']} |\n"
     text += f"| workers lost that nobody wanted: {'; '.join(faults['not_wanted'])} | {len(faults['not_wanted'])} |\n"
     text += "\n| wanted | so it was |\n| --- | --- |\n"
-    text += "".join(f"| {name} | {'yes' if value else 'no'} |\n" for name, value in result["wanted"].items())
+    text += "".join(
+        f"| {name} | {'yes' if value else 'no'} |\n" for name, value in result["wanted"].items()
+    )
     text += "\nBest mean return of 100 episodes: {best_return_mean:.1f}; evaluation: {evaluation:.1f}.\n".format(
         **result
     )
-    speeds = (
-        "Median steps per second: {undisturbed:,.0f} in {iterations:,} undisturbed iterations, {reference:,.0f} in runs"
-    )
+    speeds = "Median steps per second: {undisturbed:,.0f} in {iterations:,} undisturbed iterations, {reference:,.0f} in runs"
     text += (speeds + " without faults.\n").format(**result["steps_per_second"])
     if result["seconds_to_replace"]:
         text += "Seconds to replace a worker: median {median:.1f}, at most {max:.1f}.\n".format(
             **result["seconds_to_replace"]
         )
-    return text + f"Seconds from a resume to its first iteration: {', '.join(map(str, result['seconds_to_resume']))}.\n"
+    return (
+        text
+        + f"Seconds from a resume to its first iteration: {', '.join(map(str, result['seconds_to_resume']))}.\n"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--losses_per_minute", type=float, default=3, help="of workers, in the mean")
+    parser.add_argument(
+        "--losses_per_minute", type=float, default=3, help="of workers, in the mean"
+    )
     options = parser.parse_args()
-    command = "python -m benchmarks.soak" + "".join(f" --{name}={value:g}" for name, value in vars(options).items())
+    command = "python -m benchmarks.soak" + "".join(
+        f" --{name}={value:g}" for name, value in vars(options).items()
+    )
     result: dict[str, Any] = {"command": command, **about_machine("torch", "gymnasium", "numpy")}
     speeds = reference(30)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))

@@ -27,12 +27,21 @@ MOMENTS = ("begins", "finished")
 def start_once() -> dict[str, Any]:
     """Seconds until iteration 1 begins and until it is finished, and the environment steps that it takes."""
     with tempfile.TemporaryDirectory() as folder:
-        metrics, command = Path(folder, "metrics.csv"), [sys.executable, *COMMAND, f"--run_dir={folder}"]
+        metrics, command = (
+            Path(folder, "metrics.csv"),
+            [sys.executable, *COMMAND, f"--run_dir={folder}"],
+        )
         start = time.perf_counter()
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:  # errors stay on the screen
-            while not metrics.exists() or metrics.read_text().count("\n") < 2:  # the names, and the first row
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE
+        ) as process:  # errors stay on the screen
+            while (
+                not metrics.exists() or metrics.read_text().count("\n") < 2
+            ):  # the names, and the first row
                 if process.poll() is not None:
-                    raise SystemExit(f"{shlex.join(command)} ended with exit code {process.returncode}")
+                    raise SystemExit(
+                        f"{shlex.join(command)} ended with exit code {process.returncode}"
+                    )
                 time.sleep(0.01)
             finished = time.perf_counter() - start
             process.terminate()
@@ -44,21 +53,43 @@ def start_once() -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     text = "# Seconds until training is under way\n\nWritten by `{command}`:\nfrom starting `{ours}` until\n"
-    text += "its first iteration, of {steps:,} steps, begins and is finished. {cpu}, {cores} cores.\n\n"
-    text = text.format(**result) + "| first iteration | median | min | max |\n| --- | --- | --- | --- |\n"
-    return text + "".join("| {0} | {median:.2f} | {min:.2f} | {max:.2f} |\n".format(m, **result[m]) for m in MOMENTS)
+    text += (
+        "its first iteration, of {steps:,} steps, begins and is finished. {cpu}, {cores} cores.\n\n"
+    )
+    text = (
+        text.format(**result)
+        + "| first iteration | median | min | max |\n| --- | --- | --- | --- |\n"
+    )
+    return text + "".join(
+        "| {0} | {median:.2f} | {min:.2f} | {max:.2f} |\n".format(m, **result[m]) for m in MOMENTS
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=5)
     repetitions = parser.parse_args().repetitions
-    about, starts = about_machine("torch", "gymnasium", "numpy"), [start_once() for _ in range(repetitions)]
+    about, starts = (
+        about_machine("torch", "gymnasium", "numpy"),
+        [start_once() for _ in range(repetitions)],
+    )
     command = f"python -m benchmarks.startup --repetitions={repetitions}"
-    result = {"command": command, "ours": shlex.join(["python", *COMMAND]), "steps": starts[0]["steps"], **about}
+    result = {
+        "command": command,
+        "ours": shlex.join(["python", *COMMAND]),
+        "steps": starts[0]["steps"],
+        **about,
+    }
     for moment in MOMENTS:
         values = [start[moment] for start in starts]
-        result[moment] = {"median": median(values), "min": min(values), "max": max(values), "values": values}
+        result[moment] = {
+            "median": median(values),
+            "min": min(values),
+            "max": max(values),
+            "values": values,
+        }
     (ROOT / "results").mkdir(exist_ok=True)
     (ROOT / "results" / "startup.json").write_text(json.dumps(result, indent=2) + "\n")
     (ROOT / "results" / "startup.md").write_text(table(result))

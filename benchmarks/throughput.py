@@ -39,14 +39,40 @@ from typing import Any
 
 from benchmarks import limits, scaling
 from benchmarks.common import ROOT, about_machine, peak_memory
-from benchmarks.trainers import GAME, NUM_STEPS, OURS, PHASES, PIXELS, SB3, our_command, run_ours, run_sb3
+from benchmarks.trainers import (
+    GAME,
+    NUM_STEPS,
+    OURS,
+    PHASES,
+    PIXELS,
+    SB3,
+    our_command,
+    run_ours,
+    run_sb3,
+)
 from ppo.config.config import Config
-from ppo.config.flags import ConfigError, parse_flags
+from ppo.config.flags import parse_flags
+from ppo.errors import ConfigError
 
 RESULTS = ROOT / "results" / "throughput"
-STEPS = {"CartPole-v1": 131_072, "LunarLander-v3": 81_920, "BipedalWalker-v3": 61_440, GAME: 12_288}  # of each run
+STEPS = {
+    "CartPole-v1": 131_072,
+    "LunarLander-v3": 81_920,
+    "BipedalWalker-v3": 61_440,
+    GAME: 12_288,
+}  # of each run
 QUICK = {"CartPole-v1": 16_384, "LunarLander-v3": 10_240, "BipedalWalker-v3": 8_192, GAME: 3_072}
-SETTLED = {"env_name", "total_steps", "num_iterations", "num_envs", "num_steps", "seed", "run_dir", "name", "resume"}
+SETTLED = {
+    "env_name",
+    "total_steps",
+    "num_iterations",
+    "num_envs",
+    "num_steps",
+    "seed",
+    "run_dir",
+    "name",
+    "resume",
+}
 PEERS = ("SB3", "SB3 plain")
 Flags = dict[str, Any]
 Run = dict[str, Any]
@@ -62,12 +88,19 @@ def trainers(
     env_name: str, steps: dict[int, int], flags: Flags, process: ProcessPoolExecutor
 ) -> dict[str, Callable[[int], Run]]:
     """What trains once with a seed, by name. steps: of ours, by size; process: where SB3 is run."""
-    made = {f"ours, {n}": partial(run_ours, env_name, steps[n], flags={**flags, "num_envs": n}) for n in steps}
+    made = {
+        f"ours, {n}": partial(run_ours, env_name, steps[n], flags={**flags, "num_envs": n})
+        for n in steps
+    }
     if env_name == GAME and 8 in steps:
-        made["ours, 8, float32"] = partial(run_ours, env_name, steps[8], flags={**flags, "precision": "float32"})
+        made["ours, 8, float32"] = partial(
+            run_ours, env_name, steps[8], flags={**flags, "precision": "float32"}
+        )
     for peer in PEERS[: 1 if env_name == GAME else 2]:
         theirs = partial(process.submit, run_sb3, env_name, steps.get(8, STEPS[env_name]))
-        made[peer] = lambda seed, theirs=theirs, peer=peer: theirs(seed, peer == "SB3 plain").result()
+        made[peer] = lambda seed, theirs=theirs, peer=peer: theirs(
+            seed, peer == "SB3 plain"
+        ).result()
     return made
 
 
@@ -88,7 +121,9 @@ def measure(env_name: str, steps: dict[int, int], flags: Flags, repetitions: int
         trainer: {
             peer: {
                 "of_medians": medians[trainer] / medians[peer],
-                "of_pairs": [mine / other for mine, other in zip(speeds[trainer], speeds[peer], strict=True)],
+                "of_pairs": [
+                    mine / other for mine, other in zip(speeds[trainer], speeds[peer], strict=True)
+                ],
             }
             for peer in peers
         }
@@ -98,27 +133,48 @@ def measure(env_name: str, steps: dict[int, int], flags: Flags, repetitions: int
     return {"env_name": env_name, "medians": medians, "ratios": ratios, "runs": runs}
 
 
-def explain(env_name: str, size: int, flags: Flags, result: dict[str, Any], cores: int) -> dict[str, Any]:
+def explain(
+    env_name: str, size: int, flags: Flags, result: dict[str, Any], cores: int
+) -> dict[str, Any]:
     """Of ours with so many environments: where the time goes, how near the limit it is, and MiB of memory at most."""
     flags, runs = {**flags, "num_envs": size}, result["runs"][f"ours, {size}"]
     config = Config(**{**flags, "env_name": env_name})
     speed = result["medians"][f"ours, {size}"]
     phases = [median(run[phase] for run in runs) for phase in PHASES]
     with tempfile.TemporaryDirectory() as folder:
-        memory = peak_memory(*our_command(env_name, 2 * config.rollout_size, 1, flags), f"--run_dir={folder}/run")
+        memory = peak_memory(
+            *our_command(env_name, 2 * config.rollout_size, 1, flags), f"--run_dir={folder}/run"
+        )
     shares = limits.shares(config, config.rollout_size / speed, *phases)
     return {"shares": shares, "limit": limits.limit(config, cores, speed), "memory_mib": memory}
 
 
 def comparison(results: list[dict[str, Any]]) -> str:
     """Markdown: a row for each environment and trainer."""
-    rows = [["environment", "trainer, environments", "steps/s", "frames/s", "x SB3", "x SB3 plain", "each; each"]]
+    rows = [
+        [
+            "environment",
+            "trainer, environments",
+            "steps/s",
+            "frames/s",
+            "x SB3",
+            "x SB3 plain",
+            "each; each",
+        ]
+    ]
     for r in results:
         for trainer, speed in r["medians"].items():
             ratios = r["ratios"].get(trainer, {})
-            pairs = "; ".join(", ".join(f"{x:.2f}" for x in ratio["of_pairs"]) for ratio in ratios.values())
-            times = [f"{ratios[peer]['of_medians']:.2f}" if peer in ratios else "" for peer in PEERS]
-            name, frames = trainer + ", 8" * (trainer in PEERS), f"{4 * speed:,.0f}" if r["env_name"] == GAME else ""
+            pairs = "; ".join(
+                ", ".join(f"{x:.2f}" for x in ratio["of_pairs"]) for ratio in ratios.values()
+            )
+            times = [
+                f"{ratios[peer]['of_medians']:.2f}" if peer in ratios else "" for peer in PEERS
+            ]
+            name, frames = (
+                trainer + ", 8" * (trainer in PEERS),
+                f"{4 * speed:,.0f}" if r["env_name"] == GAME else "",
+            )
             rows.append([r["env_name"], name, f"{speed:,.0f}", frames, *times, pairs])
     return markdown(rows)
 
@@ -129,11 +185,20 @@ def explanation(results: list[dict[str, Any]]) -> str:
     for r in results:
         for size, found in r["sizes"].items():
             limit = found["limit"]
-            seconds = [f"{limit[name]:.3f}" for name in ("measured_seconds", "seconds", "seconds_arithmetic")]
+            seconds = [
+                f"{limit[name]:.3f}"
+                for name in ("measured_seconds", "seconds", "seconds_arithmetic")
+            ]
             shares = [f"{share:.0%}" for share in found["shares"].values()]
             last = [f"{limit['distance']:.2f}", f"{found['memory_mib']:,.0f}"]
             rows.append([r["env_name"], size, *shares, *seconds, *last])
-    names = [*results[0]["sizes"][size]["shares"], "s/iteration", "limit, s", "of it arithmetic, s", "limit / measured"]
+    names = [
+        *results[0]["sizes"][size]["shares"],
+        "s/iteration",
+        "limit, s",
+        "of it arithmetic, s",
+        "limit / measured",
+    ]
     return markdown([["environment", "environments", *names, "MiB"], *rows])
 
 
@@ -149,8 +214,17 @@ def tell(results: list[dict[str, Any]]) -> str:
         f"{r['load_before']}, {', '.join(f'{name} {version}' for name, version in r['versions'].items())}"
         for r in results
     ]
-    parts = ["# Training speed beside Stable-Baselines3", "![steps per second](ratios.png)", comparison(results)]
-    return "\n\n".join([*parts, explanation(results), "\n".join(machines), *__doc__.strip().split("\n\n")[1:3]]) + "\n"
+    parts = [
+        "# Training speed beside Stable-Baselines3",
+        "![steps per second](ratios.png)",
+        comparison(results),
+    ]
+    return (
+        "\n\n".join(
+            [*parts, explanation(results), "\n".join(machines), *__doc__.strip().split("\n\n")[1:3]]
+        )
+        + "\n"
+    )
 
 
 def draw(results: list[dict[str, Any]]) -> None:
@@ -158,11 +232,15 @@ def draw(results: list[dict[str, Any]]) -> None:
     from matplotlib import pyplot
 
     size = (2.8 * len(results), 4)
-    figure, axes = pyplot.subplots(1, len(results), figsize=size, squeeze=False, sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(
+        1, len(results), figsize=size, squeeze=False, sharey=True, layout="constrained"
+    )
     for ax, r in zip(axes[0], results, strict=True):
         names, speeds = list(r["medians"]), list(r["medians"].values())
         colors = ["tab:gray" if name in PEERS else "tab:blue" for name in names]
-        ax.bar_label(ax.bar(names, speeds, color=colors), [f"{speed:,.0f}" for speed in speeds], fontsize=7)
+        ax.bar_label(
+            ax.bar(names, speeds, color=colors), [f"{speed:,.0f}" for speed in speeds], fontsize=7
+        )
         ax.set(yscale="log", title=r["env_name"])
         ax.tick_params(axis="x", rotation=60)
     axes[0][0].set(ylabel="environment steps per second", ylim=(100, 2 * axes[0][0].get_ylim()[1]))
@@ -173,7 +251,11 @@ def write(result: dict[str, Any]) -> None:
     """Keep what was measured on an environment, and show it beside what is there of others."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{result['env_name']}.json").write_text(json.dumps(result, indent=2) + "\n")
-    found = [json.loads(path.read_text()) for name in STEPS if (path := RESULTS / f"{name}.json").exists()]
+    found = [
+        json.loads(path.read_text())
+        for name in STEPS
+        if (path := RESULTS / f"{name}.json").exists()
+    ]
     results = [r for r in found if "sizes" in r]  # else it is older than this
     (RESULTS / "README.md").write_text(tell(results))
     draw(results)
@@ -186,16 +268,31 @@ def numbers_in(text: str) -> list[int]:
 
 def parse() -> tuple[argparse.Namespace, Flags]:
     """The command line, and what --flags are. Ends with an error for what cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", type=lambda text: text.split(","), default=list(STEPS), help=f"of {', '.join(STEPS)}")
-    parser.add_argument("--sizes", type=numbers_in, default=[8, 64, 256], help="numbers of environments for ours")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--envs",
+        type=lambda text: text.split(","),
+        default=list(STEPS),
+        help=f"of {', '.join(STEPS)}",
+    )
+    parser.add_argument(
+        "--sizes", type=numbers_in, default=[8, 64, 256], help="numbers of environments for ours"
+    )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--flags", default="", help='for main.py: --flags="--num_workers=1 ..."')
-    parser.add_argument("--quick", action="store_true", help="8 environments, short runs; nothing is written")
-    parser.add_argument("--scaling", action="store_true", help="speed and memory against workers and environments")
+    parser.add_argument(
+        "--quick", action="store_true", help="8 environments, short runs; nothing is written"
+    )
+    parser.add_argument(
+        "--scaling", action="store_true", help="speed and memory against workers and environments"
+    )
     given = parser.parse_args()
     if unknown := set(given.envs) - {*STEPS}:
-        parser.error(f"--envs={','.join(given.envs)}: give some of {', '.join(STEPS)}, not {', '.join(unknown)}")
+        parser.error(
+            f"--envs={','.join(given.envs)}: give some of {', '.join(STEPS)}, not {', '.join(unknown)}"
+        )
     if given.sizes[0] < 1 or given.repetitions < 1:
         parser.error("give --sizes and --repetitions of at least 1")
     if given.quick and given.scaling:
@@ -222,13 +319,25 @@ def main() -> None:
     for env_name in given.envs:
         flags = {**(PIXELS if env_name == GAME else OURS), **extra}
         if given.quick:
-            results.append(measure(env_name, {8: QUICK[env_name]}, flags, 1 if env_name == GAME else given.repetitions))
+            results.append(
+                measure(
+                    env_name,
+                    {8: QUICK[env_name]},
+                    flags,
+                    1 if env_name == GAME else given.repetitions,
+                )
+            )
             continue
         steps = {size: steps_of(env_name, size) for size in given.sizes}
         result = {**about, "steps": steps, **measure(env_name, steps, flags, given.repetitions)}
-        result["ours"] = shlex.join(["python", *our_command(env_name, steps_of(env_name, 8), "SEED", flags)])
+        result["ours"] = shlex.join(
+            ["python", *our_command(env_name, steps_of(env_name, 8), "SEED", flags)]
+        )
         result["sb3"] = {**SB3, "policy": "CnnPolicy" if env_name == GAME else "MlpPolicy"}
-        result["sizes"] = {str(size): explain(env_name, size, flags, result, about["cores"]) for size in given.sizes}
+        result["sizes"] = {
+            str(size): explain(env_name, size, flags, result, about["cores"])
+            for size in given.sizes
+        }
         write(result)
         results.append(result)
     print(f"\n{comparison(results)}")

@@ -18,7 +18,11 @@ class AtariGame(gymnasium.Env):
     def __init__(self, env: gymnasium.Env, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image for every frame."""
         unwrapped: Any = env.unwrapped
-        self.env, self.ale, self.get_action_meanings = env, unwrapped.ale, unwrapped.get_action_meanings
+        self.env, self.ale, self.get_action_meanings = (
+            env,
+            unwrapped.ale,
+            unwrapped.get_action_meanings,
+        )
         self.spec, self.action_space, self.render_mode = env.spec, env.action_space, env.render_mode
         self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip, self.noop_max = frame_skip, noop_max
@@ -27,7 +31,9 @@ class AtariGame(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, 255, self.screen.shape, np.uint8)
         self.emulator_seeded = False
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """The seed decides how long nothing is done. The emulator's own randomness, which sticky actions come from, is
         seeded by the first reset only: to seed it is to load the game anew, 80 ms."""
         super().reset(seed=seed)
@@ -70,7 +76,9 @@ class AtariGame(gymnasium.Env):
 
     def restore(self, state: bytes) -> None:
         """Go on from a state of the same game; raises whatever the emulator does for others."""
-        self.ale.act(Action.NOOP)  # before its first frame an emulator does not take on all of a state (seen in Qbert)
+        self.ale.act(
+            Action.NOOP
+        )  # before its first frame an emulator does not take on all of a state (seen in Qbert)
         self.ale.restoreState(ALEState(state))
         self.emulator_seeded = True
 

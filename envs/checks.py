@@ -8,12 +8,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-LARGEST = float(np.finfo(np.float32).max)  # beyond it a number would become infinite where policies compute
+from ppo.envs.errors import BadData
+
+LARGEST = float(
+    np.finfo(np.float32).max
+)  # beyond it a number would become infinite where policies compute
 FEW = 64  # numbers that Python compares faster than numpy
-
-
-class BadData(ValueError):
-    """An environment returned what its spaces or gymnasium's interface exclude; the message says what."""
 
 
 class CheckData(gymnasium.Wrapper):
@@ -30,28 +30,42 @@ class CheckData(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)
-        if not isinstance(result, (tuple, list)) or len(result) != 2 or not isinstance(result[1], dict):
-            raise BadData(f"its reset returned {brief(result)}, which is not (observation, info)")
+        if (
+            not isinstance(result, (tuple, list))
+            or len(result) != 2
+            or not isinstance(result[1], dict)
+        ):
+            raise BadData(
+                f"its reset returned {describe_value(result)}, which is not (observation, info)"
+            )
         if not self.is_inside(result[0]):
             self._note_outside(result[0])
         return result
 
     def step(self, action: Any) -> Any:
         result: Any = self.env.step(action)
-        if not isinstance(result, (tuple, list)) or len(result) != 5 or not isinstance(result[4], dict):
-            raise BadData(f"its step returned {brief(result)}, which is not five results of which the last is a dict")
+        if (
+            not isinstance(result, (tuple, list))
+            or len(result) != 5
+            or not isinstance(result[4], dict)
+        ):
+            raise BadData(
+                f"its step returned {describe_value(result)}, which is not five results of which the last is a dict"
+            )
         if not self.is_inside(result[0]):
             self._note_outside(result[0])
         reward = result[1]
         number = reward.item() if getattr(reward, "shape", None) == () else reward
         if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
-            raise BadData(f"its reward is {brief(reward)}, not one finite number")
+            raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
         return result
 
     def _note_outside(self, observation: Any) -> None:
         self.num_outside += 1
         if self.is_strict:
-            raise BadData(f"its observation {brief(observation)} is outside of {self.env.observation_space}")
+            raise BadData(
+                f"its observation {describe_value(observation)} is outside of {self.env.observation_space}"
+            )
 
 
 def checker(space: Any) -> Callable[[Any], bool]:
@@ -65,11 +79,17 @@ def checker(space: Any) -> Callable[[Any], bool]:
 
         def is_inside_all(observation: Any) -> bool:
             if not isinstance(observation, kind) or len(observation) != len(parts):
-                raise BadData(f"its observation is {brief(observation)}, not a {kind.__name__} of {len(parts)} parts")
+                raise BadData(
+                    f"its observation is {describe_value(observation)}, not a {kind.__name__} of {len(parts)} parts"
+                )
             try:
-                are_inside = [own(observation[key]) for key, own in checkers.items()]  # all, for bad data in any
+                are_inside = [
+                    own(observation[key]) for key, own in checkers.items()
+                ]  # all, for bad data in any
             except KeyError as error:
-                raise BadData(f"its observation lacks {error}: {brief(observation)}") from error
+                raise BadData(
+                    f"its observation lacks {error}: {describe_value(observation)}"
+                ) from error
             return all(are_inside)
 
         return is_inside_all
@@ -79,7 +99,7 @@ def checker(space: Any) -> Callable[[Any], bool]:
 
     def is_inside(observation: Any) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
-            raise BadData(f"its observation is {brief(observation)}, not one of {space}")
+            raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
         return space.contains(observation)
 
     return is_inside
@@ -90,15 +110,21 @@ def _box_checker(space: spaces.Box) -> Callable[[Any], bool]:
     shape, dtype = space.shape, space.dtype
     largest = min(LARGEST, float(np.finfo(str(dtype)).max)) if dtype.kind == "f" else LARGEST
     low, high = np.maximum(space.low, -largest), np.minimum(space.high, largest)
-    is_full = dtype == np.uint8 and (low == 0).all() and (high == 255).all()  # nothing else is possible
+    is_full = (
+        dtype == np.uint8 and (low == 0).all() and (high == 255).all()
+    )  # nothing else is possible
     is_small = low.size <= FEW
     lows, highs = low.ravel().tolist(), high.ravel().tolist()
 
     def is_inside(observation: Any) -> bool:
         if shape == () and type(observation) in (bool, int, float):  # which have no dtype
             observation = np.asarray(observation, dtype)
-        if not hasattr(observation, "dtype") or observation.shape != shape or observation.dtype != dtype:
-            raise BadData(f"its observation is {brief(observation)}, not {dtype} {shape}")
+        if (
+            not hasattr(observation, "dtype")
+            or observation.shape != shape
+            or observation.dtype != dtype
+        ):
+            raise BadData(f"its observation is {describe_value(observation)}, not {dtype} {shape}")
         if is_full:
             return True
         if is_small:
@@ -108,14 +134,18 @@ def _box_checker(space: spaces.Box) -> Callable[[Any], bool]:
         elif ((low <= observation) & (observation <= high)).all():
             return True
         if not (np.abs(observation) <= largest).all():
-            raise BadData(f"its observation {brief(observation)} is not finite")
+            raise BadData(f"its observation {describe_value(observation)} is not finite")
         return False
 
     return is_inside
 
 
-def brief(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value in a few words, with its shape and dtype where it has them."""
     kind = f"{value.dtype} {value.shape} " if isinstance(value, np.ndarray) else ""
-    text = " ".join(repr(value.tolist() if isinstance(value, np.ndarray) and value.size <= FEW else value).split())
+    text = " ".join(
+        repr(
+            value.tolist() if isinstance(value, np.ndarray) and value.size <= FEW else value
+        ).split()
+    )
     return f"{kind}{text if len(text) <= 120 else text[:120] + '...'}"

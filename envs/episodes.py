@@ -8,7 +8,9 @@ import gymnasium
 import numpy as np
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
-LONGEST_REPLAY = 100_000  # steps after which an open episode is not played again, for the time that would take
+LONGEST_REPLAY = (
+    100_000  # steps after which an open episode is not played again, for the time that would take
+)
 
 
 class RecordEpisode(gymnasium.Wrapper):
@@ -70,20 +72,34 @@ class OpenEpisodes:
         self.no_actions = no_actions
         self.open = [OpenEpisode(0, None)] * num_envs
 
-    def update(self, actions: np.ndarray, dones: np.ndarray, report: Any, num_begun: np.ndarray) -> list[PlayedEpisode]:
+    def update(
+        self,
+        actions: np.ndarray,
+        dones: np.ndarray,
+        report: Any,
+        episode_counts_at_rollout_end: np.ndarray,
+    ) -> list[PlayedEpisode]:
         """Take a rollout in; returns whole episodes that it ended, of which all actions are known. actions: (T, N, D);
-        dones: (T, N), also of episodes that have ended for the learner only; report: of ppo.envs.worker.Worker; num_begun:
+        dones: (T, N), also of episodes that have ended for the learner only; report: of ppo.envs.worker.Worker; episode_counts_at_rollout_end:
         resets of each environment (N,) until now."""
-        numbers = num_begun - 1 - dones.sum(0)  # of what was open where the rollout begins
+        numbers = (
+            episode_counts_at_rollout_end - 1 - dones.sum(0)
+        )  # of what was open where the rollout begins
         self.begin(report.begun, numbers)
         played, starts = [], [0] * len(self.open)
         for step, index, episode_return, length in report.episodes:
             number, before, _ = self.open[index]
             if before is not None:
                 rest = actions[starts[index] : step + 1, index]
-                played.append(PlayedEpisode(episode_return, length, index, number, np.concatenate([before, rest])))
+                played.append(
+                    PlayedEpisode(
+                        episode_return, length, index, number, np.concatenate([before, rest])
+                    )
+                )
             starts[index] = step + 1
-            self.open[index] = OpenEpisode(int(numbers[index] + dones[: step + 1, index].sum()), self.no_actions)
+            self.open[index] = OpenEpisode(
+                int(numbers[index] + dones[: step + 1, index].sum()), self.no_actions
+            )
         for index, (number, known, _) in enumerate(self.open):
             is_short = known is not None and len(known) <= LONGEST_REPLAY
             longer = np.concatenate([known, actions[starts[index] :, index]]) if is_short else None
@@ -99,7 +115,9 @@ class OpenEpisodes:
         """Open episodes, those of a run's environments, as arrays by name."""
         numbers = np.array([episode.number for episode in episodes])
         lengths = np.array([-1 if actions is None else len(actions) for _, actions, _ in episodes])
-        actions = np.concatenate([self.no_actions, *(actions for _, actions, _ in episodes if actions is not None)])
+        actions = np.concatenate(
+            [self.no_actions, *(actions for _, actions, _ in episodes if actions is not None)]
+        )
         states = {
             f"emulator.{index}": np.frombuffer(state, np.uint8).copy()
             for index, (_, _, state) in enumerate(episodes)
@@ -128,7 +146,10 @@ def save_emulator(env: gymnasium.Env) -> bytes | None:
     *wrappers, game = layers(env)
     if not hasattr(game, "save"):
         return None
-    about = [{name: getattr(wrapper, name) for name in getattr(wrapper, "SAVED", ())} for wrapper in wrappers]
+    about = [
+        {name: getattr(wrapper, name) for name in getattr(wrapper, "SAVED", ())}
+        for wrapper in wrappers
+    ]
     return json.dumps([*about, game.np_random.bit_generator.state]).encode() + b"\n" + game.save()
 
 

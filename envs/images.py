@@ -44,7 +44,9 @@ class StackImages(gymnasium.Wrapper):
     key: under which of a Dict's names the images are; what it has beside them stands behind their pixels, all in one
     vector of float32."""
 
-    def __init__(self, env: gymnasium.Env, size: int, num_images: int, key: str | None = None) -> None:
+    def __init__(
+        self, env: gymnasium.Env, size: int, num_images: int, key: str | None = None
+    ) -> None:
         super().__init__(env)
         self.size, self.num_images, self.key = (size, size), num_images, key
         space: Any = env.observation_space
@@ -55,12 +57,17 @@ class StackImages(gymnasium.Wrapper):
         depth = num_images * (1 if self.is_colour else num_channels)
         if not 0 < depth <= MAX_CHANNELS:
             limit = f"{MAX_CHANNELS} channels in a stack of {num_images}"
-            raise gymnasium.error.Error(f"images {shape} are to be height x width x channels, with at most {limit}")
+            raise gymnasium.error.Error(
+                f"images {shape} are to be height x width x channels, with at most {limit}"
+            )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         if others:
             beside: Any = spaces.flatten_space(self.others)
-            low, high = (np.append(np.full(self.stack.size, x), y) for x, y in ((0, beside.low), (255, beside.high)))
+            low, high = (
+                np.append(np.full(self.stack.size, x), y)
+                for x, y in ((0, beside.low), (255, beside.high))
+            )
             self.observation_space = ImageAndVector(low, high, self.stack.shape)
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -84,7 +91,9 @@ class StackImages(gymnasium.Wrapper):
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
-        return [cv2.resize(channel, self.size, interpolation=cv2.INTER_AREA) for channel in channels]
+        return [
+            cv2.resize(channel, self.size, interpolation=cv2.INTER_AREA) for channel in channels
+        ]
 
     def _merged(self, observation: Any) -> np.ndarray:
         images = cv2.merge(self.planes, self.stack).reshape(self.stack.shape)

@@ -17,14 +17,12 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
+from ppo.envs.errors import EnvironmentUnavailable, environment_error
 from ppo.envs.spaces import ACTION_MASK, can_act_in
-from ppo.envs.worker import environment_error
 
-ALIASES = {f"{name}-v2": f"{name}-v3" for name in ("LunarLander", "LunarLanderContinuous", "BipedalWalker")}
-
-
-class EnvironmentUnavailable(ValueError):
-    """No run can start with this environment; the message says why and what to do."""
+ALIASES = {
+    f"{name}-v2": f"{name}-v3" for name in ("LunarLander", "LunarLanderContinuous", "BipedalWalker")
+}
 
 
 class Preprocessing(NamedTuple):
@@ -56,7 +54,9 @@ PREPROCESSING = Preprocessing()
 
 def canonical_id(env_name: str) -> str:
     """The id under which gymnasium still has an environment, where it has given up an old one."""
-    ours = re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)  # for frames are skipped here
+    ours = re.sub(
+        r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name
+    )  # for frames are skipped here
     if ours != env_name and env_name not in gymnasium.registry:
         with suppress(ImportError):
             importlib.import_module("ale_py")
@@ -91,7 +91,9 @@ def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gym
         if _is_atari(spec):
             env = _make_atari(spec, preprocessing)
         else:
-            make = partial(gymnasium.make, spec, disable_env_checker=True)  # which would cost time at every step
+            make = partial(
+                gymnasium.make, spec, disable_env_checker=True
+            )  # which would cost time at every step
             env = FreshEveryEpisode(make) if preprocessing.fresh_env_per_episode else make()
             env = CheckData(env, preprocessing.strict_spaces)
             if preprocessing.frame_skip > 1:
@@ -101,7 +103,9 @@ def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gym
             env = RecordEpisode(env)
         space = env.observation_space
         if not space.is_np_flattenable or not can_act_in(env.action_space):
-            problem = f"observes {space} and acts in {env.action_space}, of which one has no fixed size"
+            problem = (
+                f"observes {space} and acts in {env.action_space}, of which one has no fixed size"
+            )
             raise EnvironmentUnavailable(f"--env_name={env_name} {problem}: choose another")
         parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
         images = [key for key, part in parts.items() if is_image(part)]
@@ -119,7 +123,9 @@ def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Sp
     env = make_env(env_name, preprocessing)
     observations: Any = env.observation_space
     with _unavailable(env_name):
-        has_masks = not isinstance(env.action_space, spaces.Box) and ACTION_MASK in env.reset(seed=0)[1]
+        has_masks = (
+            not isinstance(env.action_space, spaces.Box) and ACTION_MASK in env.reset(seed=0)[1]
+        )
     env.close()
     return Spaces(observations, env.action_space, has_masks)
 
@@ -128,9 +134,13 @@ def _spec(env_name: str, env_kwargs: Mapping[str, Any]) -> EnvSpec:
     """How gymnasium knows an environment; of an id without a version, the latest."""
     module, _, name = env_name.rpartition(":")
     if module or name not in gymnasium.registry:
-        imported = importlib.import_module(module.lstrip(".") or "ale_py")  # ale_py registers the Atari games
+        imported = importlib.import_module(
+            module.lstrip(".") or "ale_py"
+        )  # ale_py registers the Atari games
         if module and name not in gymnasium.registry and hasattr(imported, name):
-            return EnvSpec(name, getattr(imported, name), order_enforce=False, kwargs=dict(env_kwargs))
+            return EnvSpec(
+                name, getattr(imported, name), order_enforce=False, kwargs=dict(env_kwargs)
+            )
     namespace, base, version = parse_env_id(name)
     if version is None:
         version = find_highest_version(namespace, base)
@@ -179,14 +189,24 @@ def _unavailable(env_name: str) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         near = difflib.get_close_matches(name, gymnasium.registry, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all"
+        hint = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else "gymnasium.pprint_registry() lists all"
+        )
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
     except (gymnasium.error.Error, ImportError) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) and not module else None
         missing = {"cv2": "opencv-python"}.get(str(missing), missing)
         hint = f": pip install {missing}" if missing else ""
-        raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {error}{hint}") from error
+        raise EnvironmentUnavailable(
+            f"--env_name={env_name} cannot be made: {error}{hint}"
+        ) from error
     except Exception as error:
-        if re.search(r"(unexpected keyword|missing \d+ required).* from the environment creator", str(error)):
-            raise EnvironmentUnavailable(f"--env_kwargs does not suit --env_name={env_name}: {error}") from error
+        if re.search(
+            r"(unexpected keyword|missing \d+ required).* from the environment creator", str(error)
+        ):
+            raise EnvironmentUnavailable(
+                f"--env_kwargs does not suit --env_name={env_name}: {error}"
+            ) from error
         raise environment_error(env_name, error) from error

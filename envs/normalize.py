@@ -29,7 +29,11 @@ class RunningMeanStd:
     def update(self, samples: np.ndarray, pool: Pool = only_here) -> None:
         """samples: (count, *shape). pool: from the number, mean and variance of samples here to those of all, if there
         are others elsewhere."""
-        moments = (len(samples), samples.mean(axis=0, dtype=np.float64), samples.var(axis=0, dtype=np.float64))
+        moments = (
+            len(samples),
+            samples.mean(axis=0, dtype=np.float64),
+            samples.var(axis=0, dtype=np.float64),
+        )
         count, mean, variance = pool(moments)
         total = self.count + count
         delta = mean - self.mean
@@ -80,7 +84,12 @@ class NormalizeObservation:
         vars(self.statistics).update(statistics)
         is_scaled = np.isfinite(self.highest)
         np.copyto(self.shift, self.statistics.mean, where=is_scaled, casting="same_kind")
-        np.copyto(self.scale, 1 / np.sqrt(self.statistics.variance + EPSILON), where=is_scaled, casting="same_kind")
+        np.copyto(
+            self.scale,
+            1 / np.sqrt(self.statistics.variance + EPSILON),
+            where=is_scaled,
+            casting="same_kind",
+        )
 
 
 class NormalizeReward:
@@ -91,7 +100,9 @@ class NormalizeReward:
         self.statistics, self.returns = RunningMeanStd(), np.zeros(num_envs)
         self.gamma, self.enabled = gamma, enabled
 
-    def __call__(self, rewards: np.ndarray, dones: np.ndarray, pool: Pool = only_here) -> np.ndarray:
+    def __call__(
+        self, rewards: np.ndarray, dones: np.ndarray, pool: Pool = only_here
+    ) -> np.ndarray:
         """rewards, dones: (T, N). Takes the rollout in, then scales it; returns (T, N) float32. pool: as RunningMeanStd
         has it."""
         if not self.enabled:

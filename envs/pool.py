@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ppo.envs.sampler import Acting
 from ppo.envs.episodes import OpenEpisode
+from ppo.envs.errors import WorkerError
+from ppo.envs.sampler import RolloutSampler
 from ppo.envs.shared import PROCESSES, SharedArray
-from ppo.envs.worker import FOR_THE_TRAINER, Report, Worker, WorkerError, run_worker
+from ppo.envs.worker import PARENT_SIGNALS, RolloutInfo, Worker, run_worker
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05
@@ -27,7 +28,7 @@ NOTHING = OpenEpisode(0, None)
 class WorkerPool(AbstractContextManager):
     """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
 
-    make_worker(environments, pulse) must be picklable. The processes get ready while the caller goes on; leaving the
+    make_worker(environments, heartbeat) must be picklable. The processes get ready while the caller goes on; leaving the
     context ends them. A worker that is lost, for it died, raised or hung, is replaced, and its part of the rollout
     collected anew; on_event(kind, **details) is told. To hang is to take more seconds for a step than step_timeout, or
     for a reset or a start than reset_timeout; in this process nobody can tell."""
@@ -40,24 +41,27 @@ class WorkerPool(AbstractContextManager):
         step_timeout: float = 60.0,
         reset_timeout: float = 120.0,
         on_event: Callable[..., None] = lambda kind, **details: None,
-        acting: Acting | None = None,
+        acting: RolloutSampler | None = None,
         numbers: Sequence[int] | None = None,
     ) -> None:
         """acting: acts for all environments of the run, if workers do not. numbers: what they are called, if not 0, 1
         and so on."""
         self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
         self.acting = acting
-        self.ahead: int | None = None
+        self.pending_iteration: int | None = None
         self.losses: list[tuple[float, int]] = []
         kind, count = (WorkerProcess, num_workers) if num_workers else (LocalWorker, 1)
-        pulses = SharedArray((count, 2), np.int64)
+        heartbeats = SharedArray((count, 2), np.int64)
         cuts = [number * num_envs // count for number in range(count + 1)]
         shares = [range(*cuts[n : n + 2]) for n in range(count)]
         if acting:  # each has its share of both groups, and a group's columns lie side by side
             shares = [range(n, num_envs, count) for n in range(count)]
             self.groups = (range((num_envs + 1) // 2), range((num_envs + 1) // 2, num_envs))
         names = range(num_envs) if numbers is None else numbers
-        self.workers = [kind(make_worker, shares[n], pulses, n, [names[i] for i in shares[n]]) for n in range(count)]
+        self.workers = [
+            kind(make_worker, shares[n], heartbeats, n, [names[i] for i in shares[n]])
+            for n in range(count)
+        ]
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
         """Go on with an open episode in each environment, as the last row of the rollout shows it. Returns those in
@@ -65,57 +69,68 @@ class WorkerPool(AbstractContextManager):
         for worker in self.workers:
             worker.send("restore", [episodes[index] for index in worker.environments])
         nothing = {worker.number: [NOTHING] * len(worker.environments) for worker in self.workers}
-        replies = self._replies(self.workers, lambda worker: worker.send("restore", nothing[worker.number]))
+        replies = self._replies(
+            self.workers, lambda worker: worker.send("restore", nothing[worker.number])
+        )
         return sorted(index for begun in replies.values() for index in begun)
 
-    def collect(self, iteration: int) -> Report:
+    def collect(self, iteration: int) -> RolloutInfo:
         """Have all environments fill the shared rollout. How they are spread over workers, and who acts, changes
         nothing but the rounding of the policy's arithmetic. Raises WorkerError if a worker cannot start, or is lost too
         often."""
         if self.acting:
-            reports = self._act_for_all(self.acting, iteration)
+            reports = self._collect_centrally(self.acting, iteration)
         else:
-            if self.ahead != iteration:
-                self.collect_ahead(iteration)
-            self.ahead = None
+            if self.pending_iteration != iteration:
+                self.collect_async(iteration)
+            self.pending_iteration = None
             reports = self._replies(self.workers, lambda worker: worker.send("collect", iteration))
         parts = list(zip(*reports.values(), strict=True))
         episodes, begun = (sorted(x for part in parts[kind] for x in part) for kind in (0, 2))
-        last_observations = sorted((x for part in parts[1] for x in part), key=lambda last: last[:2])
-        outside, emulators = ({i: x for part in kind for i, x in part.items()} for kind in parts[3:])
-        return Report(episodes, last_observations, begun, outside, emulators)
+        last_observations = sorted(
+            (x for part in parts[1] for x in part), key=lambda last: last[:2]
+        )
+        outside, emulators = (
+            {i: x for part in kind for i, x in part.items()} for kind in parts[3:]
+        )
+        return RolloutInfo(episodes, last_observations, begun, outside, emulators)
 
-    def collect_ahead(self, iteration: int) -> None:
+    def collect_async(self, iteration: int) -> None:
         """Have workers that act begin with a rollout while the caller goes on, until collect is called for it."""
-        self.ahead = iteration
+        self.pending_iteration = iteration
         for worker in self.workers:
             worker.send("collect", iteration)
 
-    def _act_for_all(self, acting: Acting, iteration: int) -> dict[int, Report]:
+    def _collect_centrally(self, acting: RolloutSampler, iteration: int) -> dict[int, RolloutInfo]:
         """Step and act in turn: while the actions of one group of environments are computed, the other one steps. What
         lost workers should have done is done anew afterwards, by those in their places."""
-        reports: dict[int, Report] = {}
-        firsts = [sum(index in self.groups[0] for index in worker.environments) for worker in self.workers]
-        cuts = [(0, first, len(worker.environments)) for first, worker in zip(firsts, self.workers, strict=True)]
+        reports: dict[int, RolloutInfo] = {}
+        firsts = [
+            sum(index in self.groups[0] for index in worker.environments) for worker in self.workers
+        ]
+        cuts = [
+            (0, first, len(worker.environments))
+            for first, worker in zip(firsts, self.workers, strict=True)
+        ]
         acting.begin(iteration)
         while missing := [worker for worker in self.workers if worker.number not in reports]:
             for worker in missing:
                 worker.send("begin", iteration)
-            at_work = self._still_there(missing)
+            alive = self._await_workers(missing)
             for turn in range(2 * acting.num_steps + 2):
                 t, group = divmod(turn, 2)
                 if turn > 1:  # what this group was asked for before
-                    at_work = self._still_there(at_work)
-                if not at_work:
+                    alive = self._await_workers(alive)
+                if not alive:
                     break
                 if t < acting.num_steps:
-                    for columns in self._columns(at_work, group, bool(reports)):
+                    for columns in self._columns(alive, group, bool(reports)):
                         acting(t, columns)
-                    for worker in at_work:
+                    for worker in alive:
                         worker.send("step", t, *cuts[worker.number][group : group + 2])
-            for worker in at_work:
+            for worker in alive:
                 worker.send("end")
-            reports |= self._replies(at_work)
+            reports |= self._replies(alive)
         return reports
 
     def __exit__(self, *exception: object) -> None:
@@ -127,7 +142,7 @@ class WorkerPool(AbstractContextManager):
         for worker in self.workers:
             worker.end(deadline)
 
-    def _still_there(self, workers: Sequence["WorkerProcess"]) -> list["WorkerProcess"]:
+    def _await_workers(self, workers: Sequence["WorkerProcess"]) -> list["WorkerProcess"]:
         """Those who have done what they were asked for."""
         replies = self._replies(workers)
         return [worker for worker in workers if worker.number in replies]
@@ -141,7 +156,9 @@ class WorkerPool(AbstractContextManager):
         return [slice(part[0], part[-1] + 1, len(self.workers)) for part in parts if part]
 
     def _replies(
-        self, workers: Sequence["WorkerProcess"], again: Callable[["WorkerProcess"], None] | None = None
+        self,
+        workers: Sequence["WorkerProcess"],
+        again: Callable[["WorkerProcess"], None] | None = None,
     ) -> dict[int, Any]:
         """What workers reply to a command, by their numbers. Who is lost is replaced, and asked again, or left out."""
         replies: dict[int, Any] = {}
@@ -158,7 +175,9 @@ class WorkerPool(AbstractContextManager):
                     continue
                 if worker.replaced_at and worker.has_stepped:
                     seconds = time.monotonic() - worker.replaced_at
-                    self.on_event("worker_replaced", worker=worker.number, seconds=round(seconds, 3))
+                    self.on_event(
+                        "worker_replaced", worker=worker.number, seconds=round(seconds, 3)
+                    )
                     worker.replaced_at = 0.0
                 if reply is not None:
                     replies[worker.number] = reply
@@ -172,40 +191,65 @@ class WorkerPool(AbstractContextManager):
         worker.end(now)
         cause, traceback = str(loss.args[0]), "".join(loss.args[1:])
         about = {"worker": worker.number, "environments": worker.names, "cause": cause}
-        message = f"worker {worker.number} was lost and is replaced: {cause}" if worker.has_ever_stepped else ""
+        message = (
+            f"worker {worker.number} was lost and is replaced: {cause}"
+            if worker.has_ever_stepped
+            else ""
+        )
         self.on_event("worker_lost", message=message, **about, traceback=traceback)
         if not worker.has_ever_stepped:
             raise loss
         self.losses.append((now, worker.number))
-        for (seconds, most), numbers in zip(MOST_LOSSES, ({worker.number}, range(len(self.workers))), strict=True):
+        for (seconds, most), numbers in zip(
+            MOST_LOSSES, ({worker.number}, range(len(self.workers))), strict=True
+        ):
             count = sum(now - at < seconds and number in numbers for at, number in self.losses)
             if count > most:
                 who = f"worker {worker.number} was" if len(numbers) == 1 else "workers were"
-                raise WorkerError(f"{who} lost {count} times within {seconds} s, at last for {cause}", traceback)
+                raise WorkerError(
+                    f"{who} lost {count} times within {seconds} s, at last for {cause}", traceback
+                )
         worker.start()
         worker.replaced_at = now
 
 
 class WorkerProcess:
-    """A process that steps environments, as the trainer sees it. pulses: its own row is what the worker is doing, as
+    """A process that steps environments, as the trainer sees it. heartbeats: its own row is what the worker is doing, as
     ppo.envs.worker.Worker has it; names: what its environments are called."""
 
     def __init__(
-        self, make: Callable[..., Worker], environments: range, pulses: SharedArray, number: int, names: Sequence[int]
+        self,
+        make: Callable[..., Worker],
+        environments: range,
+        heartbeats: SharedArray,
+        number: int,
+        names: Sequence[int],
     ) -> None:
-        self.make, self.environments, self.pulses, self.number = make, environments, pulses, number
+        self.make, self.environments, self.heartbeats, self.number = (
+            make,
+            environments,
+            heartbeats,
+            number,
+        )
         self.names = names
-        self.pulse = pulses.array[number]
+        self.heartbeat = heartbeats.array[number]
         self.has_ever_stepped, self.replaced_at = False, 0.0
         self.start()
 
     def start(self) -> None:
-        self.pulse[:] = self.num_calls = 0
+        self.heartbeat[:] = self.num_calls = 0
         self.connection, theirs = PROCESSES.Pipe()
-        arguments = (self.make, self.environments, theirs, self.pulses, self.number, os.getpid())
+        arguments = (
+            self.make,
+            self.environments,
+            theirs,
+            self.heartbeats,
+            self.number,
+            os.getpid(),
+        )
         self.process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
         resource_tracker.ensure_running()  # when it is started, signals are unblocked
-        before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_TRAINER)
+        before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
         # Workers inherit both: one thread each, and that signals wait until the worker passes them over.
         os.environ.update(ONE_THREAD)
         try:
@@ -234,26 +278,38 @@ class WorkerProcess:
         except (EOFError, OSError):
             is_alive = False
         self.has_ever_stepped |= self.has_stepped
-        num_calls, call = map(int, self.pulse)
-        name, limit = ("reset", reset_timeout) if call < 0 or not num_calls else ("step", step_timeout)
+        num_calls, call = map(int, self.heartbeat)
+        name, limit = (
+            ("reset", reset_timeout) if call < 0 or not num_calls else ("step", step_timeout)
+        )
         now = time.monotonic()
         if num_calls != self.num_calls:
             self.num_calls, self.since = num_calls, now
-        where = f"in a {name} of environment {self.names[max(call, ~call)]}" if num_calls else "as it started"
+        where = (
+            f"in a {name} of environment {self.names[max(call, ~call)]}"
+            if num_calls
+            else "as it started"
+        )
         if not is_alive:
             self.process.join(SECONDS_TO_CLOSE)
             code = self.process.exitcode or 0
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = (
+                f"was killed by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with exit code {code}"
+            )
             hint = "; if memory is short, use fewer environments" if -code == signal.SIGKILL else ""
             raise WorkerError(f"worker {self.number} {how} {where}{hint}")
         if now - self.since > limit:
-            raise WorkerError(f"worker {self.number} hung {where}: over {limit:g} s (--{name}_timeout)")
+            raise WorkerError(
+                f"worker {self.number} hung {where}: over {limit:g} s (--{name}_timeout)"
+            )
         return None
 
     @property
     def has_stepped(self) -> bool:
         """Whether it has come to a step: its environments are made and reset before that."""
-        return bool(self.pulse[0] > 2 * len(self.environments))
+        return bool(self.heartbeat[0] > 2 * len(self.environments))
 
     def ask_to_end(self) -> None:
         with suppress(OSError):  # it has died already
@@ -273,8 +329,8 @@ class LocalWorker(WorkerProcess):
     connection: Any = None
 
     def start(self) -> None:
-        self.pulse[:] = 0
-        self.worker = self.make(self.environments, self.pulse)
+        self.heartbeat[:] = 0
+        self.worker = self.make(self.environments, self.heartbeat)
         self.commands: deque[tuple] = deque()
 
     def send(self, *command: Any) -> None:

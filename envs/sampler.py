@@ -1,4 +1,4 @@
-"""Acting in environments, wherever that is done."""
+"""RolloutSampler in environments, wherever that is done."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from ppo.envs.seeding import Stream, seed_sequence
 ALL = slice(None)
 
 
-class Acting:
+class RolloutSampler:
     """Acts in some environments of a run. act: a ppo.models.actor.Actor, by the weights as they are when a rollout begins;
     normalize: from observations to what that reads; seed: the run's; environments: which they are; rollouts: their
     columns of those that are filled in turn, (T, n)."""
@@ -31,7 +31,9 @@ class Acting:
         self.rollout = self.rollouts[iteration % len(self.rollouts)]
         self.act.refresh()
         # Each environment's randomness is its own, whoever draws it: (T, n, *noise).
-        seeds = (seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments)
+        seeds = (
+            seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments
+        )
         draws = [self.act.draw_noise(np.random.default_rng(seed), self.num_steps) for seed in seeds]
         self.noise = np.stack(draws, axis=1)
 
@@ -39,6 +41,10 @@ class Acting:
         """Write the actions of row t, in all columns or some, and what is remembered of it."""
         rollout = self.rollout
         rollout.states[t + 1, columns] = rollout.states[t, columns]
-        memory = (rollout.action_masks[t, columns], rollout.states[t + 1, columns], rollout.features[t, columns])
+        memory = (
+            rollout.action_masks[t, columns],
+            rollout.states[t + 1, columns],
+            rollout.features[t, columns],
+        )
         observations = self.normalize(rollout.observations[t, columns])
         rollout.actions[t, columns] = self.act(observations, self.noise[t, columns], *memory)

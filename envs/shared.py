@@ -17,7 +17,9 @@ class SharedArray:
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
-        self._memory: Any = PROCESSES.RawArray(ctypes.c_byte, math.prod(shape) * self.dtype.itemsize)
+        self._memory: Any = PROCESSES.RawArray(
+            ctypes.c_byte, math.prod(shape) * self.dtype.itemsize
+        )
 
     @property
     def array(self) -> np.ndarray:

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-ACTION_MASK = "action_mask"  # in the info of a reset or a step: which actions the environment allows next
+ACTION_MASK = (
+    "action_mask"  # in the info of a reset or a step: which actions the environment allows next
+)
 
 
 def action_converter(space: Any, squash: bool = False) -> Callable[[np.ndarray], Any]:
@@ -18,8 +20,13 @@ def action_converter(space: Any, squash: bool = False) -> Callable[[np.ndarray],
 
         def convert(actions: np.ndarray) -> list[Any]:
             columns = np.split(actions, cuts, axis=1)
-            rows = zip(*(own(column) for own, column in zip(converters, columns, strict=True)), strict=True)
-            return [row if isinstance(space, spaces.Tuple) else dict(zip(parts, row, strict=True)) for row in rows]
+            rows = zip(
+                *(own(column) for own, column in zip(converters, columns, strict=True)), strict=True
+            )
+            return [
+                row if isinstance(space, spaces.Tuple) else dict(zip(parts, row, strict=True))
+                for row in rows
+            ]
 
         return convert
     shape, dtype = (-1, *space.shape), space.dtype
@@ -50,13 +57,21 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
         def convert_parts(allowed: Any) -> np.ndarray:
-            given = dict(enumerate(allowed or ())) if isinstance(space, spaces.Tuple) else dict(allowed or {})
+            given = (
+                dict(enumerate(allowed or ()))
+                if isinstance(space, spaces.Tuple)
+                else dict(allowed or {})
+            )
             return np.concatenate([own(given.get(key)) for key, own in converters.items()])
 
         return convert_parts
     if isinstance(space, spaces.Box):
         return lambda allowed: np.ones(0, np.bool_)
-    count = [2] * _num_columns(space) if isinstance(space, spaces.MultiBinary) else getattr(space, "n", 0)
+    count = (
+        [2] * _num_columns(space)
+        if isinstance(space, spaces.MultiBinary)
+        else getattr(space, "n", 0)
+    )
     sizes = getattr(space, "nvec", count)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
@@ -65,7 +80,9 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
             if len(numbers) != exists.sum():
-                raise ValueError(f"its action_mask has {len(numbers)} numbers for the {exists.sum()} of {space}")
+                raise ValueError(
+                    f"its action_mask has {len(numbers)} numbers for the {exists.sum()} of {space}"
+                )
             if not ((numbers == 0) | (numbers == 1)).all():
                 raise ValueError("its action_mask has numbers other than 0 and 1")
             mask[exists] = numbers
@@ -79,7 +96,9 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
 def can_act_in(space: Any) -> bool:
     """Whether a space of actions is one of the kinds that are converted here."""
     kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    return all(map(can_act_in, _parts(space).values())) if _parts(space) else isinstance(space, kinds)
+    return (
+        all(map(can_act_in, _parts(space).values())) if _parts(space) else isinstance(space, kinds)
+    )
 
 
 def _parts(space: Any) -> dict[Any, Any]:

@@ -24,7 +24,12 @@ class Video(AbstractContextManager):
         if path.suffix == ".gif":
             options: dict[str, Any] = {"duration": 1000 / frames_per_second, "loop": 0}
         else:
-            options = {"fps": frames_per_second, "codec": "libx264", "pixelformat": "yuv420p", "macro_block_size": 2}
+            options = {
+                "fps": frames_per_second,
+                "codec": "libx264",
+                "pixelformat": "yuv420p",
+                "macro_block_size": 2,
+            }
         self.writer = imageio.v2.get_writer(self.temporary, **options)
 
     def put(self, frame: np.ndarray) -> None:

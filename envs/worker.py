@@ -1,4 +1,4 @@
-"""Acting in and stepping a slice of the environments, in a process of its own or in the trainer's."""
+"""RolloutSampler in and stepping a slice of the environments, in a process of its own or in the trainer's."""
 
 import ctypes
 import gc
@@ -14,13 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppo.envs.sampler import Acting
 from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
+from ppo.envs.errors import WorkerError, environment_error
+from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 
 Make = Callable[..., Any]
-FOR_THE_TRAINER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # to heed, though they may be sent to all processes
+PARENT_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+)  # to heed, though they may be sent to all processes
 
 
 class Episode(NamedTuple):
@@ -41,7 +46,7 @@ class LastObservation(NamedTuple):
     state: np.ndarray
 
 
-class Report(NamedTuple):
+class RolloutInfo(NamedTuple):
     """What a rollout brings beside its tensors. begun: environments that were reset where it begins; by environment:
     num_outside, how many observations were outside of the space, and emulators, their states at its end."""
 
@@ -52,17 +57,6 @@ class Report(NamedTuple):
     emulators: dict[int, bytes | None]
 
 
-class WorkerError(Exception):
-    """A worker cannot go on. args: what happened, and the traceback of what was raised, if anything was."""
-
-    exit_code = 1
-
-
-def environment_error(name: str, error: Exception) -> WorkerError:
-    """What an environment raised; called where it is being handled, for its traceback."""
-    return WorkerError(f"environment {name} raised {type(error).__name__}: {error}", traceback.format_exc())
-
-
 class Worker:
     """Fills the columns of the shared rollout that belong to its environments.
 
@@ -70,7 +64,7 @@ class Worker:
     from weights (P,) to what acts by them (ppo.models.actor), None if the trainer acts. normalize: from observations to
     what that reads. rollouts: SharedArrays by name, time-major, a column for each environment; if there are several
     they are filled in turn. num_episodes: how many each has begun, by all workers that it has had; numbers: of each in
-    the whole run, on which its randomness depends; indices: which are stepped here; pulse: is told of every call into
+    the whole run, on which its randomness depends; indices: which are stepped here; heartbeat: is told of every call into
     an environment, how many and of which (~i for a reset)."""
 
     def __init__(
@@ -84,7 +78,7 @@ class Worker:
         num_episodes: Any,
         numbers: range,
         indices: range,
-        pulse: Any = None,
+        heartbeat: Any = None,
     ) -> None:
         columns = slice(indices.start, indices.stop, indices.step)
         self.rollouts = [
@@ -95,18 +89,21 @@ class Worker:
         self.environments, self.env_name, self.seed = indices, config.env_name, config.seed
         self.numbers = numbers[columns]
         draws = (config.seed, self.numbers, self.rollouts)
-        self.act: Any = make_actor and Acting(make_actor(weights.array), normalize, *draws)
+        self.act: Any = make_actor and RolloutSampler(make_actor(weights.array), normalize, *draws)
         self.is_acting = False
         self.row, self.has_masks = 0, self.rollout.action_masks.size > 0
         self.num_episodes, self.num_calls = num_episodes.array[columns], 0
-        self.pulse = [0, 0] if pulse is None else pulse
+        self.heartbeat = [0, 0] if heartbeat is None else heartbeat
         self.begun: list[int] | None = None
         self.envs: list[Any] = []
         for i in range(len(indices)):
-            self._touch(~i)
+            self._heartbeat(~i)
             self.envs.append(make_env())
         space = self.envs[0].action_space
-        self.for_environment, self.for_policy = action_converter(space, config.squash_actions), mask_converter(space)
+        self.for_environment, self.for_policy = (
+            action_converter(space, config.squash_actions),
+            mask_converter(space),
+        )
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
         """Go on with open episodes, one for each environment, from what the last row of the rollout shows. Returns the
@@ -115,10 +112,10 @@ class Worker:
         for i, episode in enumerate(episodes):
             if not self._resume(i, episode):
                 self.begun.append(self.environments[i])
-                self._arrive(-1, i, *self._reset(-1, i))
+                self._write_observation(-1, i, *self._reset(-1, i))
         return self.begun
 
-    def collect(self, iteration: int) -> Report:
+    def collect(self, iteration: int) -> RolloutInfo:
         """Act and step T times from where the last rollout ended, at first from a reset. Raises WorkerError if an
         environment raises."""
         self.begin(iteration)
@@ -142,8 +139,8 @@ class Worker:
             self.begun = list(self.environments)
             with self._raising():
                 for i in range(len(self.envs)):
-                    self._arrive(0, i, *self._reset(0, i))
-        self.report = Report([], [], self.begun, {}, {})
+                    self._write_observation(0, i, *self._reset(0, i))
+        self.report = RolloutInfo([], [], self.begun, {}, {})
         self.begun = []
         return True
 
@@ -153,10 +150,12 @@ class Worker:
             self._step(t, range(first, last))
         return True
 
-    def end(self) -> Report:
+    def end(self) -> RolloutInfo:
         """What the rollout has brought."""
         for index, env in zip(self.environments, self.envs, strict=True):
-            self.report.num_outside[index] = sum(vars(layer).pop("num_outside", 0) for layer in layers(env))
+            self.report.num_outside[index] = sum(
+                vars(layer).pop("num_outside", 0) for layer in layers(env)
+            )
             self.report.emulators[index] = save_emulator(env)
         return self.report
 
@@ -173,7 +172,7 @@ class Worker:
                 raise WorkerError(
                     f"the policy raised {type(error).__name__}: {error}", traceback.format_exc()
                 ) from error
-            index = self.numbers[max(self.pulse[1], ~self.pulse[1])]
+            index = self.numbers[max(self.heartbeat[1], ~self.heartbeat[1])]
             raise environment_error(f"{index} of {self.env_name}", error) from error
 
     def _step(self, t: int, group: range) -> None:
@@ -182,7 +181,7 @@ class Worker:
         self.row, rewards, observations = t, rollout.rewards[t], rollout.observations[t + 1]
         actions = self.for_environment(rollout.actions[t, group.start : group.stop])
         for i, action in zip(group, actions, strict=True):
-            self._touch(i)
+            self._heartbeat(i)
             observation, rewards[i], terminated, truncated, info = envs[i].step(action)
             if terminated or truncated:
                 observation, info = self._end_episode(t, i, observation, terminated, info)
@@ -190,7 +189,7 @@ class Worker:
             if info or self.has_masks:
                 self._note_mask(t + 1, i, info)
 
-    def _arrive(self, row: int, i: int, observation: Any, info: dict[str, Any]) -> None:
+    def _write_observation(self, row: int, i: int, observation: Any, info: dict[str, Any]) -> None:
         """Write what environment i shows to a row: an observation, and which actions it allows."""
         self.rollout.observations[row, i] = observation
         self._note_mask(row, i, info)
@@ -199,14 +198,20 @@ class Worker:
         if self.has_masks:
             self.rollout.action_masks[row, i] = self.for_policy(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
-            raise ValueError("it reports an action_mask that it had not in its first reset, or for numbers in a Box")
+            raise ValueError(
+                "it reports an action_mask that it had not in its first reset, or for numbers in a Box"
+            )
 
-    def _end_episode(self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]) -> Any:
+    def _end_episode(
+        self, t: int, i: int, last_observation: Any, terminated: bool, info: dict[str, Any]
+    ) -> Any:
         """Record environment i's episode and start its next one; returns what its reset does."""
         index, rollout = self.environments[i], self.rollout
         (rollout.terminations if terminated else rollout.truncations)[t, i] = True
         if not terminated:
-            last = LastObservation(t, index, np.array(last_observation), rollout.states[t + 1, i].copy())
+            last = LastObservation(
+                t, index, np.array(last_observation), rollout.states[t + 1, i].copy()
+            )
             self.report.last_observations.append(last)
         if WHOLE_EPISODE in info:  # else it has ended for the learner only
             self.report.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
@@ -220,8 +225,10 @@ class Worker:
 
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         """Reset environment i to the beginning of an episode."""
-        self._touch(~i)
-        return self.envs[i].reset(seed=integer_seed(self.seed, Stream.EPISODE, self.numbers[i], episode))
+        self._heartbeat(~i)
+        return self.envs[i].reset(
+            seed=integer_seed(self.seed, Stream.EPISODE, self.numbers[i], episode)
+        )
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
         """Bring environment i to where an episode was left; whether it shows what it did then."""
@@ -234,7 +241,7 @@ class Worker:
                 return False
             observation, _ = self._begin(i, episode.number)
             for action in self.for_environment(episode.actions):
-                self._touch(i)
+                self._heartbeat(i)
                 observation, _, terminated, truncated, _ = self.envs[i].step(action)
                 if terminated or truncated:
                     return False
@@ -242,14 +249,19 @@ class Worker:
             return False
         return np.array_equal(observation, last_seen)
 
-    def _touch(self, call: int) -> None:
+    def _heartbeat(self, call: int) -> None:
         """Note a call into environment i, a step (i) or a reset (~i), for whoever watches and for errors."""
         self.num_calls += 1
-        self.pulse[0], self.pulse[1] = self.num_calls, call
+        self.heartbeat[0], self.heartbeat[1] = self.num_calls, call
 
 
 def run_worker(
-    make: Callable[..., Worker], environments: range, connection: Connection, pulses: Any, worker: int, parent: int
+    make: Callable[..., Worker],
+    environments: range,
+    connection: Connection,
+    heartbeats: Any,
+    worker: int,
+    parent: int,
 ) -> None:
     """The life of a worker process: it answers each command, (method, *arguments), until that is None, by what its
     method returns, or by an error, after which it ends."""
@@ -258,11 +270,13 @@ def run_worker(
         if os.getppid() != parent:
             return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in FOR_THE_TRAINER[1:]:  # not ignored, lest processes that environments start ignore it too
+    for number in PARENT_SIGNALS[
+        1:
+    ]:  # not ignored, lest processes that environments start ignore it too
         signal.signal(number, lambda number, frame: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_TRAINER)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
     try:
-        made = make(environments, pulses.array[worker])
+        made = make(environments, heartbeats.array[worker])
         gc.freeze()
         gc.enable()
         for method, *arguments in iter(connection.recv, None):
@@ -274,4 +288,8 @@ def run_worker(
     except Exception as error:
         raised = f"a worker raised {type(error).__name__}: {error}"
         with suppress(OSError):
-            connection.send(error if isinstance(error, WorkerError) else WorkerError(raised, traceback.format_exc()))
+            connection.send(
+                error
+                if isinstance(error, WorkerError)
+                else WorkerError(raised, traceback.format_exc())
+            )

@@ -19,4 +19,7 @@ class PenalizedLearner(Learner):
 
 
 if __name__ == "__main__":  # worker processes import this file
-    train(Config(env_name="CartPole-v1", learning_rate=1e-3, total_steps=50_000), make_learner=PenalizedLearner)
+    train(
+        Config(env_name="CartPole-v1", learning_rate=1e-3, total_steps=50_000),
+        make_learner=PenalizedLearner,
+    )

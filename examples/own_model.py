@@ -21,7 +21,9 @@ class NormalizedActorCritic(ActorCritic):
 
         def layers() -> nn.Sequential:
             first = nn.Linear(observation_space.shape[0], size)
-            return nn.Sequential(first, nn.LayerNorm(size), nn.Tanh(), nn.Linear(size, size), nn.Tanh())
+            return nn.Sequential(
+                first, nn.LayerNorm(size), nn.Tanh(), nn.Linear(size, size), nn.Tanh()
+            )
 
         self.actor, self.critic = layers(), nn.Sequential(layers(), nn.Linear(size, 1))
         self.policy_head = policy_head(size, action_space, config)

@@ -12,7 +12,14 @@ def warm_down(remaining: float) -> float:
 
 
 if __name__ == "__main__":  # worker processes import this file
-    summary = train(Config(env_name="CartPole-v1", learning_rate=warm_down, clip_coef="linear:0.2", total_steps=50_000))
+    summary = train(
+        Config(
+            env_name="CartPole-v1",
+            learning_rate=warm_down,
+            clip_coef="linear:0.2",
+            total_steps=50_000,
+        )
+    )
     policy = load_policy(summary["checkpoint"])
     print("10 episodes:", policy.evaluate(episodes=10)["returns"])
 

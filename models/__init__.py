@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512, "impala": 256, "lstm": 128}  # each model's own
+from ppo.models.errors import ModelMismatch
 
-
-class ModelMismatch(ValueError):
-    """The model cannot read the environment's observations, or act in it; the message says what to do."""
+HIDDEN_SIZES = {
+    "mlp": 64,
+    "cnn": 512,
+    "cnn_small": 512,
+    "impala": 256,
+    "lstm": 128,
+}  # each model's own
 
 
 def image_shape(space: Any) -> tuple[int, ...] | None:
@@ -27,14 +31,20 @@ def choose_model(name: str, observation_space: spaces.Box) -> str:
     if name == "auto":
         return "cnn" if has_image else "mlp"
     if has_image and name == "mlp":
-        raise ModelMismatch(f"--model=mlp cannot read images {image_shape(observation_space)}: give --model=cnn")
+        raise ModelMismatch(
+            f"--model=mlp cannot read images {image_shape(observation_space)}: give --model=cnn"
+        )
     if name in ("cnn", "cnn_small", "impala") and not has_image:
         kind = f"{observation_space.dtype} {observation_space.shape}"
-        raise ModelMismatch(f"--model={name} reads images of uint8, these observations are {kind}: give --model=mlp")
+        raise ModelMismatch(
+            f"--model={name} reads images of uint8, these observations are {kind}: give --model=mlp"
+        )
     return name
 
 
-def make_model(config: Any, seed: int, observation_space: Any, action_space: Any, in_bfloat16: bool) -> Any:
+def make_model(
+    config: Any, seed: int, observation_space: Any, action_space: Any, in_bfloat16: bool
+) -> Any:
     """A new actor-critic by a ppo.config.config.Config, its initial weights drawn from the seed. Raises ModelMismatch if
     images are too small for it, if it cannot act as the config says, or if a class of one's own is no ActorCritic."""
     import torch
@@ -47,7 +57,9 @@ def make_model(config: Any, seed: int, observation_space: Any, action_space: Any
         try:
             own = resolve_name(config.model)
         except (ImportError, AttributeError, ValueError) as error:
-            raise ModelMismatch(f"--model={config.model} cannot be imported ({error}): give module:Class") from error
+            raise ModelMismatch(
+                f"--model={config.model} cannot be imported ({error}): give module:Class"
+            ) from error
         if not isinstance(own, type) or not issubclass(own, ActorCritic):
             raise ModelMismatch(
                 f"--model={config.model} must be a class that derives from ppo.models.actor_critic.ActorCritic"
@@ -57,13 +69,19 @@ def make_model(config: Any, seed: int, observation_space: Any, action_space: Any
             _try(made, observation_space)
         except Exception as error:
             fix = "see ppo.models.actor_critic.ActorCritic for what it needs"
-            raise ModelMismatch(f"--model={config.model} fails ({type(error).__name__}: {error}): {fix}") from error
+            raise ModelMismatch(
+                f"--model={config.model} fails ({type(error).__name__}: {error}): {fix}"
+            ) from error
     else:
         kind = Recurrent if config.model == "lstm" else FeedForward
-        made = kind(lambda: _make_trunk(config, observation_space, in_bfloat16), action_space, config)
+        made = kind(
+            lambda: _make_trunk(config, observation_space, in_bfloat16), action_space, config
+        )
     if made.policy_head.action_dtype is np.int64 and (config.use_sde or config.squash_actions):
         flag = "--use_sde" if config.use_sde else "--squash_actions"
-        raise ModelMismatch(f"{flag} is for continuous actions, these are {action_space}: leave it out")
+        raise ModelMismatch(
+            f"{flag} is for continuous actions, these are {action_space}: leave it out"
+        )
     return made
 
 
@@ -76,7 +94,9 @@ def _try(model: Any, observation_space: Any) -> None:
     distribution, values = model(torch.zeros(2, *observation_space.shape))
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return what policy_head makes, and values (B,)")
-    if set(model.state_dict()) - {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+    if set(model.state_dict()) - {
+        name for name, _ in model.named_parameters(remove_duplicate=False)
+    }:
         raise TypeError("it has buffers, which no worker would see")
 
 
@@ -95,7 +115,9 @@ def _make_trunk(config: Any, observation_space: Any, in_bfloat16: bool) -> Any:
     if shape == observation_space.shape:
         return images
     num_others = math.prod(observation_space.shape) - math.prod(shape)
-    return ImageAndVectorTrunk(shape, images, VectorTrunk((num_others,), HIDDEN_SIZES["mlp"], config))
+    return ImageAndVectorTrunk(
+        shape, images, VectorTrunk((num_others,), HIDDEN_SIZES["mlp"], config)
+    )
 
 
 def make_actor(new_model: Callable[[], Any], weights: np.ndarray) -> Any:

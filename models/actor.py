@@ -18,7 +18,9 @@ class Actor:
     def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
         self.model, self.state_size = model, model.state_size
         self.device = next(model.parameters()).device
-        self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = model.policy_head.draw_noise
+        self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = (
+            model.policy_head.draw_noise
+        )
         model.prepare_to_act()
         copies = list(model.parameters())
         parts = torch.from_numpy(weights).split([copy.numel() for copy in copies])
@@ -31,14 +33,21 @@ class Actor:
             copy.copy_(weights)
 
     def __call__(
-        self, observations: Table, noise: Table | None, mask: Table = NONE, states: Table = NONE, features: Table = NONE
+        self,
+        observations: Table,
+        noise: Table | None,
+        mask: Table = NONE,
+        states: Table = NONE,
+        features: Table = NONE,
     ) -> np.ndarray:
         """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool,
         what is allowed. To be overwritten: states (n, S), by those after this step, and features (n, F), that policy
         and value share. Returns actions: (n, D)."""
         shared: Any
         remembered: Any
-        distribution, shared, remembered = self.model.act(self._tensor(observations), self._tensor(states))
+        distribution, shared, remembered = self.model.act(
+            self._tensor(observations), self._tensor(states)
+        )
         if mask.size:
             distribution = distribution.masked(self._tensor(mask))
         actions = distribution.mode() if noise is None else distribution.sample(self._tensor(noise))
@@ -50,4 +59,8 @@ class Actor:
 
     def _tensor(self, table: Table) -> torch.Tensor:
         tensor = torch.from_numpy(table)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+        return (
+            tensor.pin_memory().to(self.device, non_blocking=True)
+            if self.device.type == "cuda"
+            else tensor
+        )

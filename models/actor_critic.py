@@ -16,14 +16,18 @@ class ActorCritic(nn.Module):
 
     policy_head: Any
     state_size = 0  # how many numbers it remembers from one step to the next
-    num_shared_features = 0  # features that policy and value share: workers record them, to be computed once
+    num_shared_features = (
+        0  # features that policy and value share: workers record them, to be computed once
+    )
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         """observations: (B, *observation), float32 if normalised, else as they come. Returns what policy_head makes of
         features (B, F), and values (B,)."""
         raise NotImplementedError
 
-    def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
+    def act(
+        self, observations: Tensor, states: Tensor | None
+    ) -> tuple[Distribution, Tensor | None, Tensor | None]:
         """As workers use it: the distribution, features (B, num_shared_features), and the states after this step."""
         return self(observations)[0], None, None
 
@@ -64,11 +68,17 @@ class FeedForward(ActorCritic):
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         features = self.policy_trunk(observations)
-        return self.heads(features, features if self.num_shared_features else self.value_trunk(observations))
+        return self.heads(
+            features, features if self.num_shared_features else self.value_trunk(observations)
+        )
 
     def numpy_layout(self) -> Layout | None:
         activation, head = self.policy_trunk.hidden_layers_only, self.policy_head
-        if type(self) is not FeedForward or activation not in ACTIVATIONS or head.num_choices is None:
+        if (
+            type(self) is not FeedForward
+            or activation not in ACTIVATIONS
+            or head.num_choices is None
+        ):
             return None
         shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
         return Layout(shapes, activation, head.action_size, head.num_choices)
@@ -77,6 +87,10 @@ class FeedForward(ActorCritic):
         """features: (B, F) each. Returns the distribution of actions, and values (B,)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
-        features = self.policy_trunk.forward(observations)  # calls of modules cost as much as their arithmetic here
+    def act(
+        self, observations: Tensor, states: Tensor | None
+    ) -> tuple[Distribution, Tensor | None, Tensor | None]:
+        features = self.policy_trunk.forward(
+            observations
+        )  # calls of modules cost as much as their arithmetic here
         return self.policy_head.forward(features), features, None

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ppo.models import ModelMismatch
 from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
+from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 
 MakeLayers = Callable[[tuple[int, ...], int], nn.Module]  # from (H, W, C) and a number of features
@@ -33,7 +33,9 @@ class ImageTrunk(Trunk):
             self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
     def forward(self, observations: Tensor) -> Tensor:
-        images = observations.permute(0, 3, 1, 2).to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
+        images = observations.permute(0, 3, 1, 2).to(
+            torch.bfloat16 if self.in_bfloat16 else torch.float32
+        )
         with torch.autocast(observations.device.type, torch.bfloat16, enabled=self.in_bfloat16):
             return self.layers(images).float()
 
@@ -53,8 +55,14 @@ class ImageAndVectorTrunk(Trunk):
 
 def nature(shape: tuple[int, ...], hidden_size: int, last_width: int = 64) -> nn.Module:
     """Mnih et al. 2015, methods: three convolutions and a hidden layer."""
-    layers = [PixelConv2d(shape[-1], 32, 8, stride=4), nn.Conv2d(32, 64, 4, stride=2), nn.Conv2d(64, last_width, 3)]
-    return _trunk([part for layer in layers for part in (layer, nn.ReLU(inplace=True))], shape, hidden_size)
+    layers = [
+        PixelConv2d(shape[-1], 32, 8, stride=4),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.Conv2d(64, last_width, 3),
+    ]
+    return _trunk(
+        [part for layer in layers for part in (layer, nn.ReLU(inplace=True))], shape, hidden_size
+    )
 
 
 def impala(shape: tuple[int, ...], hidden_size: int) -> nn.Module:
@@ -104,14 +112,24 @@ class Residual(nn.Module):
 def _trunk(layers: list[nn.Module], shape: tuple[int, ...], hidden_size: int) -> nn.Module:
     """Layers on images (H, W, C), then a hidden layer. Raises ModelMismatch if the images are too small for them."""
     try:
-        num_features = nn.Sequential(*layers, FlattenPixels())(torch.zeros(1, shape[2], *shape[:2])).shape[1]
+        num_features = nn.Sequential(*layers, FlattenPixels())(
+            torch.zeros(1, shape[2], *shape[:2])
+        ).shape[1]
     except RuntimeError as error:
-        raise ModelMismatch(f"--screen_size={shape[0]} is too small for this network: give a larger one") from error
-    trunk = nn.Sequential(*layers, FlattenPixels(), nn.Linear(num_features, hidden_size), nn.ReLU(inplace=True))
+        raise ModelMismatch(
+            f"--screen_size={shape[0]} is too small for this network: give a larger one"
+        ) from error
+    trunk = nn.Sequential(
+        *layers, FlattenPixels(), nn.Linear(num_features, hidden_size), nn.ReLU(inplace=True)
+    )
     for layer in trunk.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             orthogonal(layer, math.sqrt(2))
     return trunk
 
 
-LAYERS: dict[str, MakeLayers] = {"cnn": nature, "cnn_small": partial(nature, last_width=32), "impala": impala}
+LAYERS: dict[str, MakeLayers] = {
+    "cnn": nature,
+    "cnn_small": partial(nature, last_width=32),
+    "impala": impala,
+}

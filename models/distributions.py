@@ -14,11 +14,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ppo.models import ModelMismatch
+from ppo.models.errors import ModelMismatch
 from ppo.models.noise import draw_gumbel, draw_normal
-from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, IMPOSSIBLE
+from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, MASKED_LOGIT
 
-NODES = np.linspace(-8, 8, 129)  # of a standard normal; the rule is exact enough while the deviation is below 7
+NODES = np.linspace(
+    -8, 8, 129
+)  # of a standard normal; the rule is exact enough while the deviation is below 7
 WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 
 
@@ -43,7 +45,7 @@ class Categorical(Distribution):
         self.logits = logits
 
     def masked(self, mask: Tensor) -> "Categorical":
-        return Categorical(self.logits.masked_fill(~mask.view_as(self.logits), IMPOSSIBLE))
+        return Categorical(self.logits.masked_fill(~mask.view_as(self.logits), MASKED_LOGIT))
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -125,7 +127,9 @@ class Product(Distribution):
         self.parts, self.heads = parts, heads
 
     def masked(self, mask: Tensor) -> "Product":
-        return Product([part.masked(own) for part, own in self._split(mask, "mask_size")], self.heads)
+        return Product(
+            [part.masked(own) for part, own in self._split(mask, "mask_size")], self.heads
+        )
 
     def sample(self, noise: Tensor) -> Tensor:
         return torch.cat([part.sample(own) for part, own in self._split(noise, "noise_size")], -1)
@@ -134,13 +138,17 @@ class Product(Distribution):
         return torch.cat([part.mode() for part in self.parts], -1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        return torch.stack([part.log_prob(own) for part, own in self._split(actions, "action_size")]).sum(0)
+        return torch.stack(
+            [part.log_prob(own) for part, own in self._split(actions, "action_size")]
+        ).sum(0)
 
     def entropy(self) -> Tensor:
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
     def _split(self, columns: Tensor, size: str) -> Any:
-        return zip(self.parts, columns.split([getattr(head, size) for head in self.heads], -1), strict=True)
+        return zip(
+            self.parts, columns.split([getattr(head, size) for head in self.heads], -1), strict=True
+        )
 
 
 class CategoricalHead(nn.Module):
@@ -152,18 +160,26 @@ class CategoricalHead(nn.Module):
     def __init__(self, num_features: int, sizes: Sequence[int]) -> None:
         super().__init__()
         exists = np.arange(max(sizes)) < np.reshape(sizes, (-1, 1))
-        self.shape, self.action_size, self.noise_size, self.mask_size = exists.shape, len(sizes), *[exists.size] * 2
+        self.shape, self.action_size, self.noise_size, self.mask_size = (
+            exists.shape,
+            len(sizes),
+            *[exists.size] * 2,
+        )
         self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
-        columns = np.full(exists.shape, -1)  # the logit of each choice, or the padding behind the last one
+        columns = np.full(
+            exists.shape, -1
+        )  # the logit of each choice, or the padding behind the last one
         columns[exists] = np.arange(sum(sizes))
         self.is_padded = not exists.all()
-        self.num_choices = None if self.is_padded else max(sizes)  # for ppo.models.numpy_mlp; None: it does not have it
+        self.num_choices = (
+            None if self.is_padded else max(sizes)
+        )  # for ppo.models.numpy_mlp; None: it does not have it
         self.register_buffer("columns", torch.from_numpy(columns.ravel()), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
         if self.is_padded:
-            logits = functional.pad(logits, (0, 1), value=IMPOSSIBLE)[..., self.columns]
+            logits = functional.pad(logits, (0, 1), value=MASKED_LOGIT)[..., self.columns]
         return Categorical(logits.view(*logits.shape[:-1], *self.shape))
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
@@ -175,7 +191,10 @@ class BernoulliHead(CategoricalHead):
 
     def __init__(self, num_features: int, num_bits: int) -> None:
         super().__init__(num_features, [2] * num_bits)
-        self.logits, self.num_choices = orthogonal(nn.Linear(num_features, num_bits), gain=0.01), None
+        self.logits, self.num_choices = (
+            orthogonal(nn.Linear(num_features, num_bits), gain=0.01),
+            None,
+        )
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
@@ -200,7 +219,11 @@ class GaussianHead(nn.Module):
     def forward(self, features: Tensor) -> Distribution:
         mean, log_std = self.mean(features), self.log_std
         sde = self.config.use_sde
-        gaussian = StateDependentGaussian(mean, log_std, features.detach()) if sde else DiagonalGaussian(mean, log_std)
+        gaussian = (
+            StateDependentGaussian(mean, log_std, features.detach())
+            if sde
+            else DiagonalGaussian(mean, log_std)
+        )
         return Squashed(gaussian) if self.config.squash_actions else gaussian
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
@@ -215,15 +238,21 @@ class ProductHead(nn.Module):
         super().__init__()
         self.heads: Any = nn.ModuleList(heads)
         self.num_choices = None
-        sizes = zip(*((head.action_size, head.noise_size, head.mask_size) for head in heads), strict=True)
+        sizes = zip(
+            *((head.action_size, head.noise_size, head.mask_size) for head in heads), strict=True
+        )
         self.action_size, self.noise_size, self.mask_size = map(sum, sizes)
-        self.action_dtype = np.int64 if all(head.action_dtype is np.int64 for head in heads) else np.float32
+        self.action_dtype = (
+            np.int64 if all(head.action_dtype is np.int64 for head in heads) else np.float32
+        )
 
     def forward(self, features: Tensor) -> Product:
         return Product([head(features) for head in self.heads], self.heads)
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        return np.concatenate([head.draw_noise(generator, num_steps) for head in self.heads], axis=1)
+        return np.concatenate(
+            [head.draw_noise(generator, num_steps) for head in self.heads], axis=1
+        )
 
 
 def policy_head(num_features: int, space: Any, config: Any) -> Any:
@@ -235,11 +264,15 @@ def policy_head(num_features: int, space: Any, config: Any) -> Any:
         return ProductHead([policy_head(num_features, part, config) for part in parts])
     if isinstance(space, spaces.Box):
         if config.squash_actions and not space.is_bounded():
-            raise ModelMismatch(f"--squash_actions is for bounded actions, these are {space}: leave it out")
+            raise ModelMismatch(
+                f"--squash_actions is for bounded actions, these are {space}: leave it out"
+            )
         return GaussianHead(num_features, math.prod(space.shape), config)
     if isinstance(space, spaces.MultiBinary):
         return BernoulliHead(num_features, math.prod(space.shape))
-    return CategoricalHead(num_features, np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist())
+    return CategoricalHead(
+        num_features, np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
+    )
 
 
 def orthogonal(layer: Any, gain: float) -> Any:

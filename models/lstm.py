@@ -28,7 +28,9 @@ class Recurrent(FeedForward):
         features = self.policy_trunk(observations, states, starts)[0]
         return self.heads(features, features)
 
-    def act(self, observations: Tensor, states: Tensor | None) -> tuple[Distribution, Tensor | None, Tensor | None]:
+    def act(
+        self, observations: Tensor, states: Tensor | None
+    ) -> tuple[Distribution, Tensor | None, Tensor | None]:
         trunk: Any = self.policy_trunk
         features, states = trunk.step(observations, states)
         return self.policy_head(features), features, states
@@ -50,15 +52,21 @@ class LSTMTrunk(Trunk):
         output, state = self.lstm(self.encoder(observations).unsqueeze(0), state)
         return output.squeeze(0), torch.cat(state, -1).squeeze(0)
 
-    def forward(self, observations: Tensor, states: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, observations: Tensor, states: Tensor, starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As Recurrent's; returns features (T * b, H) and the last states (b, 2 H)."""
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
-        first = inputs.new_zeros(inputs.shape[:2]) if starts is None else starts.view(inputs.shape[:2])
+        first = (
+            inputs.new_zeros(inputs.shape[:2]) if starts is None else starts.view(inputs.shape[:2])
+        )
         # A call of the LSTM for each stretch in which no episode starts.
         cuts = [0, *(first[1:].any(1).nonzero().ravel() + 1).tolist(), len(inputs)]
         outputs, state = [], states.unsqueeze(0).chunk(2, -1)
         for begin, end in pairwise(cuts):
             kept = 1 - first[begin].float().unsqueeze(-1)
-            output, state = self.lstm(inputs[begin:end], tuple((part * kept).contiguous() for part in state))
+            output, state = self.lstm(
+                inputs[begin:end], tuple((part * kept).contiguous() for part in state)
+            )
             outputs.append(output)
         return torch.cat(outputs).flatten(0, 1), torch.cat(state, -1).squeeze(0)

@@ -19,7 +19,9 @@ class VectorTrunk(Trunk):
         self.activation: Any = getattr(functional, config.activation)
         self.hidden_layers_only = config.activation
         inputs = [math.prod(shape), *[size] * (config.num_layers - 1)]
-        self.layers: Any = nn.ModuleList(orthogonal(nn.Linear(width, size), math.sqrt(2)) for width in inputs)
+        self.layers: Any = nn.ModuleList(
+            orthogonal(nn.Linear(width, size), math.sqrt(2)) for width in inputs
+        )
 
     def forward(self, observations: Tensor) -> Tensor:
         features = observations.flatten(1).float()

@@ -9,11 +9,16 @@ import numpy as np
 
 from ppo.models.noise import draw_gumbel, draw_normal
 
-IMPOSSIBLE = -1e8  # as a logit: its probability is 0, and yet it is finite
+MASKED_LOGIT = -1e8  # as a logit: its probability is 0, and yet it is finite
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # In place, and its slope by its result, in place as well.
-ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
-    "tanh": (lambda x: np.tanh(x, out=x), lambda y: np.subtract(1, np.multiply(y, y, out=y), out=y)),
+ACTIVATIONS: dict[
+    str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
+] = {
+    "tanh": (
+        lambda x: np.tanh(x, out=x),
+        lambda y: np.subtract(1, np.multiply(y, y, out=y), out=y),
+    ),
     "relu": (lambda x: np.maximum(x, 0, out=x), lambda y: np.sign(y, out=y)),
 }
 
@@ -43,10 +48,12 @@ class Linear:
     def backward(self, inputs: np.ndarray, gradient: np.ndarray) -> None:
         """Write the gradients of weights and bias by that of the outputs, (B, out)."""
         np.matmul(gradient.T, inputs, out=self.gradients[0])
-        np.matmul(np.ones(len(gradient), np.float32), gradient, out=self.gradients[1])  # a sum, in half the time
+        np.matmul(
+            np.ones(len(gradient), np.float32), gradient, out=self.gradients[1]
+        )  # a sum, in half the time
 
 
-class Choices:
+class NumpyCategorical:
     """D independent choices among K, as ppo.models.distributions.Categorical. logits: (B, D * K), which lie here as
     (K, B * D): sums over long rows are fast."""
 
@@ -77,7 +84,7 @@ class Choices:
         return of_choices if self.shape[1] == 1 else of_choices.reshape(self.shape).sum(1)
 
 
-class Normals:
+class NumpyDiagonalGaussian:
     """D independent normals, as ppo.models.distributions.DiagonalGaussian. mean: (B, D); log_std: (D,), with an array for
     its gradient."""
 
@@ -85,11 +92,13 @@ class Normals:
         self.inverse, self.gradient = np.exp(-log_std), gradient
         self.standardized = (actions - mean) * self.inverse
         constant = log_std.sum() + log_std.size * HALF_LOG_TWO_PI
-        self.log_prob = -0.5 * np.einsum("ij,ij->i", self.standardized, self.standardized) - constant
+        self.log_prob = (
+            -0.5 * np.einsum("ij,ij->i", self.standardized, self.standardized) - constant
+        )
         self.entropy = np.full(len(mean), constant + log_std.size / 2, np.float32)
 
     def backward(self, of_log_prob: np.ndarray, of_entropy: float) -> np.ndarray:
-        """The gradient of the mean (B, D), as Choices has it; that of log_std is written."""
+        """The gradient of the mean (B, D), as NumpyCategorical has it; that of log_std is written."""
         squares = self.standardized * self.standardized
         np.matmul(of_log_prob, squares - 1, out=self.gradient)
         self.gradient += of_entropy * len(of_log_prob)
@@ -99,25 +108,33 @@ class Normals:
 class NumpyMLP:
     """By weights (P,), and with an array for their gradients (P,)."""
 
-    def __init__(self, layout: Layout, weights: np.ndarray, gradients: np.ndarray | None = None) -> None:
+    def __init__(
+        self, layout: Layout, weights: np.ndarray, gradients: np.ndarray | None = None
+    ) -> None:
         self.layout, self.gradients = layout, gradients
         parameters = _views(layout.shapes, weights)
         slots = {} if gradients is None else _views(layout.shapes, gradients)
 
         def layer(name: str) -> Linear:
             both = (f"{name}.weight", f"{name}.bias")
-            return Linear(*(parameters[part] for part in both), *(slots[part] for part in both if slots))
+            return Linear(
+                *(parameters[part] for part in both), *(slots[part] for part in both if slots)
+            )
 
         def trunk(name: str) -> list[Linear]:
             layers = {key.rsplit(".", 1)[0] for key in layout.shapes if key.startswith(name)}
-            return [layer(part) for part in sorted(layers, key=lambda part: int(part.rsplit(".", 1)[1]))]
+            return [
+                layer(part) for part in sorted(layers, key=lambda part: int(part.rsplit(".", 1)[1]))
+            ]
 
         self.policy_trunk = trunk("policy_trunk")
         self.value_trunk = trunk("value_trunk") or self.policy_trunk
         self.policy_head = layer("policy_head.logits" if layout.num_choices else "policy_head.mean")
         self.value_head = layer("value_head")
         self.log_std: Any
-        self.log_std, self.of_log_std = (table.get("policy_head.log_std") for table in (parameters, slots))
+        self.log_std, self.of_log_std = (
+            table.get("policy_head.log_std") for table in (parameters, slots)
+        )
         self.activate, self.slope = ACTIVATIONS[layout.activation]
 
     def features(self, trunk: list[Linear], observations: np.ndarray) -> list[np.ndarray]:
@@ -129,18 +146,22 @@ class NumpyMLP:
             outputs.append(x)
         return outputs
 
-    def distribution(self, columns: np.ndarray, actions: np.ndarray, masks: np.ndarray | None) -> Choices | Normals:
+    def distribution(
+        self, columns: np.ndarray, actions: np.ndarray, masks: np.ndarray | None
+    ) -> NumpyCategorical | NumpyDiagonalGaussian:
         """Of what the policy's head has given (B, C), within masks (B, C), with actions (B, D) taken."""
         if not self.layout.num_choices:
-            return Normals(columns, actions, self.log_std, self.of_log_std)
-        columns = columns if masks is None else np.where(masks, columns, IMPOSSIBLE)
-        return Choices(columns, actions, self.layout.num_choices)
+            return NumpyDiagonalGaussian(columns, actions, self.log_std, self.of_log_std)
+        columns = columns if masks is None else np.where(masks, columns, MASKED_LOGIT)
+        return NumpyCategorical(columns, actions, self.layout.num_choices)
 
     def values(self, features: np.ndarray) -> np.ndarray:
         """Values (B,) of the value's features (B, F)."""
         return self.value_head(features)[:, 0]
 
-    def backward(self, trunk: list[Linear], outputs: list[np.ndarray], gradient: np.ndarray) -> None:
+    def backward(
+        self, trunk: list[Linear], outputs: list[np.ndarray], gradient: np.ndarray
+    ) -> None:
         """Write the gradient of a trunk by that of its features (B, F). outputs: what features returned, which is used
         up."""
         for number in range(len(trunk) - 1, -1, -1):
@@ -184,7 +205,7 @@ class NumpyActor:
         if not self.num_choices:
             return columns if noise is None else columns + np.exp(self.mlp.log_std) * noise
         if mask is not None and mask.size:
-            columns = np.where(mask, columns, IMPOSSIBLE)
+            columns = np.where(mask, columns, MASKED_LOGIT)
         if noise is not None:
             columns += noise
         return columns.reshape(len(columns), self.num_actions, self.num_choices).argmax(-1)
@@ -193,4 +214,6 @@ class NumpyActor:
 def _views(shapes: Mapping[str, tuple[int, ...]], flat: np.ndarray) -> dict[str, np.ndarray]:
     """Parts of a vector (P,), by name."""
     parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return {
+        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }

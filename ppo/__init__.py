@@ -4,9 +4,17 @@ import importlib
 import os
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy, if it comes later: its matrices here are small
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # for numpy, if it comes later: its matrices here are small
 
-WHERE = {"Config": "config", "Learner": "learner", "Policy": "policy", "load_policy": "policy", "train": "trainer"}
+WHERE = {
+    "Config": "config.config",
+    "Learner": "algorithm.learner",
+    "Policy": "policy.policy",
+    "load_policy": "policy.policy",
+    "train": "trainer",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,14 +20,22 @@ class Constant(gymnasium.Env):
     def __init__(self, terminates: bool) -> None:
         self.terminates = terminates
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         self.steps = 0
         return np.ones(1, np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
         ended = self.steps == 10
-        return np.ones(1, np.float32), 1.0, ended and self.terminates, ended and not self.terminates, {}
+        return (
+            np.ones(1, np.float32),
+            1.0,
+            ended and self.terminates,
+            ended and not self.terminates,
+            {},
+        )
 
 
 class Bandit(gymnasium.Env):
@@ -36,7 +44,9 @@ class Bandit(gymnasium.Env):
     observation_space = spaces.Box(0, 1, (3,))
     action_space = spaces.Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.context = int(self.np_random.integers(3))
         return np.eye(3, dtype=np.float32)[self.context], {}
@@ -55,7 +65,9 @@ class Counting(gymnasium.Env):
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = spaces.Discrete(5, start=10)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         assert seed is not None
         self.seed, self.steps = seed % 2**16, 0
         return self._observe(), {}
@@ -64,7 +76,13 @@ class Counting(gymnasium.Env):
         assert self.action_space.contains(action)
         self.steps += 1
         ended = self.steps == 3 + self.seed % 7
-        return self._observe(), float(action), ended and self.seed % 2 == 1, ended and self.seed % 2 == 0, {}
+        return (
+            self._observe(),
+            float(action),
+            ended and self.seed % 2 == 1,
+            ended and self.seed % 2 == 0,
+            {},
+        )
 
     def _observe(self) -> np.ndarray:
         return np.array([self.seed, self.steps], np.float64)
@@ -76,7 +94,9 @@ class Picture(gymnasium.Env):
     observation_space = spaces.Box(0, 255, (48, 48, 3), np.uint8)
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.lighter = int(self.np_random.integers(2))
         picture = self.np_random.integers(0, 100, self.observation_space.shape, np.uint8)
@@ -110,7 +130,9 @@ class Target(gymnasium.Env):
     observation_space = spaces.Box(-1, 1, (2, 2))
     action_space = spaces.Box(np.float32([[0, -1]]), np.float32([[1, 1]]))
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         return np.ones((2, 2), np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
@@ -129,7 +151,9 @@ class Faulty(Counting):
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
         if self.fault == "reset":
             raise ValueError("no reset today")
-        if self.fault == "evaluation" and arguments["seed"] == integer_seed(0, Stream.EVALUATION, 0):
+        if self.fault == "evaluation" and arguments["seed"] == integer_seed(
+            0, Stream.EVALUATION, 0
+        ):
             raise ValueError("not in public")
         return super().reset(**arguments)
 
@@ -148,7 +172,9 @@ class Endless(Constant):
     def __init__(self) -> None:
         pass
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         return np.float32(1), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
@@ -164,9 +190,11 @@ SPACES: dict[str, Any] = {
     "Grid": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [2, 3]]),
     "Unbounded": spaces.Box(-np.inf, np.inf, (1, 2), np.float64),
     "Integers": spaces.Box(-3, 3, (2,), np.int32),
-    "Dict": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (1,)), "c": spaces.MultiBinary(2)}),
+    "Dict": spaces.Dict(
+        {"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (1,)), "c": spaces.MultiBinary(2)}
+    ),
     "Tuple": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"x": spaces.Box(-1, 1, (1,))}))),
-    "Choices": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
+    "NumpyCategorical": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
 }
 
 
@@ -266,7 +294,11 @@ class Camera(gymnasium.Env):
         self.lighter, self.switch = (int(bit) for bit in self.np_random.integers(2, size=2))
         picture = self.np_random.integers(0, 100, (48, 40, 3), np.uint8)
         picture[:, 20 * self.lighter : 20 * self.lighter + 20] += 100
-        return {"distance": np.array([self.steps, -1000.0 * self.steps]), "picture": picture, "switch": self.switch}
+        return {
+            "distance": np.array([self.steps, -1000.0 * self.steps]),
+            "picture": picture,
+            "switch": self.switch,
+        }
 
 
 for name, entry_point, arguments in (

@@ -55,13 +55,17 @@ class Fault(gymnasium.Env):
     observation_space = spaces.Box(-10, 10, (4,))
     action_space = spaces.Discrete(2)
 
-    def __init__(self, fault: str = "", step: int = 40, marker: str = "", always: bool = False) -> None:
+    def __init__(
+        self, fault: str = "", step: int = 40, marker: str = "", always: bool = False
+    ) -> None:
         self.faults = fault.split(",") if fault and multiprocessing.parent_process() else []
         self.first, self.marker, self.always, self.num_steps = step, marker, always, 0
         if "init_raise" in self.faults and self._is_due("init_raise"):
             fail()
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         if "reset_raise" in self.faults and self._is_due("reset_raise"):
             fail()
@@ -75,13 +79,20 @@ class Fault(gymnasium.Env):
         for number, fault in enumerate(self.faults, 1):
             if self.num_steps >= number * self.first and self._is_due(fault):
                 ACTS.get(fault, int)()
-                observation, reward = OBSERVATIONS.get(fault, observation), REWARDS.get(fault, reward)
+                observation, reward = (
+                    OBSERVATIONS.get(fault, observation),
+                    REWARDS.get(fault, reward),
+                )
                 if fault == "four_tuple":
                     return observation, reward, False, {}
         return observation, reward, self.age == LENGTH, False, {}
 
     def _observe(self) -> np.ndarray:
-        return np.append(self.np_random.normal(size=3), self.age / LENGTH).clip(-9, 9).astype(np.float32)
+        return (
+            np.append(self.np_random.normal(size=3), self.age / LENGTH)
+            .clip(-9, 9)
+            .astype(np.float32)
+        )
 
     def _is_due(self, fault: str) -> bool:
         """Whether a fault is to happen now; if so it is noted."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppo.config.config import Config
-from ppo.system.distributed import Diverged, join
-from ppo.config.flags import ConfigError
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Minibatch
+from ppo.config.config import Config
+from ppo.errors import ConfigError, Diverged
+from ppo.system.distributed import join_ranks
 from ppo.trainer import new_learner, train
 
 
@@ -29,27 +29,33 @@ def fail() -> None:
 def exchanges(rank: int) -> dict[str, Any]:
     """What comes of exchanging them; leaves the group."""
     events: list[Any] = []
-    with join() as ranks:
+    with join_ranks() as ranks:
         own = numbers(rank)
-        ranks.noting(lambda *event, **details: events.append([*event, details]))("worker_lost", "gone", worker=3)
-        count, mean, variance = ranks.pool((len(own), own.mean(0), own.var(0)))
+        ranks.noting(lambda *event, **details: events.append([*event, details]))(
+            "worker_lost", "gone", worker=3
+        )
+        count, mean, variance = ranks.all_reduce_moments((len(own), own.mean(0), own.var(0)))
         column = torch.from_numpy(own[:, 0]).float()
         half, none = Minibatch(torch.arange(5), 0.5), Minibatch(torch.arange(1), 0.0)
         moments = ranks.moments(column, [half, half if rank else none])
         gradients = torch.full((4,), float(rank + 1))
-        metrics = ranks.average(gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank])
+        metrics = ranks.all_reduce_gradients(
+            gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank]
+        )
         large = torch.full((200_000,), float(rank + 1))
-        ranks.average(large, {"loss": 0.0}, 0.5)
+        ranks.all_reduce_gradients(large, {"loss": 0.0}, 0.5)
         nothing = torch.full((4,), float("nan") if rank else 1.0)
-        ranks.average(nothing, {"loss": 0.0}, 1.0 - rank)  # whoever has no share, has none of its faults either
-        gathered, told = ranks.gather(rank), ranks.from_first(lambda: f"from {rank}")
+        ranks.all_reduce_gradients(
+            nothing, {"loss": 0.0}, 1.0 - rank
+        )  # whoever has no share, has none of its faults either
+        gathered, told = ranks.gather(rank), ranks.broadcast_from_rank0(lambda: f"from {rank}")
         try:
-            ranks.from_first(fail)
+            ranks.broadcast_from_rank0(fail)
         except ConfigError as error:
-            failed = [str(error), hasattr(error, "is_said")]
-        ranks.check_same(torch.ones(3))
+            failed = [str(error), hasattr(error, "is_reported")]
+        ranks.check_same_weights(torch.ones(3))
         try:
-            ranks.check_same(torch.full((3,), 1 + 1e-7 * rank))
+            ranks.check_same_weights(torch.full((3,), 1 + 1e-7 * rank))
             same = True
         except Diverged:
             same = False

@@ -22,7 +22,10 @@ def steps(optimizer, weights: nn.Parameter, count: int, seed: int) -> None:
 def test_steps_and_state_have_the_bits_of_torchs_fused_adam() -> None:
     start = torch.randn(1001, generator=torch.Generator().manual_seed(0))
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    one, other = Adam([ours], lr=1e-3, eps=1e-5), torch.optim.Adam([theirs], lr=1e-3, eps=1e-5, fused=True)
+    one, other = (
+        Adam([ours], lr=1e-3, eps=1e-5),
+        torch.optim.Adam([theirs], lr=1e-3, eps=1e-5, fused=True),
+    )
     assert one.state_dict()["state"] == other.state_dict()["state"] == {}
     for optimizer, weights in ((one, ours), (other, theirs)):
         steps(optimizer, weights, 5, seed=1)
@@ -60,5 +63,7 @@ training.learn(training.make_worker(range(2)).collect(1))
 training.snapshot()
 print("torch._dynamo" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"

@@ -38,7 +38,9 @@ class Reference:
     def __init__(self, env_name: str) -> None:
         self.noops = NoOps(gymnasium.make(env_name, frameskip=1))
         self.ale = self.noops.unwrapped.ale
-        self.stack = FrameStackObservation(AtariPreprocessing(self.noops, noop_max=0, frame_skip=4), 4)
+        self.stack = FrameStackObservation(
+            AtariPreprocessing(self.noops, noop_max=0, frame_skip=4), 4
+        )
         self.step, self.meanings = self.stack.step, self.noops.unwrapped.get_action_meanings()
 
     def new_game(self, num_noops: int, seed: int | None = None) -> np.ndarray:
@@ -62,13 +64,21 @@ def assert_same_images(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 
 @LIFE_LOSS
-@pytest.mark.parametrize("env_name", ["BreakoutNoFrameskip-v4", "QbertNoFrameskip-v4", "ALE/Asterix-v5"])
-def test_500_random_steps_are_those_of_gymnasiums_preprocessing(env_name: str, end_on_life_loss: bool) -> None:
-    env = make_env(env_name, Preprocessing(frame_skip=4, noop_max=30, end_on_life_loss=end_on_life_loss))
+@pytest.mark.parametrize(
+    "env_name", ["BreakoutNoFrameskip-v4", "QbertNoFrameskip-v4", "ALE/Asterix-v5"]
+)
+def test_500_random_steps_are_those_of_gymnasiums_preprocessing(
+    env_name: str, end_on_life_loss: bool
+) -> None:
+    env = make_env(
+        env_name, Preprocessing(frame_skip=4, noop_max=30, end_on_life_loss=end_on_life_loss)
+    )
     reference, ale, random = Reference(env_name), env.unwrapped.ale, np.random.default_rng(0)
     num_fires = 4 * ("FIRE" in reference.meanings)
     observation, _ = env.reset(seed=0)
-    assert_same_images(observation, reference.new_game(ale.getEpisodeFrameNumber() - num_fires, seed=0))
+    assert_same_images(
+        observation, reference.new_game(ale.getEpisodeFrameNumber() - num_fires, seed=0)
+    )
     losses = games = 0
     for step in range(1, 501):
         action, lives = random.integers(env.action_space.n), reference.ale.lives()
@@ -82,7 +92,9 @@ def test_500_random_steps_are_those_of_gymnasiums_preprocessing(env_name: str, e
         if terminated:
             observation, _ = env.reset(seed=step)
             noops = ale.getEpisodeFrameNumber() - num_fires
-            assert_same_images(observation, reference.new_game(noops) if game_over else reference.new_episode())
+            assert_same_images(
+                observation, reference.new_game(noops) if game_over else reference.new_episode()
+            )
         assert ale.getEpisodeFrameNumber() == reference.ale.getEpisodeFrameNumber()
         losses, games = losses + lost, games + game_over
     assert losses > 0
@@ -121,7 +133,10 @@ class Emulator:
 
     def getScreenGrayscale(self, screen: np.ndarray) -> None:
         """One pixel becomes brighter and one darker, and two are lit in every other frame."""
-        screen[:] = [[self.frame, 100 - self.frame], [50 * (self.frame % 2), 50 * (1 - self.frame % 2)]]
+        screen[:] = [
+            [self.frame, 100 - self.frame],
+            [50 * (self.frame % 2), 50 * (1 - self.frame % 2)],
+        ]
 
 
 class Console(gymnasium.Env):
@@ -142,7 +157,9 @@ class Console(gymnasium.Env):
         return self.meanings
 
 
-def scripted_game(frame_skip: int, *games: list[int], noop_max: int = 0) -> tuple[AtariGame, Emulator]:
+def scripted_game(
+    frame_skip: int, *games: list[int], noop_max: int = 0
+) -> tuple[AtariGame, Emulator]:
     emulator = Emulator(games, truncates=False)
     return AtariGame(Console(emulator, ["NOOP", "LEFT"]), frame_skip, noop_max), emulator
 
@@ -158,7 +175,9 @@ def make_scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[gymnas
         emulator.getMinimalActionSet = lambda: [Action.NOOP, Action.FIRE if fire else Action.UP]
         console = Console(emulator, ["NOOP", "FIRE"] if fire else ["NOOP", "UP"])
         monkeypatch.setattr(ale_py.env, "Scripted", lambda **_: console, raising=False)
-        monkeypatch.setitem(gymnasium.registry, "Scripted-v0", EnvSpec("Scripted-v0", "ale_py.env:Scripted"))
+        monkeypatch.setitem(
+            gymnasium.registry, "Scripted-v0", EnvSpec("Scripted-v0", "ale_py.env:Scripted")
+        )
         return make_env("Scripted-v0", Preprocessing(**{"noop_max": 0, **values})), emulator
 
     return make
@@ -264,7 +283,9 @@ def test_the_emulator_is_seeded_only_once() -> None:
         ([0, 0, 0, 0], [3]),  # no lives, as Pong
     ],
 )
-def test_a_life_lost_ends_the_episode_and_not_the_game(make_scripted: Any, game: list[int], ends: list[int]) -> None:
+def test_a_life_lost_ends_the_episode_and_not_the_game(
+    make_scripted: Any, game: list[int], ends: list[int]
+) -> None:
     length = len(game) - 1
     env, emulator = make_scripted(game, end_on_life_loss=True)
     assert list(play(env, 2 * length)) == [*ends, *(length + end for end in ends)]
@@ -289,7 +310,9 @@ def test_the_return_reported_contains_what_firing_has_earned(make_scripted: Any)
 
 
 @LIFE_LOSS
-def test_a_game_cut_short_by_the_emulator_is_truncated(make_scripted: Any, end_on_life_loss: bool) -> None:
+def test_a_game_cut_short_by_the_emulator_is_truncated(
+    make_scripted: Any, end_on_life_loss: bool
+) -> None:
     env, emulator = make_scripted([3, 3, 3, 3], truncates=True, end_on_life_loss=end_on_life_loss)
     ends = play(env, 6)
     assert {end: how[:2] for end, how in ends.items()} == {3: (False, True), 6: (False, True)}
@@ -308,8 +331,12 @@ def test_fire_is_pressed_after_each_reset_of_a_game_that_has_it(make_scripted: A
 
 
 @LIFE_LOSS
-def test_a_game_that_firing_ends_is_reported_by_the_next_step(make_scripted: Any, end_on_life_loss: bool) -> None:
-    env, emulator = make_scripted([1, 0], [1, 1, 1, 0], fire=True, end_on_life_loss=end_on_life_loss)
+def test_a_game_that_firing_ends_is_reported_by_the_next_step(
+    make_scripted: Any, end_on_life_loss: bool
+) -> None:
+    env, emulator = make_scripted(
+        [1, 0], [1, 1, 1, 0], fire=True, end_on_life_loss=end_on_life_loss
+    )
     ends = play(env, 3)
     assert list(ends) == [1, 3]
     assert ends[1][2][WHOLE_EPISODE][0] == 1
@@ -352,7 +379,9 @@ def test_actions_stick_as_told_or_else_as_the_id_has_it(
 
 @pytest.mark.parametrize(("full_action_space", "num_actions"), [(False, 6), (True, 18)])
 @pytest.mark.parametrize("env_name", IDS_OF_PONG)
-def test_all_18_actions_are_there_only_if_asked_for(env_name: str, full_action_space: bool, num_actions: int) -> None:
+def test_all_18_actions_are_there_only_if_asked_for(
+    env_name: str, full_action_space: bool, num_actions: int
+) -> None:
     env = make_env(env_name, Preprocessing(full_action_space=full_action_space))
     assert env.action_space == spaces.Discrete(num_actions)
     assert len(set(env.unwrapped.actions)) == num_actions
@@ -360,7 +389,9 @@ def test_all_18_actions_are_there_only_if_asked_for(env_name: str, full_action_s
 
 def observed(seed: int, sticky_actions: float) -> np.ndarray:
     """The observations of 100 steps of the same actions."""
-    env = make_env("PongNoFrameskip-v4", Preprocessing(frame_skip=4, noop_max=0, sticky_actions=sticky_actions))
+    env = make_env(
+        "PongNoFrameskip-v4", Preprocessing(frame_skip=4, noop_max=0, sticky_actions=sticky_actions)
+    )
     observations, random = [env.reset(seed=seed)[0].copy()], np.random.default_rng(0)
     for _ in range(100):
         observations.append(env.step(random.integers(6))[0].copy())

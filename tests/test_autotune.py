@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ppo.envs.worker import WorkerError
-from ppo import probe
 from ppo.config.config import Config
+from ppo.envs.errors import WorkerError
+from ppo.system import autotune
 from tests.running import run_main
 
 
@@ -26,7 +26,7 @@ class Pool:
 
 
 class Pools:
-    """What find_num_workers tries, with the seconds of each number of workers."""
+    """What choose_num_workers tries, with the seconds of each number of workers."""
 
     def __init__(self, **seconds: float) -> None:
         self.seconds = {int(name.removeprefix("by_")): value for name, value in seconds.items()}
@@ -41,33 +41,46 @@ class Pools:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where what was found is kept; the machine has nothing else to do."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(probe.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(autotune.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     return tmp_path / "ppo" / "workers.json"
 
 
 def config(**values: Any) -> Config:
     return Config(
-        **{"num_workers": 4, "inference": "worker", "total_steps": 10**6, "env_name": "CartPole-v1", **values}
+        **{
+            "num_workers": 4,
+            "inference": "worker",
+            "total_steps": 10**6,
+            "env_name": "CartPole-v1",
+            **values,
+        }
     )
 
 
 def found(pools: Pools, versions: str = "1", **values: Any) -> int:
-    return probe.find_num_workers(config(**values), pools, {"torch": versions})[0]
+    return autotune.choose_num_workers(config(**values), pools, {"torch": versions})[0]
 
 
-@pytest.mark.parametrize(("alone", "by_four", "chosen"), [(0.001, 0.004, 0), (0.004, 0.001, 4), (0.004, 0.004, 4)])
+@pytest.mark.parametrize(
+    ("alone", "by_four", "chosen"), [(0.001, 0.004, 0), (0.004, 0.001, 4), (0.004, 0.004, 4)]
+)
 def test_processes_are_used_unless_this_one_is_faster_and_that_is_kept(
     alone: float, by_four: float, chosen: int, cache: Path
 ) -> None:
     pools = Pools(by_0=alone, by_4=by_four)
-    count, message = probe.find_num_workers(config(), pools, {})
+    count, message = autotune.choose_num_workers(config(), pools, {})
     assert (count, pools.tried) == (chosen, [4, 0])
     assert (message is not None) == (count == 0)
-    assert probe.find_num_workers(config(seed=3, learning_rate=1e-3), pools, {}) == (count, message)
+    assert autotune.choose_num_workers(config(seed=3, learning_rate=1e-3), pools, {}) == (
+        count,
+        message,
+    )
     assert pools.tried == [4, 0]  # it was known
 
 
-@pytest.mark.parametrize("values", [{"num_envs": 16}, {"activation": "gelu"}, {"env_kwargs": {"a": 1}}])
+@pytest.mark.parametrize(
+    "values", [{"num_envs": 16}, {"activation": "gelu"}, {"env_kwargs": {"a": 1}}]
+)
 def test_what_matters_is_told_apart(values: dict) -> None:
     pools = Pools(by_0=0.001, by_4=0.004)
     found(pools)
@@ -87,7 +100,7 @@ def test_what_raises_is_left_to_the_run(cache: Path) -> None:
     def raising(count: int) -> Any:
         raise WorkerError("it broke")
 
-    assert probe.find_num_workers(config(), raising, {}) == (4, None)
+    assert autotune.choose_num_workers(config(), raising, {}) == (4, None)
     assert not cache.exists()
 
 
@@ -98,7 +111,7 @@ def test_nothing_is_tried_where_there_is_nothing_to_choose(values: dict, cache: 
 
 
 def test_nothing_is_tried_on_a_busy_machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe.os, "getloadavg", lambda: (1000.0, 1.0, 1.0))
+    monkeypatch.setattr(autotune.os, "getloadavg", lambda: (1000.0, 1.0, 1.0))
     assert found(Pools()) == 4
 
 
@@ -120,12 +133,18 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(probe.Path, "home", no_home)
+    monkeypatch.setattr(autotune.Path, "home", no_home)
     assert found(Pools(by_0=0.001, by_4=0.004)) == 0
 
 
 def test_a_run_keeps_to_what_was_found(tmp_path: Path) -> None:
-    flags = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=16", "--total_steps=6400")
+    flags = (
+        "--env_name=CartPole-v1",
+        "--preset=none",
+        "--num_envs=4",
+        "--num_steps=16",
+        "--total_steps=6400",
+    )
     on_all_cores = {"preexec_fn": lambda: os.sched_setaffinity(0, range(os.cpu_count() or 1))}
     done = run_main(*flags, "--eval_episodes=0", f"--run_dir={tmp_path}/run", **on_all_cores)
     assert done.returncode == 0, done.stderr

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import main
-from ppo.envs.make import make_env
 from ppo.analysis.check import findings, is_same, play
+from ppo.envs.make import make_env
 from tests.running import run_main
 
 
@@ -51,10 +51,22 @@ def test_what_may_be_wrong_is_said(kwargs: str, said: str, capsys: pytest.Captur
 
 def test_whether_an_environment_repeats_itself_is_found_out(capsys: pytest.CaptureFixture) -> None:
     worn = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
-    assert [line for line in worn if line.startswith("only a new instance repeats itself: --fresh_env_per_episode")]
+    assert [
+        line
+        for line in worn
+        if line.startswith("only a new instance repeats itself: --fresh_env_per_episode")
+    ]
     forgetful = checked(capsys, "--env_name=tests.test_resume:Forgetful-v0")
-    assert [line for line in forgetful if line.startswith("warning: the same seed and actions lead elsewhere")]
-    assert [line for line in forgetful if line.startswith("warning: no episode ended within 1,000 steps")]
+    assert [
+        line
+        for line in forgetful
+        if line.startswith("warning: the same seed and actions lead elsewhere")
+    ]
+    assert [
+        line
+        for line in forgetful
+        if line.startswith("warning: no episode ended within 1,000 steps")
+    ]
 
 
 def test_gymnasiums_checker_has_its_say(capsys: pytest.CaptureFixture) -> None:
@@ -64,7 +76,9 @@ def test_gymnasiums_checker_has_its_say(capsys: pytest.CaptureFixture) -> None:
 
 def test_atari_games_repeat_themselves() -> None:
     lines = [*findings(partial(make_env, "BreakoutNoFrameskip-v4"), 0)]
-    assert [line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")]
+    assert [
+        line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")
+    ]
     assert [line for line in lines if line.startswith("gymnasium's checker")] == []
 
 

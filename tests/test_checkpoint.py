@@ -14,7 +14,10 @@ import torch
 from ppo.run import checkpoint
 
 ROOT = Path(checkpoint.__file__).parents[1]
-SOURCES = [ROOT / "main.py", *(path for folder in ("ppo", "envs", "models") for path in (ROOT / folder).rglob("*.py"))]
+SOURCES = [
+    ROOT / "main.py",
+    *(path for folder in ("ppo", "envs", "models") for path in (ROOT / folder).rglob("*.py")),
+]
 VECTOR = torch.arange(10.0, requires_grad=True)
 TENSORS = {
     "weights": torch.arange(6.0).reshape(2, 3),
@@ -81,7 +84,9 @@ def test_the_sha256_is_that_of_the_bytes_in_the_file(path):
     ids=["number", "name", "shape", "dtype", "state"],
 )
 def test_the_digest_notices_any_other(tensors, state):
-    assert checkpoint.digest(tensors, state) != checkpoint.digest({"a": torch.tensor([1.0, 2.0])}, "{}")
+    assert checkpoint.digest(tensors, state) != checkpoint.digest(
+        {"a": torch.tensor([1.0, 2.0])}, "{}"
+    )
 
 
 def test_nothing_but_the_newest_checkpoint_is_left(path):
@@ -116,13 +121,29 @@ def runs_code_when_read(source):
             names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Attribute):
             names = [ast.unparse(node)]
-        if {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch.save", "torch.load"} & set(names):
+        if {
+            "pickle",
+            "cloudpickle",
+            "dill",
+            "joblib",
+            "marshal",
+            "shelve",
+            "torch.save",
+            "torch.load",
+        } & set(names):
             return True
     return False
 
 
 @pytest.mark.parametrize(
-    "source", ["import pickle", "from pickle import loads", "torch.save(x)", "f = torch.load", "from torch import load"]
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "torch.save(x)",
+        "f = torch.load",
+        "from torch import load",
+    ],
 )
 def test_code_that_could_unpickle_is_noticed(source):
     assert runs_code_when_read(source)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ppo.envs.checks import BadData, CheckData, checker
+from ppo.envs.checks import CheckData, checker
+from ppo.envs.errors import BadData
 
 INFINITE = float("inf")
 SPACES: dict[str, Any] = {
@@ -49,7 +50,9 @@ class Replies(gymnasium.Env):
 
 def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = False) -> CheckData:
     """A step after which an observation is seen, with a reset before that shows the same."""
-    env = CheckData(Replies(space, (observation, {}), (observation, reward, False, False, {})), is_strict)
+    env = CheckData(
+        Replies(space, (observation, {}), (observation, reward, False, False, {})), is_strict
+    )
     assert env.reset(seed=1)[0] is observation
     seen, got, *_ = env.step(0)
     assert seen is observation
@@ -83,11 +86,23 @@ FLAWED: dict[str, tuple[str, Any, str]] = {
     "minus infinity within infinite bounds": ("unbounded", np.array([-np.inf, 0]), "-inf"),
     "what is infinite as float32": ("unbounded", np.array([1e300, 0]), "1e+300"),
     "the same, negative": ("unbounded", np.array([0, -1e300]), "-1e+300"),
-    "what is infinite as float32 among many": ("unbounded and large", np.full(70, 1e300), "1.e+300"),
+    "what is infinite as float32 among many": (
+        "unbounded and large",
+        np.full(70, 1e300),
+        "1.e+300",
+    ),
     "not a number where there are no dimensions": ("without dimensions", np.float32("nan"), "nan"),
-    "a vector where there are no dimensions": ("without dimensions", np.zeros(1, np.float32), "float32 (1,)"),
+    "a vector where there are no dimensions": (
+        "without dimensions",
+        np.zeros(1, np.float32),
+        "float32 (1,)",
+    ),
     "an image of floats": ("image", np.zeros((10, 10, 3), np.float32), "float32 (10, 10, 3)"),
-    "an image with its axes swapped": ("image", np.zeros((3, 10, 10), np.uint8), "uint8 (3, 10, 10)"),
+    "an image with its axes swapped": (
+        "image",
+        np.zeros((3, 10, 10), np.uint8),
+        "uint8 (3, 10, 10)",
+    ),
     "an image of other integers": ("image", np.full((10, 10, 3), 300), "int64 (10, 10, 3)"),
     "a fraction for a choice": ("choice", 2.5, "2.5"),
     "nothing for a choice": ("choice", None, "None"),
@@ -102,7 +117,11 @@ FLAWED: dict[str, tuple[str, Any, str]] = {
     "another key": ("dict", {"a": np.zeros(2, np.float32), "c": 1}, "lacks 'b'"),
     "a tuple for a dict": ("dict", (np.zeros(2, np.float32), 0), "(array("),
     "a flawed part": ("dict", {"a": np.zeros(3, np.float32), "b": 0}, "float32 (3,)"),
-    "a flawed part after one outside": ("dict", {"a": np.full(2, 9, np.float32), "b": None}, "None"),
+    "a flawed part after one outside": (
+        "dict",
+        {"a": np.full(2, 9, np.float32), "b": None},
+        "None",
+    ),
     "a list for a tuple": ("tuple", [0, {"x": np.zeros(1, np.float32)}], "[0, "),
     "a tuple too short": ("tuple", (0,), "(0,)"),
     "a flawed part of a part": ("tuple", (0, {"x": np.full(1, np.nan, np.float32)}), "nan"),
@@ -146,7 +165,9 @@ def test_infinity_in_half_precision_is_bad_data(size: int) -> None:
         ((np.zeros(3, np.float32), {}, {}), "{}, {}"),
     ],
 )
-def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(result: Any, shown: str) -> None:
+def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(
+    result: Any, shown: str
+) -> None:
     with pytest.raises(BadData, match="reset returned .*" + re.escape(shown)):
         CheckData(Replies(SPACES["small"], result)).reset()
 
@@ -190,7 +211,9 @@ def test_a_step_that_does_not_return_five_results_is_bad_data(after: tuple, show
         (np.array("1"), "'1'"),
     ],
 )
-def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(reward: Any, shown: str) -> None:
+def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(
+    reward: Any, shown: str
+) -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, reward, False, False, {})))
     env.reset()
     with pytest.raises(BadData, match="reward is .*" + re.escape(shown)):
@@ -198,7 +221,19 @@ def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(reward:
 
 
 @pytest.mark.parametrize(
-    "reward", [0, -3, True, 0.5, np.float64(2), np.float32(2), np.float16(2), np.int64(-1), np.bool_(True), np.array(3)]
+    "reward",
+    [
+        0,
+        -3,
+        True,
+        0.5,
+        np.float64(2),
+        np.float32(2),
+        np.float16(2),
+        np.int64(-1),
+        np.bool_(True),
+        np.array(3),
+    ],
 )
 def test_one_finite_number_of_any_kind_is_a_reward(reward: Any) -> None:
     check(SPACES["choice"], 2, reward)
@@ -220,7 +255,9 @@ def test_one_finite_number_of_any_kind_is_a_reward(reward: Any) -> None:
         ("tuple", (0, {"x": np.full(1, -1, np.float32)})),
     ],
 )
-def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(name: str, observation: Any) -> None:
+def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(
+    name: str, observation: Any
+) -> None:
     assert check(SPACES[name], observation).num_outside == 2
     with pytest.raises(BadData, match="is outside of"):
         check(SPACES[name], observation, is_strict=True)
@@ -229,7 +266,9 @@ def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(name: st
 @st.composite
 def boxes(draw: st.DrawFn) -> tuple[spaces.Box, np.ndarray]:
     """A Box of random bounds, and numbers of its shape and dtype that are often on the bounds."""
-    dtype = draw(st.sampled_from([np.float32, np.float64, np.float16, np.uint8, np.int8, np.int32, np.int64]))
+    dtype = draw(
+        st.sampled_from([np.float32, np.float64, np.float16, np.uint8, np.int8, np.int32, np.int64])
+    )
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 2), (64,), (65,)]))
     if np.issubdtype(dtype, np.floating):
         limit = float(min(np.finfo(dtype).max, np.finfo(np.float32).max))

@@ -12,21 +12,26 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from ppo.models import HIDDEN_SIZES, ModelMismatch, choose_model
+from ppo.models import HIDDEN_SIZES, choose_model
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import FeedForward
 from ppo.models.cnn import LAYERS, ImageTrunk
+from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 from tests.running import make_network
 
 VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
-SMALL = spaces.Box(0, 255, (40, 48, 3), np.uint8)  # not square, so that height and width cannot be confused
+SMALL = spaces.Box(
+    0, 255, (40, 48, 3), np.uint8
+)  # not square, so that height and width cannot be confused
 DISCRETE, CONTINUOUS = spaces.Discrete(6), spaces.Box(-1, 1, (2,))
 
 torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
 
 NAMES = pytest.mark.parametrize("name", list(LAYERS))
-ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+ACTION_SPACES = pytest.mark.parametrize(
+    "action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"]
+)
 SHARING = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 PRECISIONS = pytest.mark.parametrize("bfloat16", [False, True], ids=["float32", "bfloat16"])
 
@@ -39,14 +44,18 @@ def make_cnn(
     bfloat16: bool = False,
     seed: int = 0,
 ) -> FeedForward:
-    return make_network(observation_space, action_space, seed, bfloat16, model=name, share_trunk=share_trunk)
+    return make_network(
+        observation_space, action_space, seed, bfloat16, model=name, share_trunk=share_trunk
+    )
 
 
 def random_images(number: int) -> Tensor:
     """Each channel of each as bright as none other: else all would look the same to a network."""
     random = np.random.default_rng(0)
     brightest = random.integers(1, 256, size=(number, 1, 1, SMALL.shape[2]))
-    return torch.from_numpy((random.random((number, *SMALL.shape)) * (brightest + 1)).astype(np.uint8))
+    return torch.from_numpy(
+        (random.random((number, *SMALL.shape)) * (brightest + 1)).astype(np.uint8)
+    )
 
 
 def disturbed(model: FeedForward) -> FeedForward:
@@ -64,7 +73,8 @@ def convolution(before: int, after: int, size: int) -> int:
 
 NATURE = convolution(4, 32, 8) + convolution(32, 64, 4)
 IMPALA = sum(
-    convolution(before, width, 3) + 4 * convolution(width, width, 3) for before, width in ((4, 16), (16, 32), (32, 32))
+    convolution(before, width, 3) + 4 * convolution(width, width, 3)
+    for before, width in ((4, 16), (16, 32), (32, 32))
 )
 
 
@@ -76,7 +86,9 @@ IMPALA = sum(
         ("impala", IMPALA + (32 * 11 * 11 + 1) * 256),  # 84 pixels become 42, 21, 11
     ],
 )
-def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(name: str, num_parameters: int) -> None:
+def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(
+    name: str, num_parameters: int
+) -> None:
     layers = LAYERS[name]((84, 84, 4), HIDDEN_SIZES[name])
     assert sum(parameter.numel() for parameter in layers.parameters()) == num_parameters
 
@@ -84,8 +96,12 @@ def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(name: str, num_
 @NAMES
 @SHARING
 @ACTION_SPACES
-def test_outputs_have_one_row_for_each_image(name: str, action_space: spaces.Space, share_trunk: bool) -> None:
-    distribution, values = make_cnn(name, action_space=action_space, share_trunk=share_trunk)(random_images(5))
+def test_outputs_have_one_row_for_each_image(
+    name: str, action_space: spaces.Space, share_trunk: bool
+) -> None:
+    distribution, values = make_cnn(name, action_space=action_space, share_trunk=share_trunk)(
+        random_images(5)
+    )
     assert values.shape == distribution.entropy().shape == (5,)
     assert distribution.mode().shape == ((5, 1) if action_space is DISCRETE else (5, 2))
 
@@ -118,13 +134,19 @@ def transcript(
     def convolve(inputs: Tensor, **options: int) -> Tensor:
         return functional.conv2d(inputs, next(tensors), next(tensors), **options)
 
-    features = convolutions(images.double().permute(0, 3, 1, 2) / 255, convolve).permute(0, 2, 3, 1).flatten(1)
+    features = (
+        convolutions(images.double().permute(0, 3, 1, 2) / 255, convolve)
+        .permute(0, 2, 3, 1)
+        .flatten(1)
+    )
     return functional.linear(features, next(tensors), next(tensors)).relu()
 
 
 @SHARING
 @pytest.mark.parametrize(
-    ("name", "convolutions"), [("cnn", nature), ("cnn_small", nature), ("impala", impala)], ids=list(LAYERS)
+    ("name", "convolutions"),
+    [("cnn", nature), ("cnn_small", nature), ("impala", impala)],
+    ids=list(LAYERS),
 )
 def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
     name: str, convolutions: Callable[[Tensor, Layer], Tensor], share_trunk: bool
@@ -135,7 +157,9 @@ def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
     logits = functional.linear(features, *(p.double() for p in model.policy_head.parameters()))
     assert_close(distribution.logits, logits.float().unsqueeze(1), atol=1e-5, rtol=1e-5)
     features = features if share_trunk else transcript(convolutions, model, "value_trunk", images)
-    expected = functional.linear(features, *(p.double() for p in model.value_head.parameters()))[:, 0]
+    expected = functional.linear(features, *(p.double() for p in model.value_head.parameters()))[
+        :, 0
+    ]
     assert_close(values, expected.float(), atol=1e-5, rtol=1e-5)
 
 
@@ -175,7 +199,9 @@ def test_policy_and_value_share_parameters_only_if_told_to(name: str, share_trun
     learned_by_both = [policy and value for policy, value in zip(by_policy, by_value, strict=True)]
     assert sum(learned_by_both) == (2 * num_layers if share_trunk else 0)  # weights and biases
     assert all(policy or value for policy, value in zip(by_policy, by_value, strict=True))
-    assert len({parameter.data_ptr() for parameter in parameters}) == 2 * (num_layers * (2 - share_trunk) + 2)
+    assert len({parameter.data_ptr() for parameter in parameters}) == 2 * (
+        num_layers * (2 - share_trunk) + 2
+    )
 
 
 def test_separate_trunks_start_from_different_weights() -> None:
@@ -189,19 +215,31 @@ def test_separate_trunks_start_from_different_weights() -> None:
 def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(
     name: str, action_space: spaces.Space, share_trunk: bool
 ) -> None:
-    gains = {"policy_trunk": math.sqrt(2), "value_trunk": math.sqrt(2), "policy_head": 0.01, "value_head": 1}
+    gains = {
+        "policy_trunk": math.sqrt(2),
+        "value_trunk": math.sqrt(2),
+        "policy_head": 0.01,
+        "value_head": 1,
+    }
     model = make_cnn(name, action_space=action_space, share_trunk=share_trunk)
     for layer, parameter in model.named_parameters():
         if layer.endswith("weight"):
             matrix = parameter.flatten(1)
             rows = matrix if len(matrix) <= matrix.shape[1] else matrix.T
-            assert_close(rows @ rows.T, gains[layer.split(".")[0]] ** 2 * torch.eye(len(rows)), atol=1e-5, rtol=0)
+            assert_close(
+                rows @ rows.T,
+                gains[layer.split(".")[0]] ** 2 * torch.eye(len(rows)),
+                atol=1e-5,
+                rtol=0,
+            )
         else:
             assert not parameter.any()
 
 
 def test_weights_are_drawn_from_the_seed() -> None:
-    one, same, other = (parameters_to_vector(make_cnn(seed=seed).parameters()) for seed in (1, 1, 2))
+    one, same, other = (
+        parameters_to_vector(make_cnn(seed=seed).parameters()) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -211,7 +249,8 @@ def test_weights_are_drawn_from_the_seed() -> None:
 def test_outputs_in_bfloat16_are_nearly_those_in_float32(name: str, share_trunk: bool) -> None:
     images = random_images(10)
     (exact_distribution, exact_values), (distribution, values) = (
-        make_cnn(name, share_trunk=share_trunk, bfloat16=bfloat16)(images) for bfloat16 in (False, True)
+        make_cnn(name, share_trunk=share_trunk, bfloat16=bfloat16)(images)
+        for bfloat16 in (False, True)
     )
     for output, exact in ((distribution.logits, exact_distribution.logits), (values, exact_values)):
         assert output.dtype == torch.float32
@@ -227,7 +266,9 @@ def test_weights_and_gradients_are_float32_where_the_trunk_computes_in_bfloat16(
     for of_model, of_exact in zip(model.parameters(), exact.parameters(), strict=True):
         assert of_model.dtype == of_model.grad.dtype == torch.float32
         assert torch.equal(of_model, of_exact)
-        similarity = functional.cosine_similarity(of_model.grad.flatten(), of_exact.grad.flatten(), dim=0)
+        similarity = functional.cosine_similarity(
+            of_model.grad.flatten(), of_exact.grad.flatten(), dim=0
+        )
         assert similarity > 0.95
 
 
@@ -264,13 +305,17 @@ def test_the_actor_samples_by_the_noise_that_it_draws(bfloat16: bool) -> None:
     model, images = disturbed(make_cnn(*arguments)), random_images(20)
     actor = Actor(make_cnn(*arguments, seed=1), weights_of(model))
     noise = actor.draw_noise(np.random.default_rng(0), 20)
-    expected = actor(images.numpy(), None) + model.policy_head.log_std.exp().detach().numpy() * noise
+    expected = (
+        actor(images.numpy(), None) + model.policy_head.log_std.exp().detach().numpy() * noise
+    )
     np.testing.assert_allclose(actor(images.numpy(), noise), expected, atol=1e-5)
 
 
 @SHARING
 @PRECISIONS
-def test_the_actor_acts_by_new_weights_only_when_refreshed(share_trunk: bool, bfloat16: bool) -> None:
+def test_the_actor_acts_by_new_weights_only_when_refreshed(
+    share_trunk: bool, bfloat16: bool
+) -> None:
     arguments = "cnn", SMALL, CONTINUOUS, share_trunk, bfloat16
     models = [disturbed(make_cnn(*arguments, seed=seed)) for seed in (1, 2)]
     images, weights = random_images(20), weights_of(models[0]).copy()
@@ -285,9 +330,15 @@ def test_the_actor_acts_by_new_weights_only_when_refreshed(share_trunk: bool, bf
 
 @NAMES
 @PRECISIONS
-def test_the_features_that_the_actor_records_are_those_of_the_value(name: str, bfloat16: bool) -> None:
+def test_the_features_that_the_actor_records_are_those_of_the_value(
+    name: str, bfloat16: bool
+) -> None:
     arguments = name, SMALL, DISCRETE, True, bfloat16
-    model, images, record = disturbed(make_cnn(*arguments)), random_images(20), np.zeros((20, 64), np.float32)
+    model, images, record = (
+        disturbed(make_cnn(*arguments)),
+        random_images(20),
+        np.zeros((20, 64), np.float32),
+    )
     Actor(make_cnn(*arguments, seed=1), weights_of(model))(images.numpy(), None, features=record)
     assert_near(model.value_head(torch.from_numpy(record))[:, 0], model(images)[1], bfloat16)
 
@@ -299,7 +350,9 @@ def test_the_actor_leaves_the_learners_weights_alone() -> None:
     np.testing.assert_array_equal(weights, before)
 
 
-@pytest.mark.parametrize(("space", "name"), [(IMAGES, "cnn"), (VECTOR, "mlp"), (spaces.Box(-1, 1, (84, 84, 4)), "mlp")])
+@pytest.mark.parametrize(
+    ("space", "name"), [(IMAGES, "cnn"), (VECTOR, "mlp"), (spaces.Box(-1, 1, (84, 84, 4)), "mlp")]
+)
 def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, name: str) -> None:
     assert choose_model("auto", space) == name
 
@@ -312,9 +365,12 @@ def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "space", "right"), [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in LAYERS)]
+    ("name", "space", "right"),
+    [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in LAYERS)],
 )
-def test_a_model_that_does_not_fit_is_answered_with_one_that_does(name: str, space: spaces.Box, right: str) -> None:
+def test_a_model_that_does_not_fit_is_answered_with_one_that_does(
+    name: str, space: spaces.Box, right: str
+) -> None:
     with pytest.raises(ModelMismatch, match=f"^--model={name} .*--model={right}$"):
         choose_model(name, space)
 

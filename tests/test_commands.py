@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 
 import main
-from ppo.envs.episodes import PlayedEpisode
 from ppo import load_policy
-from ppo.run.highlights import EPISODES, Played, find_episode
+from ppo.envs.episodes import PlayedEpisode
+from ppo.run.highlights import EPISODES, EpisodeHighlights, find_episode
 from tests.running import run_main
 
 CARTPOLE = (
-    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=64", "--num_workers=2"),
+    *(
+        "--env_name=CartPole-v1",
+        "--preset=none",
+        "--num_envs=4",
+        "--num_steps=64",
+        "--num_workers=2",
+    ),
     *("--total_steps=5120", "--learning_rate=1e-5", "--checkpoint_every=5", "--eval_episodes=0"),
 )
 
@@ -54,7 +60,11 @@ def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(copy: Path) 
     checkpoint = copy / "checkpoints" / "000000005120.safetensors"
     expected = load_policy(checkpoint).evaluate(12)
     assert {name: first[name] for name in expected} == expected
-    assert (first["checkpoint"], first["seed"], first["deterministic"]) == (str(checkpoint), 0, True)
+    assert (first["checkpoint"], first["seed"], first["deterministic"]) == (
+        str(checkpoint),
+        0,
+        True,
+    )
     assert first["median"] == np.median(expected["returns"])
     low, high = first["interval_95"]
     assert low <= first["mean"] <= high
@@ -85,7 +95,9 @@ def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_shows_every_step(run: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
-    done = run_main("evaluate", str(run), "--episodes=2", f"--video={path}", f"--output={tmp_path / 'e.json'}")
+    done = run_main(
+        "evaluate", str(run), "--episodes=2", f"--video={path}", f"--output={tmp_path / 'e.json'}"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"video: {path}" in done.stdout
     (entry,) = json.loads((tmp_path / "e.json").read_text())
@@ -98,7 +110,9 @@ def test_a_video_shows_every_step(run: Path, tmp_path: Path, suffix: str) -> Non
     assert [file.name for file in tmp_path.glob(".tmp-*")] == []
 
 
-def test_the_best_median_and_worst_episodes_are_noted_and_come_to_the_same_return_again(copy: Path) -> None:
+def test_the_best_median_and_worst_episodes_are_noted_and_come_to_the_same_return_again(
+    copy: Path,
+) -> None:
     noted = episodes(copy)
     assert [(episode["kind"], episode["step"]) for episode in noted] == [
         (kind, step) for step in (1280, 2560, 3840, 5120) for kind in ("best", "median", "worst")
@@ -119,19 +133,26 @@ def test_render_makes_a_video_of_the_best_episode(copy: Path) -> None:
     done = run_main("render", str(copy))
     assert (done.returncode, done.stderr) == (0, "")
     best = find_episode(copy, "best")
-    assert f"best episode: return {best['episode_return']:.0f} in {best['episode_length']} steps" in done.stdout
+    assert (
+        f"best episode: return {best['episode_return']:.0f} in {best['episode_length']} steps"
+        in done.stdout
+    )
     frames = imageio.v3.imread(copy / "videos" / f"best-{best['step']}.mp4")
     assert len(frames) == best["episode_length"] + 1
 
 
-def test_an_episode_that_does_not_repeat_itself_is_not_shown(copy: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_episode_that_does_not_repeat_itself_is_not_shown(
+    copy: Path, capsys: pytest.CaptureFixture
+) -> None:
     lines = episodes(copy)
     for line in lines:
         line["number"] += 1
     (copy / EPISODES).write_text("".join(json.dumps(line) + "\n" for line in lines))
     code, _, err = call(capsys, "render", str(copy), "--episode=worst")
     assert code == 1
-    assert "error: CartPole-v1 does not repeat itself: the episode came to (return, length) = [" in err
+    assert (
+        "error: CartPole-v1 does not repeat itself: the episode came to (return, length) = [" in err
+    )
     assert not list((copy / "videos").iterdir())
 
 
@@ -141,12 +162,16 @@ PONG = "--env_name=PongNoFrameskip-v4 --model=cnn_small --num_envs=4 --num_epoch
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["--env_name=LunarLander-v3 --total_steps=200000", PONG])
 def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path: Path) -> None:
-    done = run_main(*line.split(), "--eval_episodes=0", "--checkpoint_every=5", f"--run_dir={tmp_path / 'run'}")
+    done = run_main(
+        *line.split(), "--eval_episodes=0", "--checkpoint_every=5", f"--run_dir={tmp_path / 'run'}"
+    )
     assert done.returncode == 0, done.stderr
     for kind in ("best", "median", "worst"):
         done = run_main("render", str(tmp_path / "run"), f"--episode={kind}")
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
+        assert (
+            f"return {find_episode(tmp_path / 'run', kind)['episode_return']:.6g} in" in done.stdout
+        )
 
 
 def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
@@ -154,23 +179,27 @@ def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
 
 
 def test_of_episodes_with_very_many_steps_only_those_worth_seeing_are_kept() -> None:
-    lengths, played = (3, 1, 4, 5, 9, 2, 6), Played(most_steps=30)
+    lengths, played = (3, 1, 4, 5, 9, 2, 6), EpisodeHighlights(most_steps=30)
     played.add([episode(float(x), x) for x in lengths])
     assert [one.episode_return for one in played.episodes] == [*lengths]
     played.add([episode(7.0, 1)])
     assert [one.episode_return for one in played.episodes] == [9, 5, 1]
-    two = Played(most_steps=3)
+    two = EpisodeHighlights(most_steps=3)
     two.add([episode(float(x), x) for x in (3, 4)])
     assert len(two.episodes) == 2  # neither of which is kept twice
 
 
 def test_the_best_and_the_worst_episode_outlast_all_between_them() -> None:
-    played = Played(most_steps=150)
+    played = EpisodeHighlights(most_steps=150)
     for x in (5, 9, 1, 6, 4, 5, 7):
         played.add([episode(float(x), 100)])
         assert len(played.episodes) <= 3
-    lines = [json.loads(line) for line in played.worth_seeing(700).splitlines()]
-    assert [(line["kind"], line["episode_return"]) for line in lines] == [("best", 9), ("median", 7), ("worst", 1)]
+    lines = [json.loads(line) for line in played.to_json_lines(700).splitlines()]
+    assert [(line["kind"], line["episode_return"]) for line in lines] == [
+        ("best", 9),
+        ("median", 7),
+        ("worst", 1),
+    ]
 
 
 def test_a_line_that_was_torn_is_passed_over(copy: Path) -> None:
@@ -180,12 +209,16 @@ def test_a_line_that_was_torn_is_passed_over(copy: Path) -> None:
 
 
 def test_nothing_is_noted_of_no_episodes() -> None:
-    assert Played().worth_seeing(5) == ""
+    assert EpisodeHighlights().to_json_lines(5) == ""
 
 
 def test_runs_are_plotted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name in ("one.png", "one.svg"):
-        assert call(capsys, "plot", str(run), f"--output={tmp_path / name}") == (0, f"picture: {tmp_path / name}\n", "")
+        assert call(capsys, "plot", str(run), f"--output={tmp_path / name}") == (
+            0,
+            f"picture: {tmp_path / name}\n",
+            "",
+        )
     assert imageio.v3.imread(tmp_path / "one.png").std() > 10
     assert b"approx_kl" not in (tmp_path / "one.svg").read_bytes()
 

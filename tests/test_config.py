@@ -17,8 +17,9 @@ import main
 import ppo.commands.commands
 import ppo.config.config
 from ppo.config.config import Config, load_preset
-from ppo.config.flags import ConfigError, parse_flags
+from ppo.config.flags import parse_flags
 from ppo.config.resolve import resolve
+from ppo.errors import ConfigError
 from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)
@@ -64,8 +65,31 @@ def test_defaults_are_those_of_the_baselines_command_line():
 
 BAD = {
     "learning_rate": [
-        *("nan", "inf", "-inf", "0", "-0", "-0.0", "-1", "1e31", "1e400", "fast", "", "none", "True"),
-        *("linear", "linear:", "linear:0", "linear:nan", "linear:fast", "linear:linear:1", "falling:1", ":1"),
+        *(
+            "nan",
+            "inf",
+            "-inf",
+            "0",
+            "-0",
+            "-0.0",
+            "-1",
+            "1e31",
+            "1e400",
+            "fast",
+            "",
+            "none",
+            "True",
+        ),
+        *(
+            "linear",
+            "linear:",
+            "linear:0",
+            "linear:nan",
+            "linear:fast",
+            "linear:linear:1",
+            "falling:1",
+            ":1",
+        ),
     ],
     "gamma": ["nan", "-0.1", "1.1"],
     "gae_lambda": ["nan", "-1e-9", "2"],
@@ -105,14 +129,18 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts]
+)
 def test_a_bad_value_is_answered_by_one_sentence_with_its_flag(name, text):
     with pytest.raises(ConfigError) as caught:
         Config(**{name: text})
     assert_one_sentence(str(caught.value), f"--{name}=", ": give ")
 
 
-@pytest.mark.parametrize("value", [None, [1], True, float("nan"), float("inf"), b"1", object], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, [1], True, float("nan"), float("inf"), b"1", object], ids=repr
+)
 def test_a_value_of_another_kind_is_answered_likewise(value):
     with pytest.raises(ConfigError, match="--num_steps="):
         Config(num_steps=value)
@@ -121,7 +149,10 @@ def test_a_value_of_another_kind_is_answered_likewise(value):
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("--clip_rewards --normalize_rewards", ["--normalize_rewards=True", "--clip_rewards=False"]),
+        (
+            "--clip_rewards --normalize_rewards",
+            ["--normalize_rewards=True", "--clip_rewards=False"],
+        ),
         ("--num_envs=2 --num_workers=3", ["--num_workers=3", "--num_envs=2"]),
         ("--num_envs=2 --num_steps=3 --num_minibatches=7", ["--num_minibatches=7", "6 steps"]),
         ("--num_envs=2 --num_steps=30 --total_steps=59", ["--total_steps=59", "60 steps"]),
@@ -132,7 +163,9 @@ def test_values_that_contradict_each_other_are_both_named(line, named):
 
 
 def test_values_that_just_agree_are_accepted():
-    config = config_of("--num_envs=2 --num_steps=30 --num_workers=2 --num_minibatches=60 --total_steps=60")
+    config = config_of(
+        "--num_envs=2 --num_steps=30 --num_workers=2 --num_minibatches=60 --total_steps=60"
+    )
     assert (config.rollout_size, config.iterations) == (60, 1)
 
 
@@ -179,8 +212,15 @@ def test_aliases_mean_their_flag_in_either_spelling(alias, name, text, value):
 
 
 def test_the_readmes_command_lines_are_understood():
-    quoted = config_of('--env_name="LunarLander-v2" --model="mlp" --device="cuda" --logger=\'wandb\'')
-    assert (quoted.env_name, quoted.model, quoted.device, quoted.logger) == ("LunarLander-v2", "mlp", "cuda", "wandb")
+    quoted = config_of(
+        '--env_name="LunarLander-v2" --model="mlp" --device="cuda" --logger=\'wandb\''
+    )
+    assert (quoted.env_name, quoted.model, quoted.device, quoted.logger) == (
+        "LunarLander-v2",
+        "mlp",
+        "cuda",
+        "wandb",
+    )
 
 
 def test_hyphens_are_only_translated_in_names():
@@ -195,7 +235,8 @@ def test_a_switch_is_turned_on(spelling):
 
 @pytest.mark.parametrize(
     "flag",
-    [f"--normalize_rewards{value}" for value in ("=False", "=false", "=0", " False")] + ["--no_normalize_rewards"],
+    [f"--normalize_rewards{value}" for value in ("=False", "=false", "=0", " False")]
+    + ["--no_normalize_rewards"],
 )
 def test_a_switch_is_turned_off(flag):
     assert config_of(flag).normalize_rewards is False
@@ -212,7 +253,9 @@ def test_large_whole_numbers_keep_every_digit():
     assert Config(total_steps="9007199254740993").total_steps == 2**53 + 1
 
 
-@pytest.mark.parametrize("name", ["num_iterations", "target_kl", "clip_value_coef", "name", "run_dir"])
+@pytest.mark.parametrize(
+    "name", ["num_iterations", "target_kl", "clip_value_coef", "name", "run_dir"]
+)
 def test_none_turns_off_what_is_optional(name):
     assert getattr(config_of(f"--{name}=none"), name) is None
     assert getattr(Config(**{name: None}), name) is None
@@ -249,17 +292,27 @@ def test_a_config_is_frozen():
 def test_a_preset_is_a_config_named_after_an_environment_or_where_it_is_from(path):
     values = json.loads(path.read_text())
     assert path.stem in gymnasium.registry or path.stem in ("Atari", *OTHER_TRAINERS)
-    assert load_preset("auto", path.stem, None) == load_preset(path.stem, "Other-v0", None) == values
+    assert (
+        load_preset("auto", path.stem, None) == load_preset(path.stem, "Other-v0", None) == values
+    )
     assert Config(env_name=path.stem, **values) != Config(env_name=path.stem)
 
 
 def test_without_a_preset_nothing_is_tuned():
-    assert load_preset("auto", "Other-v0", None) == load_preset("none", PRESETS[0].stem, "Atari") == {}
+    assert (
+        load_preset("auto", "Other-v0", None) == load_preset("none", PRESETS[0].stem, "Atari") == {}
+    )
 
 
 def test_a_games_own_preset_comes_before_its_familys():
-    assert load_preset("auto", "PongNoFrameskip-v4", "Atari") == load_preset("Atari", "Other-v0", None) != {}
-    assert load_preset("auto", "CartPole-v1", "Atari") == load_preset("CartPole-v1", "Other-v0", None)
+    assert (
+        load_preset("auto", "PongNoFrameskip-v4", "Atari")
+        == load_preset("Atari", "Other-v0", None)
+        != {}
+    )
+    assert load_preset("auto", "CartPole-v1", "Atari") == load_preset(
+        "CartPole-v1", "Other-v0", None
+    )
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
@@ -305,12 +358,22 @@ def test_the_page_of_flags_says_what_help_says() -> None:
     for kind in (Config, *commands):
         assert " ".join(kind.about.split()) in page
         for option in dataclasses.fields(kind):
-            assert " ".join(option.metadata["help"].split()) in page, f"write docs/flags.md again: {option.name}"
+            assert " ".join(option.metadata["help"].split()) in page, (
+                f"write docs/flags.md again: {option.name}"
+            )
     assert page.count(" --") > 60
 
 
 @pytest.mark.parametrize(
-    "line", ["--lr=nan", "--seed='a\nb'", "--sed=1", "--preset=fast", "--env_name=Nope-v0", "--num_envs=1e9"]
+    "line",
+    [
+        "--lr=nan",
+        "--seed='a\nb'",
+        "--sed=1",
+        "--preset=fast",
+        "--env_name=Nope-v0",
+        "--num_envs=1e9",
+    ],
 )
 def test_a_bad_command_line_ends_with_2_and_one_line(line, capsys):
     assert main.main(shlex.split(line)) == 2
@@ -322,7 +385,9 @@ def test_a_bad_command_line_ends_with_2_and_one_line(line, capsys):
 
 def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    pixels, vectors = (resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1"))
+    pixels, vectors = (
+        resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1")
+    )
     expected = {
         "model": ("cnn", "mlp"),
         "hidden_size": (512, 64),
@@ -336,5 +401,8 @@ def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert resolve(Config(env_name="PongNoFrameskip-v4"))[0].precision == "float32"
-    assert resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision == "bfloat16"
+    assert (
+        resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision
+        == "bfloat16"
+    )
     assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False

@@ -17,25 +17,40 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.run.checkpoint import load
-from ppo.config.config import Config
-from ppo.system.distributed import ALONE, Ranks, go_on_if_begun
-from ppo.config.flags import ConfigError
 from ppo.algorithm.rollout import minibatches
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+from ppo.run.checkpoint import load
+from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup, resume_if_begun
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 from tests.test_faults import events, fault
 
-SMALL = ("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=32", "--eval_episodes=0")
+SMALL = (
+    "--env_name=CartPole-v1",
+    "--preset=none",
+    "--num_envs=4",
+    "--num_steps=32",
+    "--eval_episodes=0",
+)
 TWO_RANKS = "--standalone --nproc_per_node=2"
 QUIET = ("--logger=none", "--report=False")
 
 
 def launch(
-    *arguments: str, program: str = str(ROOT / "main.py"), options: str = TWO_RANKS, max_restarts: int = 0
+    *arguments: str,
+    program: str = str(ROOT / "main.py"),
+    options: str = TWO_RANKS,
+    max_restarts: int = 0,
 ) -> subprocess.Popen:
-    """Ranks of a program by torchrun, in a process group of its own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", *options.split(), f"--max-restarts={max_restarts}"]
+    """ProcessGroup of a program by torchrun, in a process group of its own."""
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *options.split(),
+        f"--max-restarts={max_restarts}",
+    ]
     launcher += program.split()
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([*launcher, *arguments], cwd=ROOT, start_new_session=True, **streams)
@@ -86,25 +101,34 @@ def step_of(run: Path) -> int:
 def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None:
     T, N = 6, 4
     whole = minibatches((T, N), 2, 3, batch_size, length, seed=5)
-    shares = [minibatches((T, N), 2, 3, batch_size, length, 5, columns) for columns in (range(1), range(1, 4))]
+    shares = [
+        minibatches((T, N), 2, 3, batch_size, length, 5, columns)
+        for columns in (range(1), range(1, 4))
+    ]
     for minibatch, *parts in zip(whole, *shares, strict=True):
         rows = []
         for part, columns in zip(parts, (range(1), range(1, 4)), strict=True):
-            rows += [int(row) // len(columns) * N + columns[int(row) % len(columns)] for row in part.rows if part.share]
+            rows += [
+                int(row) // len(columns) * N + columns[int(row) % len(columns)]
+                for row in part.rows
+                if part.share
+            ]
         assert sorted(rows) == sorted(minibatch.rows.tolist())
         assert sum(part.share for part in parts) == pytest.approx(1)
         assert minibatch.share == 1
 
 
 def test_environments_that_cannot_be_shared_are_refused() -> None:
-    ranks = object.__new__(Ranks)
+    ranks = object.__new__(ProcessGroup)
     ranks.rank, ranks.size = 1, 3
     assert ranks.columns(6) == range(2, 4)
-    with pytest.raises(ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give 6 or 9"):
+    with pytest.raises(
+        ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give 6 or 9"
+    ):
         ranks.columns(8)
     with pytest.raises(ConfigError, match=r"give 3$"):
         ranks.columns(2)
-    assert ALONE.columns(5) == range(5)
+    assert SINGLE_PROCESS.columns(5) == range(5)
 
 
 def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
@@ -116,7 +140,10 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
         ["worker_lost", "rank 1: gone", 1, {"rank": 1, "worker": 3}],
     ]
     assert second.pop("events") == []
-    assert (first.pop("failed"), second.pop("failed")) == (["no such thing", False], ["no such thing", True])
+    assert (first.pop("failed"), second.pop("failed")) == (
+        ["no such thing", False],
+        ["no such thing", True],
+    )
     assert first == second  # weights after five iterations too, to the last bit
     samples = np.concatenate([numbers(0), numbers(1)])
     count, mean, variance = first["pooled"]
@@ -125,7 +152,9 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     np.testing.assert_allclose(variance, samples.var(0), rtol=1e-12)
     assert first["variance"] == pytest.approx(samples[:, 0].var(ddof=1), rel=1e-5)
     fives = [numbers(rank)[:5, 0] for rank in (0, 1)]
-    for (deviation, average), values in zip(first["moments"], (np.concatenate(fives), fives[1]), strict=True):
+    for (deviation, average), values in zip(
+        first["moments"], (np.concatenate(fives), fives[1]), strict=True
+    ):
         assert deviation == pytest.approx(values.std(ddof=1), rel=1e-4)
         assert average == pytest.approx(values.mean())
     assert first["gradients"] == [1.75] * 4
@@ -137,9 +166,24 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
-    flags = (*SMALL, *QUIET, f"--model={model}", "--hidden_size=16", "--num_iterations=1", "--num_minibatches=1")
-    one_step = ("--optimizer=torch.optim:SGD", "--learning_rate=1", "--num_epochs=1", "--max_grad_norm=0")
-    assert run_main(*flags, *one_step, "--num_workers=1", f"--run_dir={tmp_path / 'one'}").returncode == 0
+    flags = (
+        *SMALL,
+        *QUIET,
+        f"--model={model}",
+        "--hidden_size=16",
+        "--num_iterations=1",
+        "--num_minibatches=1",
+    )
+    one_step = (
+        "--optimizer=torch.optim:SGD",
+        "--learning_rate=1",
+        "--num_epochs=1",
+        "--max_grad_norm=0",
+    )
+    assert (
+        run_main(*flags, *one_step, "--num_workers=1", f"--run_dir={tmp_path / 'one'}").returncode
+        == 0
+    )
     assert torchrun(*flags, *one_step, f"--run_dir={tmp_path / 'two'}").wait(120) == 0
     checkpoints = [tmp_path / run / "checkpoints" for run in ("one", "two")]
     before = load(checkpoints[0] / "000000000000.safetensors")[0]
@@ -148,7 +192,9 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
     largest = max((before[name] - one[name]).abs().max() for name in names)
     assert largest > 0.01
     for name in names:
-        torch.testing.assert_close(before[name] - two[name], before[name] - one[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            before[name] - two[name], before[name] - one[name], rtol=0, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -156,11 +202,18 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
     [
         (),
         pytest.param(("--model=lstm", "--hidden_size=16"), marks=pytest.mark.slow),
-        ("--normalize_advantages=rollout", "--batch_size=48", "--target_kl=0.001", "--learning_rate=0.003"),
+        (
+            "--normalize_advantages=rollout",
+            "--batch_size=48",
+            "--target_kl=0.001",
+            "--learning_rate=0.003",
+        ),
     ],
     ids=["mlp", "lstm", "settings"],
 )
-def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun, tmp_path: Path) -> None:
+def test_two_ranks_learn_what_one_process_does(
+    flags: tuple[str, ...], torchrun, tmp_path: Path
+) -> None:
     flags = (*SMALL, *QUIET, *flags, "--num_iterations=5", "--num_minibatches=2")
     one = run_main(*flags, "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
     assert one.returncode == 0, one.stderr
@@ -178,24 +231,39 @@ def test_two_ranks_learn_what_one_process_does(flags: tuple[str, ...], torchrun,
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
     for ours, theirs in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
         assert ours.keys() == theirs.keys()
-        for name in ("loss", "entropy", "approx_kl", "explained_variance", "gradient_steps", "episode_return_mean"):
+        for name in (
+            "loss",
+            "entropy",
+            "approx_kl",
+            "explained_variance",
+            "gradient_steps",
+            "episode_return_mean",
+        ):
             assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
 
 
 @pytest.mark.slow
 def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
-    assert torchrun("--env_name=CartPole-v1", *QUIET, f"--run_dir={tmp_path / 'run'}").wait(120) == 0
+    assert (
+        torchrun("--env_name=CartPole-v1", *QUIET, f"--run_dir={tmp_path / 'run'}").wait(120) == 0
+    )
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
 
 
-def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(torchrun, tmp_path: Path) -> None:
-    whole = run_main(*SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
+def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(
+    torchrun, tmp_path: Path
+) -> None:
+    whole = run_main(
+        *SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}"
+    )
     assert whole.returncode == 0
     flags = (*SMALL, *QUIET, "--total_steps=1280", f"--run_dir={tmp_path / 'two'}")
     assert torchrun(*flags, "--num_iterations=6").wait(120) == 0
     assert run_main(f"--resume={tmp_path / 'two'}", "--num_iterations=none").returncode == 0
     ours, theirs = (metrics(tmp_path / run) for run in ("two", "one"))
-    assert [row["episode_return_mean"] for row in ours] == [row["episode_return_mean"] for row in theirs]
+    assert [row["episode_return_mean"] for row in ours] == [
+        row["episode_return_mean"] for row in theirs
+    ]
 
 
 def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path) -> None:
@@ -224,19 +292,28 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
     first = torchrun(*flags, **options)
     wait_for(lambda: (run / "metrics.csv").exists())  # alone
     second = torchrun(*flags, **options)
-    wait_for(lambda: len(resumptions(run)) == 1 and step_of(run) > resumptions(run)[-1] + 2560)  # together
+    wait_for(
+        lambda: len(resumptions(run)) == 1 and step_of(run) > resumptions(run)[-1] + 2560
+    )  # together
     assert len(ranks_of(first)) == len(ranks_of(second)) == 1
     os.killpg(second.pid, signal.SIGKILL)
     lost_at = step_of(run)
-    wait_for(lambda: len(resumptions(run)) == 2 and step_of(run) > lost_at + 2560, 120)  # alone again
+    wait_for(
+        lambda: len(resumptions(run)) == 2 and step_of(run) > lost_at + 2560, 120
+    )  # alone again
     os.kill(ranks_of(first)[0], signal.SIGTERM)
     assert first.wait(60) == 0
-    assert load(run / "checkpoints" / "last.safetensors")[1]["step"] == int(metrics(run)[-1]["step"])
+    assert load(run / "checkpoints" / "last.safetensors")[1]["step"] == int(
+        metrics(run)[-1]["step"]
+    )
 
 
 def test_what_other_ranks_live_through_is_noted_by_the_first(torchrun, tmp_path: Path) -> None:
     kinds = "kill,raise,nan,exit"
-    flags = [flag.replace("--num_workers=2", "--num_workers=1") for flag in fault(tmp_path, kinds, step=20)]
+    flags = [
+        flag.replace("--num_workers=2", "--num_workers=1")
+        for flag in fault(tmp_path, kinds, step=20)
+    ]
     done = torchrun(*flags, *QUIET)
     assert done.wait(120) == 0, done.stderr.read()
     lost = events(tmp_path / "run", "worker_lost")
@@ -244,7 +321,9 @@ def test_what_other_ranks_live_through_is_noted_by_the_first(torchrun, tmp_path:
         rank = event.get("rank", 0)
         assert event["environments"] == [2 * rank, 2 * rank + 1]
         assert int(re.search(r"environment (\d)", event["cause"])[1]) in event["environments"]
-        assert event["message"].startswith("rank 1: worker 0 was lost" if rank else "worker 0 was lost")
+        assert event["message"].startswith(
+            "rank 1: worker 0 was lost" if rank else "worker 0 was lost"
+        )
     assert len(lost) == int(metrics(tmp_path / "run")[-1]["faults/worker_lost"]) == 4
     assert done.stderr.read().count("was lost and is replaced") == 4
 
@@ -253,7 +332,11 @@ def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
     launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}")
     wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())
     ranks = ranks_of(launcher)
-    workers = [int(child) for rank in ranks for child in Path(f"/proc/{rank}/task/{rank}/children").read_text().split()]
+    workers = [
+        int(child)
+        for rank in ranks
+        for child in Path(f"/proc/{rank}/task/{rank}/children").read_text().split()
+    ]
     assert len(ranks) == 2
     assert len(workers) >= 2
     launcher.kill()
@@ -263,8 +346,12 @@ def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: Path) -> None:
-    launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}", max_restarts=3)
-    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())  # so that both have begun to take note of signals
+    launcher = torchrun(
+        *SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}", max_restarts=3
+    )
+    wait_for(
+        lambda: (tmp_path / "run" / "metrics.csv").exists()
+    )  # so that both have begun to take note of signals
     os.kill(ranks_of(launcher)[rank], signal.SIGTERM)
     assert launcher.wait(60) == 0
     _, state = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
@@ -273,32 +360,38 @@ def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: 
     assert said.count("error: ") == said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
 
 
-def test_a_launch_goes_on_with_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_launch_goes_on_with_its_own_run_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
     given = {"name": "a/b", "seed": "1"}
-    assert go_on_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
-    assert go_on_if_begun({"run_dir": "none"}) == go_on_if_begun({})
-    assert go_on_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
+    assert resume_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
+    assert resume_if_begun({"run_dir": "none"}) == resume_if_begun({})
+    assert resume_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
     for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
         Path(folder).mkdir()
         Path(folder, "config.json").write_text(json.dumps({"launch": launch}))
-    assert go_on_if_begun({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
-    assert go_on_if_begun({"run_dir": "another"}) == {"run_dir": "another"}
-    assert go_on_if_begun({"run_dir": "alone"}) == {"run_dir": "alone"}
-    assert go_on_if_begun({"resume": "another"}) == {"resume": "another"}
+    assert resume_if_begun({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
+    assert resume_if_begun({"run_dir": "another"}) == {"run_dir": "another"}
+    assert resume_if_begun({"run_dir": "alone"}) == {"run_dir": "alone"}
+    assert resume_if_begun({"resume": "another"}) == {"resume": "another"}
     with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
-        go_on_if_begun({"seeds": "3"})
+        resume_if_begun({"seeds": "3"})
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     with pytest.raises(ConfigError, match="--rdzv_id=none: give the run a name"):
-        go_on_if_begun({"run_dir": "ours"})
+        resume_if_begun({"run_dir": "ours"})
 
 
 @pytest.mark.slow
 def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
     flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
     assert run_main(*flags).returncode == 0
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"}
+    before = {
+        path: path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
     launcher = torchrun(*flags, max_restarts=1)
     assert launcher.wait(120) == 1
     said = launcher.stderr.read()
@@ -307,11 +400,13 @@ def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
 
 
 def test_ranks_that_differ_are_refused() -> None:
-    ranks = object.__new__(Ranks)
-    ranks.from_first = lambda function: function()
+    ranks = object.__new__(ProcessGroup)
+    ranks.broadcast_from_rank0 = lambda function: function()
     settings = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
     ranks.gather = lambda own: [own, {**own, "device": "cpu", "gamma": 0.9}]
-    with pytest.raises(ConfigError, match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give --gamma"):
-        ranks.check_alike(settings)
+    with pytest.raises(
+        ConfigError, match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give --gamma"
+    ):
+        ranks.check_same_settings(settings)
     ranks.gather = lambda own: [own, own]
-    ranks.check_alike(settings)
+    ranks.check_same_settings(settings)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
-from ppo.models import ModelMismatch
-from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
 from ppo.config.config import Config
+from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
+from ppo.models.errors import ModelMismatch
 
 SAMPLES = 100_000
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))
@@ -29,9 +29,13 @@ def matrices(shape, low, high):
 @given(st.data(), SHAPES)
 def test_categorical_equals_torch(data, shape):
     logits = data.draw(matrices(shape, -30, 30))
-    actions = torch.from_numpy(data.draw(arrays(np.int64, shape[0], elements=st.integers(0, shape[1] - 1))))
+    actions = torch.from_numpy(
+        data.draw(arrays(np.int64, shape[0], elements=st.integers(0, shape[1] - 1)))
+    )
     ours, theirs = Categorical(logits.unsqueeze(1)), torch.distributions.Categorical(logits=logits)
-    assert_close(ours.log_prob(actions.unsqueeze(1)), theirs.log_prob(actions), rtol=1e-5, atol=1e-5)
+    assert_close(
+        ours.log_prob(actions.unsqueeze(1)), theirs.log_prob(actions), rtol=1e-5, atol=1e-5
+    )
     assert_close(ours.entropy(), theirs.entropy(), rtol=1e-5, atol=1e-5)
     assert_close(ours.mode(), logits.argmax(-1, keepdim=True))
 
@@ -68,12 +72,16 @@ def test_categorical_samples_have_the_probabilities_of_the_logits():
     samples = Categorical(logits.expand(SAMPLES, 1, 3)).sample(torch.from_numpy(noise))
     counts = samples.squeeze(1).bincount(minlength=3)
     expected = SAMPLES * logits.exp() / logits.exp().sum()
-    assert ((counts - expected).square() / expected).sum() < 13.8  # chi-square, 2 degrees of freedom, p = 0.001
+    assert (
+        (counts - expected).square() / expected
+    ).sum() < 13.8  # chi-square, 2 degrees of freedom, p = 0.001
 
 
 def test_gaussian_samples_have_the_mean_and_deviation_and_no_correlation():
     mean, log_std = torch.tensor([3.0, -1.0]), torch.tensor([0.5, -2.0])
-    noise = policy_head(1, spaces.Box(-1, 1, (2,)), PLAIN).draw_noise(np.random.default_rng(0), SAMPLES)
+    noise = policy_head(1, spaces.Box(-1, 1, (2,)), PLAIN).draw_noise(
+        np.random.default_rng(0), SAMPLES
+    )
     samples = DiagonalGaussian(mean, log_std).sample(torch.from_numpy(noise))
     standard_error = log_std.exp() / SAMPLES**0.5
     assert ((samples.mean(0) - mean).abs() < 4 * standard_error).all()
@@ -122,7 +130,9 @@ class Zeros:
 
 
 @pytest.mark.parametrize("generator", [Zeros(), np.random.default_rng(0)], ids=["zeros", "random"])
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(-1, 1, (3,))], ids=["choices", "numbers"])
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.Box(-1, 1, (3,))], ids=["choices", "numbers"]
+)
 def test_noise_is_finite_float32(space, generator):
     noise = policy_head(1, space, PLAIN).draw_noise(generator, 1000)
     assert noise.dtype == np.float32
@@ -135,14 +145,20 @@ NVECS = pytest.mark.parametrize("nvec", [[3], [2, 4, 3], [2, 2], [[2, 3], [4, 1]
 def random_head(space, num_features=3, **options):
     """A head whose weights are as large as after long training."""
     torch.manual_seed(0)
-    head = policy_head(num_features, space, Config(**{"log_std_init": 0.0, **options})).double().requires_grad_(False)
+    head = (
+        policy_head(num_features, space, Config(**{"log_std_init": 0.0, **options}))
+        .double()
+        .requires_grad_(False)
+    )
     for parameter in head.parameters():
         parameter.copy_(torch.randn_like(parameter))
     return head
 
 
 def random_features(count, num_features=3):
-    return torch.randn(count, num_features, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        count, num_features, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 def noise_for(head, count):
@@ -151,7 +167,10 @@ def noise_for(head, count):
 
 def independent(head, features, sizes):
     """torch's distribution of each of a head's choices."""
-    return [torch.distributions.Categorical(logits=part) for part in head.logits(features).split(sizes, -1)]
+    return [
+        torch.distributions.Categorical(logits=part)
+        for part in head.logits(features).split(sizes, -1)
+    ]
 
 
 def every_action(sizes):
@@ -160,7 +179,10 @@ def every_action(sizes):
 
 def assert_frequencies(samples, sizes, probabilities):
     """samples (n, D): joint frequencies against the probabilities of every_action(sizes)."""
-    assert_counts(torch.stack([(samples == action).all(-1).sum() for action in every_action(sizes)]), probabilities)
+    assert_counts(
+        torch.stack([(samples == action).all(-1).sum() for action in every_action(sizes)]),
+        probabilities,
+    )
 
 
 def assert_counts(counts, probabilities):
@@ -168,7 +190,9 @@ def assert_counts(counts, probabilities):
     assert (counts[probabilities == 0] == 0).all()
     counts, expected = counts[probabilities > 0], SAMPLES * probabilities[probabilities > 0]
     part = 2 / (9 * (len(counts) - 1))
-    assert ((counts - expected).square() / expected).sum() < (len(counts) - 1) * (1 - part + 3.09 * part**0.5) ** 3
+    assert ((counts - expected).square() / expected).sum() < (len(counts) - 1) * (
+        1 - part + 3.09 * part**0.5
+    ) ** 3
 
 
 @NVECS
@@ -192,7 +216,9 @@ def test_all_choices_together_are_certain(nvec):
         distribution = head(features.expand(len(actions), -1))
         log_probs = distribution.log_prob(actions)
         assert log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
-        assert distribution.entropy()[0].item() == pytest.approx(-(log_probs.exp() * log_probs).sum().item(), abs=1e-5)
+        assert distribution.entropy()[0].item() == pytest.approx(
+            -(log_probs.exp() * log_probs).sum().item(), abs=1e-5
+        )
         assert distribution.mode()[0].tolist() == actions[log_probs.argmax()].tolist()
 
 
@@ -224,10 +250,16 @@ def test_golden_bits():
     head.logits.weight.zero_()
     head.logits.bias.copy_(torch.tensor([1.0, -2.0]))
     distribution = head(random_features(1))
-    assert distribution.log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(-2.4401897, abs=6e-8)
+    assert distribution.log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(
+        -2.4401897, abs=6e-8
+    )
     four = head(random_features(4)).log_prob(every_action([2, 2]))
     sigmoid_1, sigmoid_2 = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-2))
-    expected = [(1 - sigmoid_1) * sigmoid_2, (1 - sigmoid_1) * (1 - sigmoid_2), sigmoid_1 * sigmoid_2]
+    expected = [
+        (1 - sigmoid_1) * sigmoid_2,
+        (1 - sigmoid_1) * (1 - sigmoid_2),
+        sigmoid_1 * sigmoid_2,
+    ]
     assert four.exp().tolist() == pytest.approx([*expected, sigmoid_1 * (1 - sigmoid_2)])
 
 
@@ -235,25 +267,36 @@ def test_bits_are_drawn_as_often_as_is_likely():
     head, features = random_head(spaces.MultiBinary(3)), random_features(1)
     samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
     bits = torch.distributions.Bernoulli(logits=head.logits(features))
-    assert_frequencies(samples, [2, 2, 2], bits.log_prob(every_action([2, 2, 2]).double()).sum(-1).exp())
+    assert_frequencies(
+        samples, [2, 2, 2], bits.log_prob(every_action([2, 2, 2]).double()).sum(-1).exp()
+    )
 
 
 @settings(deadline=None)
 @given(st.data(), SHAPES)
 def test_squashed_log_prob_equals_torch(data, shape):
-    mean, log_std, noise = (data.draw(matrices(size, -2, 2)).double() for size in (shape, shape[1], shape))
+    mean, log_std, noise = (
+        data.draw(matrices(size, -2, 2)).double() for size in (shape, shape[1], shape)
+    )
     normal = torch.distributions.Normal(mean, log_std.exp())
     tanh = torch.distributions.TanhTransform(cache_size=1)
-    theirs = torch.distributions.Independent(torch.distributions.TransformedDistribution(normal, [tanh]), 1)
+    theirs = torch.distributions.Independent(
+        torch.distributions.TransformedDistribution(normal, [tanh]), 1
+    )
     ours = Squashed(DiagonalGaussian(mean, log_std))
     before_tanh = ours.sample(noise)
     assert_close(before_tanh, mean + log_std.exp() * noise)
-    assert_close(ours.log_prob(before_tanh), theirs.log_prob(tanh(before_tanh)), rtol=1e-5, atol=1e-5)
+    assert_close(
+        ours.log_prob(before_tanh), theirs.log_prob(tanh(before_tanh)), rtol=1e-5, atol=1e-5
+    )
     assert_close(ours.mode(), mean)
 
 
 def test_golden_squashed():
-    gaussian, actions = DiagonalGaussian(*torch.zeros(2, 1, 2).double()), torch.tensor([[0.5, -1]], dtype=torch.float64)
+    gaussian, actions = (
+        DiagonalGaussian(*torch.zeros(2, 1, 2).double()),
+        torch.tensor([[0.5, -1]], dtype=torch.float64),
+    )
     slope = gaussian.log_prob(actions) - Squashed(gaussian).log_prob(actions)
     assert slope.item() == pytest.approx(-1.1077907, abs=6e-8)
 
@@ -262,10 +305,14 @@ def test_golden_squashed():
 @pytest.mark.parametrize("log_std", [-3.0, -1.0, 0.0, 0.5])
 def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
     normal = torch.distributions.Normal(torch.tensor(mean).double(), math.exp(log_std))
-    x = torch.linspace(mean - 12 * math.exp(log_std), mean + 12 * math.exp(log_std), 200_001, dtype=torch.float64)
+    x = torch.linspace(
+        mean - 12 * math.exp(log_std), mean + 12 * math.exp(log_std), 200_001, dtype=torch.float64
+    )
     slope = 2 * (math.log(2) - x.abs() - (-2 * x.abs()).exp().log1p())  # of tanh, its logarithm
     expected = torch.trapezoid(-normal.log_prob(x).exp() * (normal.log_prob(x) - slope), x)
-    ours = Squashed(DiagonalGaussian(torch.tensor([[mean, 0.5]]).double(), torch.tensor([log_std, -1]).double()))
+    ours = Squashed(
+        DiagonalGaussian(torch.tensor([[mean, 0.5]]).double(), torch.tensor([log_std, -1]).double())
+    )
     alone = Squashed(DiagonalGaussian(torch.tensor([[0.5]]).double(), torch.tensor([-1]).double()))
     assert ours.entropy().shape == (1,)
     assert (ours.entropy() - alone.entropy()).item() == pytest.approx(expected.item(), abs=1e-5)
@@ -273,13 +320,21 @@ def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
 
 def test_squashed_samples_have_the_density_of_their_log_prob():
     mean, log_std = torch.tensor([0.4]), torch.tensor([-0.2])
-    samples = Squashed(DiagonalGaussian(mean, log_std)).sample(noise_for(random_head(spaces.Box(-1, 1, (1,))), SAMPLES))
+    samples = Squashed(DiagonalGaussian(mean, log_std)).sample(
+        noise_for(random_head(spaces.Box(-1, 1, (1,))), SAMPLES)
+    )
     edges = torch.linspace(-0.9, 0.9, 19)
     counts = torch.bincount(torch.bucketize(samples[:, 0].tanh(), edges.double()), minlength=20)
     grid = torch.linspace(-1 + 1e-6, 1 - 1e-6, 200_001, dtype=torch.float64)
-    density = Squashed(DiagonalGaussian(mean.double(), log_std.double())).log_prob(grid.atanh()[:, None]).exp()
+    density = (
+        Squashed(DiagonalGaussian(mean.double(), log_std.double()))
+        .log_prob(grid.atanh()[:, None])
+        .exp()
+    )
     below = torch.cat([torch.zeros(1).double(), torch.cumulative_trapezoid(density, grid)])
-    probabilities = torch.diff(below[torch.searchsorted(grid, edges.double())], prepend=below[:1], append=below[-1:])
+    probabilities = torch.diff(
+        below[torch.searchsorted(grid, edges.double())], prepend=below[:1], append=below[-1:]
+    )
     assert probabilities.sum().item() == pytest.approx(1, abs=1e-4)
     assert_counts(counts, probabilities)
 
@@ -289,7 +344,9 @@ def test_far_out_squashed_actions_stay_finite():
     log_prob = Squashed(DiagonalGaussian(torch.zeros(1, 2), torch.zeros(2))).log_prob(actions)
     log_prob.sum().backward()
     # Of log(1 - tanh(x)^2), which is log(4) - 2 |x| there, and of the normal density:
-    assert log_prob.item() == pytest.approx(2 * 230 - 2 * math.log(4) - (30**2 + 200**2) / 2 - math.log(2 * math.pi))
+    assert log_prob.item() == pytest.approx(
+        2 * 230 - 2 * math.log(4) - (30**2 + 200**2) / 2 - math.log(2 * math.pi)
+    )
     assert actions.grad.tolist() == [[2 - 30, -2 + 200]]
 
 
@@ -340,19 +397,25 @@ def test_state_dependent_exploration_varies_as_its_density_says():
     assert (torch.triu(samples.T.corrcoef(), 1).abs() < 4 / SAMPLES**0.5).all()
 
 
-@pytest.mark.parametrize(("every", "changes"), [(1, range(1, 10)), (4, [4, 8]), (9, [9]), (10, []), (99, []), (-1, [])])
+@pytest.mark.parametrize(
+    ("every", "changes"), [(1, range(1, 10)), (4, [4, 8]), (9, [9]), (10, []), (99, []), (-1, [])]
+)
 def test_exploration_stays_for_as_many_steps_as_asked_for(every, changes):
     head = random_head(spaces.Box(-1, 1, (3,)), 4, use_sde=True, sde_sample_freq=every)
     noise = head.draw_noise(np.random.default_rng(0), 10)
     assert noise.shape == (10, 4 * 3)
     assert noise.dtype == np.float32
     assert [t for t in range(1, 10) if (noise[t] != noise[t - 1]).all()] == list(changes)
-    assert [t for t in range(1, 10) if (noise[t] == noise[t - 1]).all()] == sorted(set(range(1, 10)) - set(changes))
+    assert [t for t in range(1, 10) if (noise[t] == noise[t - 1]).all()] == sorted(
+        set(range(1, 10)) - set(changes)
+    )
     assert (head.draw_noise(np.random.default_rng(1), 10) != noise).any()
 
 
 def test_without_state_dependent_exploration_every_step_has_its_own_noise():
-    noise = random_head(spaces.Box(-1, 1, (3,)), sde_sample_freq=5).draw_noise(np.random.default_rng(0), 10)
+    noise = random_head(spaces.Box(-1, 1, (3,)), sde_sample_freq=5).draw_noise(
+        np.random.default_rng(0), 10
+    )
     assert len(np.unique(noise)) == 30
 
 
@@ -366,7 +429,12 @@ def test_the_deviation_does_not_teach_the_features():
     assert_close(features.grad, expected)
 
 
-PARTS = (spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))
+PARTS = (
+    spaces.Discrete(3),
+    spaces.Box(-1, 1, (2,)),
+    spaces.MultiBinary(2),
+    spaces.MultiDiscrete([2, 3]),
+)
 
 
 @pytest.mark.parametrize("options", [{}, {"use_sde": True, "squash_actions": True}], ids=str)
@@ -388,7 +456,9 @@ def test_a_product_is_the_sum_of_its_parts(options, nested):
     columns = drawn.split(widths, -1)
     log_probs = [part.log_prob(own) for part, own in zip(parts, columns, strict=True)]
     assert_close(distribution.log_prob(drawn), sum(log_probs), rtol=1e-5, atol=1e-5)
-    assert_close(distribution.entropy(), sum(part.entropy() for part in parts), rtol=1e-5, atol=1e-5)
+    assert_close(
+        distribution.entropy(), sum(part.entropy() for part in parts), rtol=1e-5, atol=1e-5
+    )
     assert_close(distribution.mode(), torch.cat([part.mode().double() for part in parts], -1))
     assert distribution.log_prob(drawn).shape == distribution.entropy().shape == (20,)
 
@@ -402,8 +472,12 @@ def test_a_product_of_choices_is_certain_and_drawn_as_often_as_is_likely():
     assert head(features).entropy().item() == pytest.approx(entropy, abs=1e-5)
     distribution, noise = head(features.expand(SAMPLES, -1)), noise_for(head, SAMPLES)
     assert_frequencies(distribution.sample(noise), sizes, probabilities)
-    mask = torch.tensor([[1, 0, 1, 1, 1, 0, 1]]).bool()  # not the second of three, nor the first of the last two
-    allowed = torch.tensor([action[0] != 1 and action[2] != 0 for action in every_action(sizes).tolist()])
+    mask = torch.tensor(
+        [[1, 0, 1, 1, 1, 0, 1]]
+    ).bool()  # not the second of three, nor the first of the last two
+    allowed = torch.tensor(
+        [action[0] != 1 and action[2] != 0 for action in every_action(sizes).tolist()]
+    )
     expected = torch.where(allowed, probabilities, 0) / probabilities[allowed].sum()
     masked = head(features.expand(12, -1)).masked(mask.expand(12, -1))
     assert_close(masked.log_prob(every_action(sizes)).exp(), expected)
@@ -411,7 +485,9 @@ def test_a_product_of_choices_is_certain_and_drawn_as_often_as_is_likely():
 
 
 def test_parts_of_a_product_are_drawn_independently():
-    head = random_head(spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,)), spaces.MultiBinary(1))))
+    head = random_head(
+        spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,)), spaces.MultiBinary(1)))
+    )
     samples = head(0.3 * random_features(1).expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
     assert (samples.std(0) > 0.3).all()
     assert (torch.triu(samples.T.corrcoef(), 1).abs() < 4 / SAMPLES**0.5).all()

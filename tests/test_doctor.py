@@ -10,17 +10,19 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from ppo import Config, train
+from ppo.analysis.doctor import Doctor, IterationDiagnostics
 from ppo.config.config import load_preset
-from ppo.analysis.doctor import Doctor, Seen
 from tests.running import ROOT, run_main
 
-WELL = Seen([], 1.0, 1.0, False)
+WELL = IterationDiagnostics([], 1.0, 1.0, False)
 
 
 class Ill(CartPoleEnv):
     """CartPole with rewards of another size, that shows nothing, or that only a time limit ends, without any reward."""
 
-    def __init__(self, scale: float = 1.0, blind: bool = False, idle: bool = False, nan: bool = False) -> None:
+    def __init__(
+        self, scale: float = 1.0, blind: bool = False, idle: bool = False, nan: bool = False
+    ) -> None:
         super().__init__()
         self.scale, self.blind, self.idle, self.nan = scale, blind, idle, nan
 
@@ -50,13 +52,19 @@ ILL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "learning rate x 100": ({}, {"learning_rate": 0.1}, "the policy leaps (KL "),
     "rewards x 10,000": ({"scale": 1e4}, {}, "returns deviate by "),
     "constant observations": ({"blind": True}, {}, "all observations are the same"),
-    "time limit": ({"idle": True}, {}, "the time limit ends nearly all episodes, and the return does not rise"),
+    "time limit": (
+        {"idle": True},
+        {},
+        "the time limit ends nearly all episodes, and the return does not rise",
+    ),
     "entropy coefficient": ({}, {"entropy_coef": 1.0}, "actions stay nearly as random as at first"),
 }
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_what_is_wrong_is_said_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_is_wrong_is_said_once(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     env_kwargs, values, said = ILL[name]
     preset = load_preset("CartPole-v1", "CartPole-v1", None) | {"normalize_rewards": False}
     run = {
@@ -76,38 +84,68 @@ def test_what_is_wrong_is_said_once(name: str, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
-    done = run_main("--env_name=tests.test_doctor:Ill", '--env_kwargs={"nan": true}', f"--run_dir={tmp_path}")
+    done = run_main(
+        "--env_name=tests.test_doctor:Ill", '--env_kwargs={"nan": true}', f"--run_dir={tmp_path}"
+    )
     assert done.returncode == 1
     assert "is not finite" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
-    done = run_main(f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}")
+    done = run_main(
+        f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}"
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("results/learning/*/metrics.csv")))
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent.name for path in ROOT.glob("results/learning/*/metrics.csv"))
+)
 def test_nothing_would_have_been_said_of_the_runs_in_the_results(folder: str) -> None:
     with (ROOT / "results" / "learning" / folder / "metrics.csv").open() as file:
-        rows = [{name: float(x) if x else None for name, x in row.items()} for row in csv.DictReader(file)]
+        rows = [
+            {name: float(x) if x else None for name, x in row.items()}
+            for row in csv.DictReader(file)
+        ]
     is_continuous = folder.startswith(("Bipedal", "LunarLanderC", "MountainCarC", "Pendulum"))
     config = Config(normalize_observations=True, entropy_coef=0.01)
-    doctor = Doctor(config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0)
+    doctor = Doctor(
+        config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0
+    )
     said = [doctor.look(row, WELL, (number + 1) / len(rows)) for number, row in enumerate(rows)]
     assert [texts for texts in said if texts] == []
 
 
 METRICS: dict[str, Any] = {
-    **{"approx_kl": 0.01, "entropy": 0.6, "explained_variance": 0.5, "episodes": 100, "episode_return_mean": 1.0}
+    **{
+        "approx_kl": 0.01,
+        "entropy": 0.6,
+        "explained_variance": 0.5,
+        "episodes": 100,
+        "episode_return_mean": 1.0,
+    }
 }
 
 
-def looked_at(count: int, seen: Seen = WELL, config: Any = None, num_actions: int = 0, **metrics: Any) -> list[str]:
+def looked_at(
+    count: int,
+    seen: IterationDiagnostics = WELL,
+    config: Any = None,
+    num_actions: int = 0,
+    **metrics: Any,
+) -> list[str]:
     """What is said of a run of which all but the first iteration is so."""
     doctor = Doctor(config or Config(), num_actions)
     said = doctor.look(METRICS, seen, 0.01)
-    return [*said, *(text for i in range(1, count) for text in doctor.look({**METRICS, **metrics}, seen, i / count))]
+    return [
+        *said,
+        *(
+            text
+            for i in range(1, count)
+            for text in doctor.look({**METRICS, **metrics}, seen, i / count)
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +168,17 @@ def test_large_observations_that_are_not_normalised_are_named() -> None:
     (text,) = looked_at(2, seen, Config(normalize_observations=False))
     assert text.startswith("observations are as large as 5e+04")
     assert looked_at(2, seen, Config(normalize_observations=True)) == []
-    assert looked_at(2, WELL._replace(largest_observation=None), Config(normalize_observations=False)) == []
+    assert (
+        looked_at(2, WELL._replace(largest_observation=None), Config(normalize_observations=False))
+        == []
+    )
 
 
 def test_what_a_resumed_run_has_learned_before_counts() -> None:
-    rows = [{"episode_return_mean": "1", "entropy": "0.6"}, {"episode_return_mean": "", "entropy": "0.5"}]
+    rows = [
+        {"episode_return_mean": "1", "entropy": "0.6"},
+        {"episode_return_mean": "", "entropy": "0.5"},
+    ]
     doctor = Doctor(Config(), 0)
     doctor.remember([*rows, {"episode_return_mean": "2", "entropy": "0.2"}])
     assert [doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9) for _ in range(40)] == [[]] * 40
@@ -144,9 +188,15 @@ def test_what_a_resumed_run_has_learned_before_counts() -> None:
 
 
 def test_the_time_limit_is_named_once_it_has_ended_episodes_for_long() -> None:
-    doctor, limited, free = Doctor(Config(), 0), WELL._replace(endings=[True] * 50), WELL._replace(endings=[False] * 50)
+    doctor, limited, free = (
+        Doctor(Config(), 0),
+        WELL._replace(endings=[True] * 50),
+        WELL._replace(endings=[False] * 50),
+    )
     seen = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
-    said = [doctor.look(METRICS, each, 0.1 if number < 50 else 0.9) for number, each in enumerate(seen)]
+    said = [
+        doctor.look(METRICS, each, 0.1 if number < 50 else 0.9) for number, each in enumerate(seen)
+    ]
     assert said[:-1] == [[]] * 60
     assert said[-1][0].startswith("the time limit ends nearly all episodes")
 

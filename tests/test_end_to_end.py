@@ -25,10 +25,23 @@ from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, run_main
 
 COLUMNS = [
-    *("iteration", "step", "seconds", "steps_per_second", "episodes", "episode_return_mean", "episode_length_mean"),
+    *(
+        "iteration",
+        "step",
+        "seconds",
+        "steps_per_second",
+        "episodes",
+        "episode_return_mean",
+        "episode_length_mean",
+    ),
     *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"),
     *("explained_variance", "gradient_steps", "skipped_steps", "learning_rate", "clip_coef"),
-    *("seconds_collecting", "seconds_learning", "seconds_exchanging", *(f"faults/{name}" for name in FAULTS)),
+    *(
+        "seconds_collecting",
+        "seconds_learning",
+        "seconds_exchanging",
+        *(f"faults/{name}" for name in FAULTS),
+    ),
 ]
 
 
@@ -60,7 +73,9 @@ def tensors(folder: Path) -> dict[str, np.ndarray]:
 def lander(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess]:
     """A short run of the command in the README, with its old environment id."""
     folder = tmp_path_factory.mktemp("runs") / "lander"
-    arguments = shlex.split('--env_name="LunarLander-v2" --model="mlp" --num-envs=4 --num_steps=64 --num_minibatches=4')
+    arguments = shlex.split(
+        '--env_name="LunarLander-v2" --model="mlp" --num-envs=4 --num_steps=64 --num_minibatches=4'
+    )
     done = run_main(*arguments, "--total_steps=1300", "--eval_episodes=3", f"--run_dir={folder}")
     assert done.returncode == 0, done.stderr
     return folder, done
@@ -84,10 +99,16 @@ def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) 
     assert done.stderr == ""
 
 
-def test_the_folder_tells_all_about_the_run(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+def test_the_folder_tells_all_about_the_run(
+    lander: tuple[Path, subprocess.CompletedProcess],
+) -> None:
     folder, _ = lander
     config = json.loads((folder / "config.json").read_text())
-    assert (config["env_name"], config["model"], config["device"]) == ("LunarLander-v3", "mlp", "cpu")
+    assert (config["env_name"], config["model"], config["device"]) == (
+        "LunarLander-v3",
+        "mlp",
+        "cpu",
+    )
     assert config["num_workers"] == min(4, len(os.sched_getaffinity(0)))
     assert config["clip_value_coef"] is None
     assert config["versions"].keys() >= {"python", "torch", "gymnasium", "numpy"}
@@ -95,17 +116,30 @@ def test_the_folder_tells_all_about_the_run(lander: tuple[Path, subprocess.Compl
     with (folder / "metrics.csv").open() as file:
         assert file.readline().strip().split(",") == COLUMNS
     rows = metrics(folder)
-    assert [(int(row["iteration"]), int(row["step"])) for row in rows] == [(i, 256 * i) for i in range(1, 6)]
+    assert [(int(row["iteration"]), int(row["step"])) for row in rows] == [
+        (i, 256 * i) for i in range(1, 6)
+    ]
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["env_name"], summary["seed"], summary["steps"]) == ("LunarLander-v3", 0, 1280)
     assert summary["evaluation"]["episodes"] == 3
     assert summary["mean_return"] == pytest.approx(float(rows[-1]["episode_return_mean"]), rel=1e-5)
     assert summary.keys() == {
-        *("env_name", "seed", "steps", "seconds", "steps_per_second", "episodes", "mean_return", "evaluation")
+        *(
+            "env_name",
+            "seed",
+            "steps",
+            "seconds",
+            "steps_per_second",
+            "episodes",
+            "mean_return",
+            "evaluation",
+        )
     }
 
 
-def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+def test_the_checkpoint_holds_all_that_was_learned(
+    lander: tuple[Path, subprocess.CompletedProcess],
+) -> None:
     folder, _ = lander
     with safe_open(folder / "checkpoints" / "last.safetensors", "numpy") as file:
         state = json.loads(file.metadata()["state"])
@@ -113,7 +147,9 @@ def test_the_checkpoint_holds_all_that_was_learned(lander: tuple[Path, subproces
     assert state["config"]["env_name"] == "LunarLander-v3"
     held = tensors(folder)
     assert held["model.policy_head.logits.weight"].shape == (4, 64)
-    assert held["optimizer.exp_avg"].size == sum(v.size for name, v in held.items() if name.startswith("model."))
+    assert held["optimizer.exp_avg"].size == sum(
+        v.size for name, v in held.items() if name.startswith("model.")
+    )
     assert held["optimizer.step"] == 5 * 4 * 4
     assert held["normalize_observation.mean"].shape == (8,)
     assert held["normalize_observation.count"] == pytest.approx(1280, abs=1e-3)
@@ -155,7 +191,10 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
             f"--env_name=ALE/Qbert-v5 {PIXELS} {SMALL} --sticky_actions=0 --frame_skip=2",
             "frame skip 2, sticky actions 0.0",
         ),
-        (f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32", "images: frame skip 1, frame stack 4"),
+        (
+            f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32",
+            "images: frame skip 1, frame stack 4",
+        ),
         (
             f"--env_name=PongDeterministic-v4 {PIXELS} {SMALL} --model=impala",
             "PongDeterministic-v4 is now PongNoFrames",
@@ -173,7 +212,11 @@ def test_images_train(arguments: str, said: str, tmp_path: Path) -> None:
     assert [row["iteration"] for row in rows] == ["1", "2"]
     assert all(np.isfinite(float(row["grad_norm"])) for row in rows)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["normalize_observations"], config["normalize_rewards"], config["share_trunk"]) == (
+    assert (
+        config["normalize_observations"],
+        config["normalize_rewards"],
+        config["share_trunk"],
+    ) == (
         False,
         False,
         True,
@@ -203,7 +246,10 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
     done = run_main(*arguments.split(), "--num_iterations=3", f"--run_dir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["total_steps"] // (config["num_envs"] * config["num_steps"]), config["clip_value_coef"]) == (
+    assert (
+        config["total_steps"] // (config["num_envs"] * config["num_steps"]),
+        config["clip_value_coef"],
+    ) == (
         390,
         0.2,
     )
@@ -215,32 +261,78 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
     [
         ("--env_nam=CartPole-v1", "unknown flag --env_nam: did you mean --env_name?"),
         ("--env_name=CartPol-v1", "--env_name=CartPol-v1 is unknown: did you mean CartPole-v1"),
-        ("--env_name=no_such_module:Thing-v0", "--env_name=no_such_module:Thing-v0 cannot be made: No module named"),
-        ("--env_name=tests.test_end_to_end:Talk", "--env_name=tests.test_end_to_end:Talk observes Sequence("),
-        ("--env_name=CarRacing-v3 --model=mlp", "--model=mlp cannot read images (84, 84, 4): give --model=cnn"),
+        (
+            "--env_name=no_such_module:Thing-v0",
+            "--env_name=no_such_module:Thing-v0 cannot be made: No module named",
+        ),
+        (
+            "--env_name=tests.test_end_to_end:Talk",
+            "--env_name=tests.test_end_to_end:Talk observes Sequence(",
+        ),
+        (
+            "--env_name=CarRacing-v3 --model=mlp",
+            "--model=mlp cannot read images (84, 84, 4): give --model=cnn",
+        ),
         ("--env_name=CartPole-v1 --model=cnn", "--model=cnn reads images"),
-        ("--env_name=Pong-v4 --screen_size=20", "--screen_size=20 is too small for this network: give a larger one"),
-        ("--env_name=CarRacing-v3 --preset=Atari", "--end_on_life_loss means nothing for CarRacing-v3"),
-        ("--env_name=CarRacing-v3 --frame_skip=2 --noop_max=5", "--noop_max means nothing for CarRacing-v3"),
-        ("--env_name=Pong-v4 --normalize_rewards", "--normalize_rewards=True: leave it out with clipped ones"),
-        ("--env_name=tests.environments:ChannelsFirst-v0", "images (3, 64, 64) are to be height x width x channels"),
-        ("--env_name=CartPole-v1 --frame_stack=2", "--frame_stack means nothing for CartPole-v1: leave it out"),
-        ("--env_name=CarRacing-v3 --end_on_life_loss", "--end_on_life_loss means nothing for CarRacing-v3"),
+        (
+            "--env_name=Pong-v4 --screen_size=20",
+            "--screen_size=20 is too small for this network: give a larger one",
+        ),
+        (
+            "--env_name=CarRacing-v3 --preset=Atari",
+            "--end_on_life_loss means nothing for CarRacing-v3",
+        ),
+        (
+            "--env_name=CarRacing-v3 --frame_skip=2 --noop_max=5",
+            "--noop_max means nothing for CarRacing-v3",
+        ),
+        (
+            "--env_name=Pong-v4 --normalize_rewards",
+            "--normalize_rewards=True: leave it out with clipped ones",
+        ),
+        (
+            "--env_name=tests.environments:ChannelsFirst-v0",
+            "images (3, 64, 64) are to be height x width x channels",
+        ),
+        (
+            "--env_name=CartPole-v1 --frame_stack=2",
+            "--frame_stack means nothing for CartPole-v1: leave it out",
+        ),
+        (
+            "--env_name=CarRacing-v3 --end_on_life_loss",
+            "--end_on_life_loss means nothing for CarRacing-v3",
+        ),
         ("--env_name=CartPole-v1 --precision=bfloat16", "--precision=bfloat16 is for images"),
         ("--env_name=Pong-v4 --normalize_observations", "--normalize_observations is for vectors"),
         ("--env_name=PongNoFrameskipp-v4", "is unknown: did you mean PongNoFrameskip-v"),
         ("--env_name=CartPole-v1 --device=cuda:7", "--device=cuda:7 cannot be used ("),
-        ("--env_name=CartPole-v1 --device=gpu", "--device=gpu: give cpu, cuda, cuda:N, mps or auto"),
+        (
+            "--env_name=CartPole-v1 --device=gpu",
+            "--device=gpu: give cpu, cuda, cuda:N, mps or auto",
+        ),
         ("--gamma=nan", "--gamma=nan: give a number from 0 up to 1"),
-        ("--preset=none --num_envs=1 --num_steps=3", "--num_minibatches=4: give at most the 3 steps"),
+        (
+            "--preset=none --num_envs=1 --num_steps=3",
+            "--num_minibatches=4: give at most the 3 steps",
+        ),
         ("--preset=none --total_steps=100", "--total_steps=100: give at least the 1024 steps"),
         ("--preset=mine", "--preset=mine: give auto, none, Atari, BipedalWalker-v3"),
-        ("--env_name=CartPole-v1 --run_dir={used}", "is not empty, and no run is overwritten: choose another"),
-        ("--env_name=CartPole-v1 --run_dir={used}/file/run", "cannot be written to (Not a directory)"),
+        (
+            "--env_name=CartPole-v1 --run_dir={used}",
+            "is not empty, and no run is overwritten: choose another",
+        ),
+        (
+            "--env_name=CartPole-v1 --run_dir={used}/file/run",
+            "cannot be written to (Not a directory)",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(
-    arguments: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    arguments: str,
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used = tmp_path / "used"
     used.mkdir()
@@ -259,19 +351,26 @@ def test_bad_input_is_one_sentence(
 
 def test_a_value_of_several_lines_is_answered_by_one(capsys: pytest.CaptureFixture) -> None:
     assert main.main(["--seed=a\nb"]) == 2
-    assert capsys.readouterr().err == "error: --seed=a b: give a whole number from 0 up to 4294967295\n"
+    assert (
+        capsys.readouterr().err
+        == "error: --seed=a b: give a whole number from 0 up to 4294967295\n"
+    )
 
 
 def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     name = "tests.environments:Raises-v0"
-    done = run_main(f"--env_name={name}", "--num_workers=0", f"--run_dir={tmp_path / 'run'}", "--num_envs=2")
+    done = run_main(
+        f"--env_name={name}", "--num_workers=0", f"--run_dir={tmp_path / 'run'}", "--num_envs=2"
+    )
     assert done.returncode == 1
     warnings, _, rest = done.stderr.partition("Traceback (most recent call last):")
     assert warnings.startswith("warning: worker ")
     assert 'raise ValueError("a wheel came off")' in rest
     cause = rf"environment [01] of {name} raised ValueError: a wheel came off"
     *_, error = done.stderr.splitlines()
-    assert re.fullmatch(rf"error: worker 0 was lost 4 times within 60 s, at last for {cause}", error)
+    assert re.fullmatch(
+        rf"error: worker 0 was lost 4 times within 60 s, at last for {cause}", error
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,11 +378,16 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     [
         ("tests.environments:BadReset-v0", "environment {} raised ValueError: no reset today"),
         ("tests.environments:BadMake-v0", "environment {} raised ValueError: no licence"),
-        ("tests.environments:BadEvaluation-v0", "environment {} in evaluation raised ValueError: not in"),
+        (
+            "tests.environments:BadEvaluation-v0",
+            "environment {} in evaluation raised ValueError: not in",
+        ),
         ("tests.test_end_to_end:BadStart", "environment 0 of {} raised ValueError: not ready"),
     ],
 )
-def test_an_exception_before_or_after_training_does_so_too(tmp_path: Path, name: str, what: str) -> None:
+def test_an_exception_before_or_after_training_does_so_too(
+    tmp_path: Path, name: str, what: str
+) -> None:
     arguments = ["--num_workers=1", "--total_steps=1024", f"--run_dir={tmp_path / 'run'}"]
     done = run_main(f"--env_name={name}", *arguments)
     assert done.returncode == 1
@@ -332,7 +436,9 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, cod
     _, errors = process.communicate(timeout=20)
     assert process.returncode == code
     last = int(metrics(tmp_path / "run")[-1]["step"])
-    assert errors == f"error: {number.name} after step {last}: stopped, saved in {tmp_path / 'run'}\n"
+    assert (
+        errors == f"error: {number.name} after step {last}: stopped, saved in {tmp_path / 'run'}\n"
+    )
     assert tensors(tmp_path / "run")["normalize_observation.count"] == pytest.approx(last, abs=1e-3)
     assert nothing_left(process.pid)
 
@@ -346,8 +452,12 @@ def test_a_signal_is_no_bug_to_debug(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
-    arguments = command("--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
-    process = subprocess.Popen(arguments, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    arguments = command(
+        "--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}"
+    )
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
     while not (tmp_path / "run" / "metrics.csv").exists():
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
@@ -358,11 +468,21 @@ def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
     assert nothing_left(process.pid)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_a_signal_ends_an_evaluation_at_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_a_signal_ends_an_evaluation_at_once(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     folder = tmp_path / "run"
-    arguments = ["--env_name=tests.environments:Endless-v0", "--total_steps=1024", "--num_workers=2"]
-    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # where tests run in the background, it is ignored
+    arguments = [
+        "--env_name=tests.environments:Endless-v0",
+        "--total_steps=1024",
+        "--num_workers=2",
+    ]
+    heeding = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # where tests run in the background, it is ignored
     options: dict[str, Any] = {"cwd": ROOT, "start_new_session": True, "preexec_fn": heeding}
     process = subprocess.Popen(command(*arguments, f"--run_dir={folder}"), **options)
     while not (folder / "checkpoints" / "000000001024.safetensors").exists():
@@ -383,9 +503,16 @@ def test_workers_die_with_the_trainer(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    arguments = ["--env_name=CartPole-v1", "--total_steps=8192", "--num_workers=0", f"--run_dir={tmp_path / 'run'}"]
+    arguments = [
+        "--env_name=CartPole-v1",
+        "--total_steps=8192",
+        "--num_workers=0",
+        f"--run_dir={tmp_path / 'run'}",
+    ]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment
+    )
     os.close(theirs)
     shown = b""
     while True:
@@ -402,5 +529,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
 def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
     flags = ("--env_name=CartPole-v1", "--num_iterations=2", "--num_workers=0", "--eval_episodes=0")
     for learning_rate, warned in ((1, True), (1e-4, False)):
-        done = run_main(*flags, f"--learning_rate={learning_rate}", f"--run_dir={tmp_path}/{warned}")
+        done = run_main(
+            *flags, f"--learning_rate={learning_rate}", f"--run_dir={tmp_path}/{warned}"
+        )
         assert ("the policy leaps (KL" in done.stderr) == warned

@@ -7,11 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 
+from ppo import Config, load_policy, train
 from ppo.envs.episodes import WHOLE_EPISODE
 from ppo.envs.make import make_env
-from ppo import Config, load_policy, train
-from ppo.run.checkpoint import save
 from ppo.policy.evaluation import evaluate
+from ppo.run.checkpoint import save
 from tests.running import metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]
@@ -58,7 +58,9 @@ def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
 class Lives(gymnasium.Env):
     """A game of three episodes, of 1, 2 and 3 steps, each of which earns 1."""
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         if not hasattr(self, "left") or not self.left:
             self.left = [1, 2, 3]
         self.steps = self.left.pop(0)
@@ -71,8 +73,20 @@ class Lives(gymnasium.Env):
 
 
 def test_what_ends_for_the_learner_only_is_played_on() -> None:
-    result = evaluate(lambda observations, *_: [0] * len(observations), [Lives(), Lives()], SEEDS, WHOLE_EPISODE, 0)
-    assert result == {"episodes": 7, "mean": 6.0, "std": 0.0, "returns": 7 * [6.0], "lengths": 7 * [6]}
+    result = evaluate(
+        lambda observations, *_: [0] * len(observations),
+        [Lives(), Lives()],
+        SEEDS,
+        WHOLE_EPISODE,
+        0,
+    )
+    assert result == {
+        "episodes": 7,
+        "mean": 6.0,
+        "std": 0.0,
+        "returns": 7 * [6.0],
+        "lengths": 7 * [6],
+    }
 
 
 def test_evaluations_on_the_way_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
@@ -87,7 +101,9 @@ def test_evaluations_on_the_way_change_nothing_and_keep_the_best(tmp_path: Path)
     }
     folders = [tmp_path / "without", tmp_path / "every", tmp_path / "other"]
     for folder, eval_every in zip(folders, (None, 1, 3), strict=True):
-        config = Config("CartPole-v1", **values, eval_every=eval_every, run_dir=str(folder), logger="none")
+        config = Config(
+            "CartPole-v1", **values, eval_every=eval_every, run_dir=str(folder), logger="none"
+        )
         train(config)
     without, every, other = (metrics(folder) for folder in folders)
     returns = [[row.pop("evaluation_return_mean") for row in rows] for rows in (every, other)]

@@ -36,7 +36,11 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
     """They are run in another folder, where they leave their run."""
     command = [sys.executable, "-m", f"examples.{name}"]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
@@ -55,7 +59,12 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["one_machine", "machines"])
 @pytest.mark.parametrize(
     ("torchrun", "is_complete", "is_queued_again"),
-    [("exit 0", True, False), ("exit 1", False, False), (STOPPED, False, True), (STOPPED, True, False)],
+    [
+        ("exit 0", True, False),
+        ("exit 1", False, False),
+        (STOPPED, False, True),
+        (STOPPED, True, False),
+    ],
     ids=["done", "failed", "pre-empted", "pre-empted when done"],
 )
 def test_a_job_for_slurm_is_queued_again_if_it_was_stopped(
@@ -73,9 +82,16 @@ def test_a_job_for_slurm_is_queued_again_if_it_was_stopped(
     if is_complete:
         (tmp_path / "runs" / "slurm-42").mkdir(parents=True)
         (tmp_path / "runs" / "slurm-42" / "summary.json").touch()
-    slurm = {"SLURM_JOB_ID": "42", "SLURM_CPUS_PER_TASK": "8", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "host[7-8]"}
+    slurm = {
+        "SLURM_JOB_ID": "42",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NODELIST": "host[7-8]",
+    }
     script = ["bash", str(ROOT / "examples" / "slurm" / f"{name}.sbatch"), "--env_name=CartPole-v1"]
-    subprocess.run(script, cwd=tmp_path, env={**slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=30)
+    subprocess.run(
+        script, cwd=tmp_path, env={**slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=30
+    )
     asked = (tmp_path / "scontrol.txt").read_text() if (tmp_path / "scontrol.txt").exists() else ""
     assert ("requeue 42" in asked) == is_queued_again
     options, flags = (tmp_path / "torchrun.txt").read_text().split(" main.py ")
@@ -93,8 +109,12 @@ def test_every_command_of_the_documentation_is_one() -> None:
         *ROOT.glob("results/*/README.md"),
         *ROOT.glob("results/*.md"),
     ]:
-        found += re.findall(r"(?:python|torchrun [^`|\n]+) main\.py ((?:--[^`|\n]+)+)", path.read_text())
-    commands = [shlex.split(text.replace("SEED", "1").replace("=ID", "=CartPole-v1")) for text in found]
+        found += re.findall(
+            r"(?:python|torchrun [^`|\n]+) main\.py ((?:--[^`|\n]+)+)", path.read_text()
+        )
+    commands = [
+        shlex.split(text.replace("SEED", "1").replace("=ID", "=CartPole-v1")) for text in found
+    ]
     assert len(commands) > 10
     for flags in commands:
         if flags != ["--help"]:

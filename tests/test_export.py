@@ -11,18 +11,40 @@ import main
 import ppo.policy.export
 from ppo import Config, load_policy, train
 
-SIZES = {"num_envs": 2, "num_steps": 16, "num_minibatches": 1, "num_epochs": 2, "num_workers": 0, "total_steps": 64}
+SIZES = {
+    "num_envs": 2,
+    "num_steps": 16,
+    "num_minibatches": 1,
+    "num_epochs": 2,
+    "num_workers": 0,
+    "total_steps": 64,
+}
 QUIET = {"eval_episodes": 0, "verbose": 0, "report": False}
 PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
 RUNS: dict[str, dict[str, Any]] = {
     "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},
-    "bounded": {"env_name": "LunarLanderContinuous-v3", "learning_rate": 1e-1, "log_std_init": -1.0},
-    "squashed": {"env_name": "Pendulum-v1", "squash_actions": True, "use_sde": True, "learning_rate": 1e-1},
+    "bounded": {
+        "env_name": "LunarLanderContinuous-v3",
+        "learning_rate": 1e-1,
+        "log_std_init": -1.0,
+    },
+    "squashed": {
+        "env_name": "Pendulum-v1",
+        "squash_actions": True,
+        "use_sde": True,
+        "learning_rate": 1e-1,
+    },
     "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
     "cnn": {**PICTURE, "model": "cnn"},
     "impala": {**PICTURE, "model": "impala", "precision": "bfloat16"},
-    "both": {"env_name": "tests.environments:Identity-v0", "env_kwargs": {"shown": "Dict", "done": "Dict"}},
-    "tuple": {"env_name": "tests.environments:Identity-v0", "env_kwargs": {"shown": "Tuple", "done": "Tuple"}},
+    "both": {
+        "env_name": "tests.environments:Identity-v0",
+        "env_kwargs": {"shown": "Dict", "done": "Dict"},
+    },
+    "tuple": {
+        "env_name": "tests.environments:Identity-v0",
+        "env_kwargs": {"shown": "Tuple", "done": "Tuple"},
+    },
 }
 
 
@@ -33,8 +55,16 @@ def trained(values: dict[str, Any], folder: Path) -> Path:
 
 def leaves(action: Any) -> list[np.ndarray]:
     """The parts of an action."""
-    parts = action.values() if isinstance(action, dict) else action if isinstance(action, tuple) else None
-    return [np.asarray(action)] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+    parts = (
+        action.values()
+        if isinstance(action, dict)
+        else action
+        if isinstance(action, tuple)
+        else None
+    )
+    return (
+        [np.asarray(action)] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -47,7 +77,9 @@ def test_a_file_acts_as_the_policy_through_whole_episodes(name: str, tmp_path: P
     env, state = policy.make_env(), np.zeros_like(policy.state)
     observation, _ = env.reset(seed=5)
     for _ in range(60):
-        found = session.run(None, {"observation": observation[None], **({"state": state} if state.size else {})})
+        found = session.run(
+            None, {"observation": observation[None], **({"state": state} if state.size else {})}
+        )
         action = policy.predict(observation)
         if state.size:
             state = found.pop()
@@ -62,13 +94,18 @@ def test_a_file_acts_as_the_policy_through_whole_episodes(name: str, tmp_path: P
             (observation, _), state = env.reset(), np.zeros_like(state)
 
 
-def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_cannot_be_exported_is_said_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     checkpoint = trained(RUNS["mlp"], tmp_path / "run")
     (tmp_path / "taken.onnx").write_text("mine")
     for arguments, said in (
         ([str(checkpoint)], "the following arguments are required: OUTPUT"),
         ([str(checkpoint), "policy.pt"], "policy.pt: give a name that ends with .onnx"),
-        ([str(checkpoint), str(tmp_path / "taken.onnx")], "taken.onnx is there already, and nothing is overwritten"),
+        (
+            [str(checkpoint), str(tmp_path / "taken.onnx")],
+            "taken.onnx is there already, and nothing is overwritten",
+        ),
     ):
         assert main.main(["export", *arguments]) == 2
         err = capsys.readouterr().err
@@ -77,16 +114,27 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path, capsys: p
     assert (tmp_path / "taken.onnx").read_text() == "mine"
 
 
-def test_a_policy_that_must_know_what_is_allowed_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_policy_that_must_know_what_is_allowed_is_not_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     name = "tests.environments:Masked-v0"
     checkpoint = trained({"env_name": name}, tmp_path / "run")
-    assert main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx"), f"--env_name={name}"]) == 2
+    assert (
+        main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx"), f"--env_name={name}"])
+        == 2
+    )
     assert "which actions are allowed, which an ONNX file is not" in capsys.readouterr().err
 
 
-def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_acts_otherwise_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint, run = trained(RUNS["bounded"], tmp_path / "run"), ppo.policy.export._run
-    monkeypatch.setattr(ppo.policy.export, "_run", lambda *given: {name: x + 2e-5 for name, x in run(*given).items()})
+    monkeypatch.setattr(
+        ppo.policy.export,
+        "_run",
+        lambda *given: {name: x + 2e-5 for name, x in run(*given).items()},
+    )
     assert main.main(["export", str(checkpoint), str(tmp_path / "policy.onnx")]) == 1
     assert not list(tmp_path.glob("*.onnx"))
     assert not list(tmp_path.glob(".tmp-*"))

@@ -27,8 +27,19 @@ from tests.test_end_to_end import nothing_left
 
 ITERATION = 4 * 32
 SMALL = (
-    *("--num_envs=4", "--num_workers=2", "--num_steps=32", "--num_minibatches=2", "--num_iterations=6"),
-    *(f"--total_steps={6 * ITERATION}", "--eval_episodes=0", "--preset=none", "--checkpoint_every=2"),
+    *(
+        "--num_envs=4",
+        "--num_workers=2",
+        "--num_steps=32",
+        "--num_minibatches=2",
+        "--num_iterations=6",
+    ),
+    *(
+        f"--total_steps={6 * ITERATION}",
+        "--eval_episodes=0",
+        "--preset=none",
+        "--checkpoint_every=2",
+    ),
 )
 FAULT = "--env_name=tests.faults:Fault"
 STEP = "in a step of environment [0-3]"
@@ -47,9 +58,13 @@ CAUSES = {
     "reward_array": rf"{RAISED} BadData: its reward is float64 \(2,\) \[0.0, 0.0\], not one finite number",
     "four_tuple": f"{RAISED} BadData: its step returned .*, which is not five results",
     "outside": f"{RAISED} BadData: its observation .* is outside of Box",
-    **dict.fromkeys(("hang", "spin", "stop"), rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"),
+    **dict.fromkeys(
+        ("hang", "spin", "stop"), rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"
+    ),
 }
-SECONDS_TO_REPLACE = 10  # 3 on a machine of one's own; where others compute too, a new process imports for longer
+SECONDS_TO_REPLACE = (
+    10  # 3 on a machine of one's own; where others compute too, a new process imports for longer
+)
 
 
 def fault(tmp_path: Path, kinds: str, **options: Any) -> list[str]:
@@ -75,7 +90,9 @@ def saved(folder: Path) -> list[Path]:
 def start(*arguments: str, **options: Any) -> subprocess.Popen:
     """main.py as the leader of a process group of its own."""
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options)
+    return subprocess.Popen(
+        command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options
+    )
 
 
 def wait_until(is_so: Callable[[], object], process: subprocess.Popen) -> None:
@@ -106,7 +123,8 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kinds", ["kill,raise,nan,float64", "segv,inf,none,reward_array", "exit,shape,reward_nan,four_tuple"]
+    "kinds",
+    ["kill,raise,nan,float64", "segv,inf,none,reward_array", "exit,shape,reward_nan,four_tuple"],
 )
 def test_a_worker_that_fails_is_replaced(tmp_path: Path, kinds: str) -> None:
     done = run_main(*fault(tmp_path, kinds, step=20))
@@ -131,7 +149,9 @@ def assert_replaced(tmp_path: Path, kinds: str, timeout: float) -> None:
         assert matching, lost
         event = matching[number if timeout else 0]  # to hang looks alike, however it is done
         happened = float((tmp_path / f"marker.{kind}").read_text())
-        assert 0 <= datetime.fromisoformat(event["time"]).timestamp() - happened + 0.001 < timeout + 1, kind
+        assert (
+            0 <= datetime.fromisoformat(event["time"]).timestamp() - happened + 0.001 < timeout + 1
+        ), kind
     assert len(lost) == len(replaced) == len(kinds.split(","))
     assert max(event["seconds"] for event in replaced) < SECONDS_TO_REPLACE
     assert metrics(folder)[-1]["faults/worker_lost"] == str(len(lost))
@@ -142,7 +162,9 @@ def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always:
     done = run_main(*fault(tmp_path, kind, always=always))
     assert done.returncode == 1
     assert 'raise RuntimeError("a wheel came off")' in done.stderr
-    assert re.match(r"error: environment .*raised RuntimeError: a wheel came off", done.stderr.splitlines()[-1])
+    assert re.match(
+        r"error: environment .*raised RuntimeError: a wheel came off", done.stderr.splitlines()[-1]
+    )
     assert len(events(tmp_path / "run", "worker_lost")) <= 1
     assert events(tmp_path / "run", "worker_replaced") == []
 
@@ -153,14 +175,18 @@ def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     hint = "if memory is short, use fewer environments"
     said = f"error: worker [01] was lost 4 times within 60 s, at last for {CAUSES['kill']}; {hint}"
     assert re.fullmatch(said, done.stderr.splitlines()[-1])
-    assert load(tmp_path / "run" / "checkpoints" / "last.safetensors")[1]["iteration"] == num_rows(tmp_path / "run")
+    assert load(tmp_path / "run" / "checkpoints" / "last.safetensors")[1]["iteration"] == num_rows(
+        tmp_path / "run"
+    )
 
 
 def test_observations_outside_of_the_space_are_warned_of_once(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, "outside", always=True))
     assert done.returncode == 0, done.stderr
     warnings = done.stderr.splitlines()
-    assert sorted(re.findall(r"warning: environment (\d) has shown an observation outside", done.stderr)) == [*"0123"]
+    assert sorted(
+        re.findall(r"warning: environment (\d) has shown an observation outside", done.stderr)
+    ) == [*"0123"]
     assert len(warnings) == 4
     outside = 4 * (6 * 32 - 39)
     assert int(metrics(tmp_path / "run")[-1]["faults/observation_outside"]) == outside
@@ -175,7 +201,9 @@ def test_strict_spaces_make_it_a_fault(tmp_path: Path) -> None:
 def test_gradient_steps_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, ""), "--model=tests.faulty_models:NanTwice", "--num_epochs=4")
     assert done.returncode == 0, done.stderr
-    said = "2 gradient steps of iteration 2 were left out, for their loss or gradient was not finite"
+    said = (
+        "2 gradient steps of iteration 2 were left out, for their loss or gradient was not finite"
+    )
     assert done.stderr == f"warning: {said}\n"
     rows = metrics(tmp_path / "run")
     assert [int(row["skipped_steps"]) for row in rows] == [0, 2, 0, 0, 0, 0]
@@ -184,8 +212,12 @@ def test_gradient_steps_that_are_not_finite_are_left_out_and_counted(tmp_path: P
     assert [event["message"] for event in events(tmp_path / "run", "step_skipped")] == [said]
 
 
-def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_them(tmp_path: Path) -> None:
-    done = run_main(*fault(tmp_path, ""), "--model=tests.faulty_models:NanForever", "--num_epochs=4")
+def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_them(
+    tmp_path: Path,
+) -> None:
+    done = run_main(
+        *fault(tmp_path, ""), "--model=tests.faulty_models:NanForever", "--num_epochs=4"
+    )
     assert done.returncode == 1
     said = "in iteration 2 the loss or its gradient, 3 times in a row was not finite"
     assert done.stderr.startswith(f"error: {said}"), done.stderr
@@ -206,9 +238,17 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     process = start("--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
     wait_until(lambda: num_rows(tmp_path / "run") > 2, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    workers = [
+        int(child)
+        for child in children
+        if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
+    ]
     assert len(workers) == 2
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) * 5:  # as a scheduler may send them to all processes
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGUSR1,
+    ) * 5:  # as a scheduler may send them to all processes
         for worker in workers:
             os.kill(worker, number)
         time.sleep(0.02)
@@ -247,7 +287,9 @@ def hanging(tmp_path: Path, kind: str) -> subprocess.Popen:
 
 
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])
-def test_nothing_outlives_a_killed_run_whose_environment_hangs(tmp_path: Path, kill: Callable) -> None:
+def test_nothing_outlives_a_killed_run_whose_environment_hangs(
+    tmp_path: Path, kill: Callable
+) -> None:
     before = set(os.listdir("/dev/shm"))
     process = hanging(tmp_path, "hang" if kill is os.kill else "stop")
     kill(process.pid, signal.SIGKILL)
@@ -258,7 +300,9 @@ def test_nothing_outlives_a_killed_run_whose_environment_hangs(tmp_path: Path, k
 
 
 def test_a_full_disk_is_warned_of_while_training_goes_on(tmp_path: Path) -> None:
-    limit = 300_000  # enough for a checkpoint of the beginning, but not for Adam's moments beside it
+    limit = (
+        300_000  # enough for a checkpoint of the beginning, but not for Adam's moments beside it
+    )
     done = run_main(
         *fault(tmp_path, ""), "--hidden_size=128",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
@@ -268,8 +312,13 @@ def test_a_full_disk_is_warned_of_while_training_goes_on(tmp_path: Path) -> None
     *warnings, last = done.stderr.splitlines()
     assert len(warnings) >= 2
     for warning in warnings:
-        assert re.match(r"warning: the checkpoint of step \d+ cannot be written to .*File too large", warning)
-    assert re.match(r"error: the last checkpoint cannot be written to .*File too large.*the newest is .*0+\.s", last)
+        assert re.match(
+            r"warning: the checkpoint of step \d+ cannot be written to .*File too large", warning
+        )
+    assert re.match(
+        r"error: the last checkpoint cannot be written to .*File too large.*the newest is .*0+\.s",
+        last,
+    )
     assert iterations(folder) == [1, 2, 3, 4, 5, 6]
     assert [load(path)[1]["step"] for path in saved(folder)] == [0]
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
@@ -307,7 +356,9 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, empty])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(copy: Path, whole: Path, damage: Callable) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    copy: Path, whole: Path, damage: Callable
+) -> None:
     newest = saved(copy)[-1]
     damage(newest)
     done = run_main(FAULT, f"--resume={copy}")
@@ -315,7 +366,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(copy: Path, wh
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["warning"]
     assert str(newest) in done.stderr
     assert f"resumes after step {4 * ITERATION}" in done.stdout
-    assert [event["message"] in done.stderr for event in events(copy, "checkpoint_damaged")] == [True]
+    assert [event["message"] in done.stderr for event in events(copy, "checkpoint_damaged")] == [
+        True
+    ]
     assert metrics(copy) == metrics(whole)
     assert saved(copy)[-1].read_bytes() == saved(whole)[-1].read_bytes()
 
@@ -343,7 +396,10 @@ def long_header(touched: Path) -> bytes:
 
 def zip_bomb(touched: Path) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("data.pkl", "w") as member:
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("data.pkl", "w") as member,
+    ):
         for _ in range(256):
             member.write(bytes(2**20))
     return file.getvalue()
@@ -352,7 +408,9 @@ def zip_bomb(touched: Path) -> bytes:
 @pytest.mark.parametrize("make", [renamed_pickle, long_header, zip_bomb])
 def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "run" / "checkpoints" / f"{ITERATION:012d}.safetensors").write_bytes(make(tmp_path / "touched"))
+    (tmp_path / "run" / "checkpoints" / f"{ITERATION:012d}.safetensors").write_bytes(
+        make(tmp_path / "touched")
+    )
     done = run_main(f"--resume={tmp_path / 'run'}")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
@@ -366,32 +424,48 @@ def test_a_checkpoint_that_asks_for_too_much_memory_is_refused(copy: Path) -> No
     save(saved(copy)[-1], tensors, state)
     done = run_main(FAULT, f"--resume={copy}")
     assert (done.returncode, done.stdout) == (3, "")
-    assert re.fullmatch(r"error: .*for its settings: --hidden_size .*must be lower: .*GiB.*\n", done.stderr)
+    assert re.fullmatch(
+        r"error: .*for its settings: --hidden_size .*must be lower: .*GiB.*\n", done.stderr
+    )
 
 
 def test_a_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
     done = run_main(f"--resume={tmp_path / 'nowhere'}")
     assert done.returncode == 2
-    assert done.stderr == f"error: --resume={tmp_path / 'nowhere'}: there is no such folder; give that of a run\n"
+    assert (
+        done.stderr
+        == f"error: --resume={tmp_path / 'nowhere'}: there is no such folder; give that of a run\n"
+    )
     assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "would import tests.faults:Fault: if you trust it, repeat --env_name=tests.faults:Fault"),
+        (
+            [],
+            "would import tests.faults:Fault: if you trust it, repeat --env_name=tests.faults:Fault",
+        ),
         (["--env_name=CartPole-v1"], "would import tests.faults:Fault"),
         ([FAULT, "--hidden_size=32"], "hidden_size=64, not 32"),
         ([FAULT, "--num_envs=2"], "num_envs=4, not 2"),
     ],
 )
 def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: str) -> None:
-    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file() and path.name != "lock"}
+    before = {
+        path: path.read_bytes()
+        for path in whole.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
     done = run_main(f"--resume={whole}", *flags)
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
-    assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file() and path.name != "lock"}
+    assert before == {
+        path: path.read_bytes()
+        for path in whole.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
 
 
 @pytest.mark.parametrize(
@@ -404,11 +478,16 @@ def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: st
         (
             "--env_name=PongNoFrameskip-v4 --num_envs=2 --num_steps=16 --num_minibatches=1 --total_steps=256 "
             "--checkpoint_every=2 --num_workers=2 --model=cnn_small --hidden_size=64",
-            ["--env_name=BreakoutNoFrameskip-v4", "env_name=PongNoFrameskip-v4, not BreakoutNoFrameskip-v4"],
+            [
+                "--env_name=BreakoutNoFrameskip-v4",
+                "env_name=PongNoFrameskip-v4, not BreakoutNoFrameskip-v4",
+            ],
         ),
     ],
 )
-def test_a_killed_run_goes_on_as_if_it_never_stopped(tmp_path: Path, run: str, other: list[str]) -> None:
+def test_a_killed_run_goes_on_as_if_it_never_stopped(
+    tmp_path: Path, run: str, other: list[str]
+) -> None:
     arguments = [*run.split(), "--preset=none", "--eval_episodes=0"]
     done = run_main(*arguments, f"--run_dir={tmp_path / 'whole'}")
     assert done.returncode == 0, done.stderr

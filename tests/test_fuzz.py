@@ -10,16 +10,37 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ppo.run import checkpoint
 from ppo.config.config import Config
-from ppo.config.flags import ConfigError, parse_flags
+from ppo.config.flags import parse_flags
+from ppo.errors import ConfigError
+from ppo.run import checkpoint
 
 FIELDS = [option.name for option in dataclasses.fields(Config)]
-NAMES = {option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)}
-SCHEDULES = {option.name for option in dataclasses.fields(Config) if "linear:" in option.metadata["words"]}
+NAMES = {
+    option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)
+}
+SCHEDULES = {
+    option.name for option in dataclasses.fields(Config) if "linear:" in option.metadata["words"]
+}
 WORDS = sorted({word for option in dataclasses.fields(Config) for word in option.metadata["words"]})
 ODD = [
-    *("nan", "-nan", "inf", "-inf", "1e400", "-1e400", "-0", "-0.0", "+1", "1_000", " 1 ", "0x10", "1.", ".5", "1e3"),
+    *(
+        "nan",
+        "-nan",
+        "inf",
+        "-inf",
+        "1e400",
+        "-1e400",
+        "-0",
+        "-0.0",
+        "+1",
+        "1_000",
+        " 1 ",
+        "0x10",
+        "1.",
+        ".5",
+        "1e3",
+    ),
     *(
         "",
         " ",
@@ -44,7 +65,19 @@ ODD = [
         "False",
         "auto",
     ),
-    *("{}", "[]", "null", "1", '{"a": NaN}', '{"a": 1e999}', "{" * 3000, "[" * 100_000, '{"a": {}}', '"a"', "[[1, 2]]"),
+    *(
+        "{}",
+        "[]",
+        "null",
+        "1",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        "{" * 3000,
+        "[" * 100_000,
+        '{"a": {}}',
+        '"a"',
+        "[[1, 2]]",
+    ),
     *(
         "linear:",
         "linear:nan",
@@ -64,9 +97,14 @@ TEXTS = (
     | st.text(max_size=12)
     | st.integers().map(str)
     | st.floats().map(repr)
-    | st.builds("{}{}".format, st.sampled_from(["linear:", "adaptive:", "cuda:"]), st.floats().map(repr))
+    | st.builds(
+        "{}{}".format, st.sampled_from(["linear:", "adaptive:", "cuda:"]), st.floats().map(repr)
+    )
 )
-SETTINGS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+SETTINGS: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture],
+}
 
 
 def answer(arguments: list[str]) -> Config | str:
@@ -105,7 +143,9 @@ def assert_is_plain(name: str, value: Any) -> None:
 
 @settings(max_examples=400, **SETTINGS)
 @given(st.lists(st.tuples(st.sampled_from(FIELDS), st.booleans(), TEXTS), max_size=5), st.randoms())
-def test_any_values_of_any_flags_make_a_config_or_one_sentence_with_a_flag(given_flags: list, random: Any) -> None:
+def test_any_values_of_any_flags_make_a_config_or_one_sentence_with_a_flag(
+    given_flags: list, random: Any
+) -> None:
     arguments: list[str] = []
     for name, is_apart, text in given_flags:
         spelled = random.choice(NAMES[name])
@@ -134,14 +174,20 @@ def test_any_values_of_any_flags_make_a_config_or_one_sentence_with_a_flag(given
 @example("total_steps", float("inf"))
 @example("seed", 10**400)
 @example("learning_rate", 10**400)
-def test_any_object_for_any_field_makes_a_config_or_a_config_error_with_its_flag(name: str, value: Any) -> None:
+def test_any_object_for_any_field_makes_a_config_or_a_config_error_with_its_flag(
+    name: str, value: Any
+) -> None:
     try:
         assert_is_plain(name, getattr(Config(**{name: value}), name))
     except ConfigError as error:
         assert name in str(error)  # noqa: PT017, it may be raised or not
 
 
-TENSORS = {"weights": torch.arange(6.0).reshape(2, 3), "count": torch.tensor(3), "mask": torch.tensor([True, False])}
+TENSORS = {
+    "weights": torch.arange(6.0).reshape(2, 3),
+    "count": torch.tensor(3),
+    "mask": torch.tensor([True, False]),
+}
 STATE = {"config": {"env_name": "CartPole-v1", "target_kl": None}, "step": 4096, "best": 1.5}
 
 
@@ -171,7 +217,11 @@ def damaged(content: bytes, damage: tuple) -> bytes:
         return int(details[0]).to_bytes(8, "little") + content[8:]
     at = int(details[0] * len(content))
     if kind == "flip":
-        return content[:at] + bytes(byte ^ 1 << details[1] for byte in content[at : at + 1]) + content[at + 1 :]
+        return (
+            content[:at]
+            + bytes(byte ^ 1 << details[1] for byte in content[at : at + 1])
+            + content[at + 1 :]
+        )
     if kind == "cut":
         return content[:at]
     if kind == "splice":
@@ -185,7 +235,9 @@ def damaged(content: bytes, damage: tuple) -> bytes:
 
 @settings(max_examples=300, **SETTINGS)
 @given(damage=damages())
-def test_a_damaged_checkpoint_is_refused_or_holds_what_was_saved(damage: list[tuple], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_or_holds_what_was_saved(
+    damage: list[tuple], tmp_path: Path
+) -> None:
     path = tmp_path / "checkpoint"
     if not (tmp_path / "whole").exists():
         checkpoint.save(tmp_path / "whole", TENSORS, STATE)
@@ -222,8 +274,20 @@ def test_every_flipped_bit_and_every_length_of_a_checkpoint_is_noticed(tmp_path:
 
 
 HEADERS = [
-    *(b"", b"{}", b"[]", b"null", b"1", b'{"__metadata__": {}}', b'{"__metadata__": {"state": "{}"}}', b"\xff" * 20),
-    *(b'{"__metadata__": {"state": ' + state + b"}}" for state in (b'"[]"', b'"1"', b'"null"', b'"[[1, 2]]"', b"7")),
+    *(
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"1",
+        b'{"__metadata__": {}}',
+        b'{"__metadata__": {"state": "{}"}}',
+        b"\xff" * 20,
+    ),
+    *(
+        b'{"__metadata__": {"state": ' + state + b"}}"
+        for state in (b'"[]"', b'"1"', b'"null"', b'"[[1, 2]]"', b"7")
+    ),
     *(
         b'{"__metadata__": {"state": "' + state + b'"}}'
         for state in (b"[" * 99_999, b"NaN", b"[[[1], 2]]", b'[\\"ab\\"]')

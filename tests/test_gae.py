@@ -29,16 +29,24 @@ def golden(terminated_at=None, truncated_at=None, last_value=None):
     ("ending", "expected"),
     [
         pytest.param({}, [2.417229, 1.617468, 1.829312, -0.073033, 1.093], id="A-no-ending"),
-        pytest.param({"terminated_at": 2}, [2.302847, 1.495850, 1.7, -0.073033, 1.093], id="B-terminated"),
         pytest.param(
-            {"truncated_at": 2, "last_value": 0.9}, [3.090972, 2.333836, 2.591, -0.073033, 1.093], id="C-truncated"
+            {"terminated_at": 2}, [2.302847, 1.495850, 1.7, -0.073033, 1.093], id="B-terminated"
+        ),
+        pytest.param(
+            {"truncated_at": 2, "last_value": 0.9},
+            [3.090972, 2.333836, 2.591, -0.073033, 1.093],
+            id="C-truncated",
         ),
         pytest.param(
             {"truncated_at": 4, "last_value": 0.9},
             [2.572146, 1.782186, 2.004451, 0.113185, 1.291],
             id="D-truncated-last",
         ),
-        pytest.param({"terminated_at": 4}, [1.875017, 1.040954, 1.216326, -0.7248, 0.4], id="E-terminated-last"),
+        pytest.param(
+            {"terminated_at": 4},
+            [1.875017, 1.040954, 1.216326, -0.7248, 0.4],
+            id="E-terminated-last",
+        ),
     ],
 )
 def test_golden_advantages(ending, expected):
@@ -82,7 +90,9 @@ def test_advantages_are_the_discounted_sum_of_the_episodes_later_errors(rollout,
         total = 0.0
         for step in rest_of_episode(t, terminations, truncations):
             value_after = 0.0 if terminations[step] else next_values[step]
-            total += (gamma * gae_lambda) ** (step - t) * (rewards[step] + gamma * value_after - values[step])
+            total += (gamma * gae_lambda) ** (step - t) * (
+                rewards[step] + gamma * value_after - values[step]
+            )
         return total
 
     np.testing.assert_allclose(
@@ -97,7 +107,9 @@ def test_lambda_1_gives_the_monte_carlo_return_minus_the_value(rollout, gamma):
         value_after = 0.0 if terminations[steps[-1]] else next_values[steps[-1]]
         return sum(gamma**k * r for k, r in enumerate([*rewards[steps], value_after])) - values[t]
 
-    np.testing.assert_allclose(generalized_advantages(*rollout, gamma, 1.0), slowly(advantage, rollout), atol=1e-9)
+    np.testing.assert_allclose(
+        generalized_advantages(*rollout, gamma, 1.0), slowly(advantage, rollout), atol=1e-9
+    )
 
 
 @given(rollouts(), DISCOUNTS)
@@ -105,7 +117,9 @@ def test_lambda_0_gives_the_temporal_difference_error(rollout, gamma):
     def advantage(t, rewards, values, next_values, terminations, truncations):
         return rewards[t] - values[t] + (0.0 if terminations[t] else gamma * next_values[t])
 
-    np.testing.assert_allclose(generalized_advantages(*rollout, gamma, 0.0), slowly(advantage, rollout), atol=1e-9)
+    np.testing.assert_allclose(
+        generalized_advantages(*rollout, gamma, 0.0), slowly(advantage, rollout), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,10 +130,14 @@ def test_lambda_0_gives_the_temporal_difference_error(rollout, gamma):
         (True, True, [1 + 3 / 2, 1 + 4 / 2, 4]),
     ],
 )
-def test_a_truncated_episode_has_a_future_and_a_terminated_one_has_none(terminated, truncated, returns):
+def test_a_truncated_episode_has_a_future_and_a_terminated_one_has_none(
+    terminated, truncated, returns
+):
     rewards, values, next_values = column(1, 1, 4), column(0, 1, 3), column(1, 3, 8)
     endings = column(False, False, terminated), column(False, False, truncated)
-    advantages = generalized_advantages(rewards, values, next_values, *endings, gamma=0.5, gae_lambda=1.0)
+    advantages = generalized_advantages(
+        rewards, values, next_values, *endings, gamma=0.5, gae_lambda=1.0
+    )
     np.testing.assert_allclose(advantages, column(*returns) - values)
 
 
@@ -130,7 +148,9 @@ def test_nothing_reaches_back_over_an_ending(ended_by):
     ends, never = np.zeros((8, 2), bool), np.zeros((8, 2), bool)
     ends[4] = True
     endings = (ends, never) if ended_by == "termination" else (never, ends)
-    advantages, changed = (generalized_advantages(*each, *endings, 0.99, 0.95) for each in (tables, others))
+    advantages, changed = (
+        generalized_advantages(*each, *endings, 0.99, 0.95) for each in (tables, others)
+    )
     np.testing.assert_array_equal(advantages[:5], changed[:5])
     assert (advantages[5:] != changed[5:]).all()
 

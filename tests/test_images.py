@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
 from ppo.envs.images import RepeatAction, StackImages
 from ppo.envs.make import Preprocessing, make_env
-from ppo.config.config import Config
-from ppo.config.flags import ConfigError
-from ppo.config.resolve import resolve
+from ppo.errors import ConfigError
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -26,7 +26,9 @@ class Slides(gymnasium.Env):
         self.observation_space = spaces.Box(0, 255, self.images.shape[1:], np.uint8)
         self.actions: list[int] = []
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         self.number = 0
         return self.images[0], {"seed": seed}
 
@@ -35,7 +37,13 @@ class Slides(gymnasium.Env):
         self.number += 1
         ended = self.number == len(self.images) - 1
         image, number = self.images[self.number], self.number
-        return image, number, ended and not self.truncates, ended and self.truncates, {"number": number}
+        return (
+            image,
+            number,
+            ended and not self.truncates,
+            ended and self.truncates,
+            {"number": number},
+        )
 
 
 def plain(*values: Any, shape: tuple[int, ...] = (100, 90)) -> list[np.ndarray]:
@@ -67,11 +75,16 @@ def test_channels_of_an_image_stay_together() -> None:
 
 @pytest.mark.parametrize("num_images", [1, 4])
 @pytest.mark.parametrize(
-    ("shape", "num_channels"), [((9, 7), 1), ((99, 7, 1), 1), ((210, 160, 3), 1), ((84, 84, 2), 2), ((96, 96, 5), 5)]
+    ("shape", "num_channels"),
+    [((9, 7), 1), ((99, 7, 1), 1), ((210, 160, 3), 1), ((84, 84, 2), 2), ((96, 96, 5), 5)],
 )
-def test_images_of_all_shapes_become_one_array(shape: tuple[int, ...], num_channels: int, num_images: int) -> None:
+def test_images_of_all_shapes_become_one_array(
+    shape: tuple[int, ...], num_channels: int, num_images: int
+) -> None:
     env = StackImages(Slides(noise(3, *shape)), 84, num_images)
-    assert env.observation_space == spaces.Box(0, 255, (84, 84, num_images * num_channels), np.uint8)
+    assert env.observation_space == spaces.Box(
+        0, 255, (84, 84, num_images * num_channels), np.uint8
+    )
     assert env.observation_space.contains(env.reset()[0])
     assert env.observation_space.contains(env.step(0)[0])
 
@@ -128,12 +141,16 @@ def repeats(env: gymnasium.Env) -> list[int]:
 
 
 @pytest.mark.parametrize(("frame_skip", "expected"), [(1, []), (2, [2])])
-def test_actions_are_repeated_only_if_frames_are_to_be_skipped(frame_skip: int, expected: list[int]) -> None:
+def test_actions_are_repeated_only_if_frames_are_to_be_skipped(
+    frame_skip: int, expected: list[int]
+) -> None:
     assert repeats(make_env("CarRacing-v3", Preprocessing(frame_skip=frame_skip))) == expected
 
 
 def test_to_repeat_actions_is_refused_where_no_images_are_observed() -> None:
-    with pytest.raises(ConfigError, match=r"^--frame_skip means nothing for CartPole-v1: leave it out"):
+    with pytest.raises(
+        ConfigError, match=r"^--frame_skip means nothing for CartPole-v1: leave it out"
+    ):
         resolve(Config(env_name="CartPole-v1", frame_skip=2))
 
 

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.envs.pool import WorkerPool
-from ppo.config.config import Config
-from ppo.config.flags import ConfigError
 from ppo.algorithm.learner import Learner
+from ppo.config.config import Config
+from ppo.envs.pool import WorkerPool
+from ppo.errors import ConfigError
 from ppo.run.state import restore
 from tests.running import ROOT, command, make_training, metrics, run_main
 
 WORLDS = {
     "mlp": ("Counting-v0", {"num_envs": 5}),
-    "lstm": ("Counting-v0", {"model": "lstm", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2}),
+    "lstm": (
+        "Counting-v0",
+        {"model": "lstm", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2},
+    ),
     "one": ("Counting-v0", {"num_envs": 1}),
     "masks": ("Masked-v0", {"num_envs": 3}),
     "cnn": ("PongNoFrameskip-v4", {"model": "cnn", "num_envs": 3, "precision": "float32"}),
@@ -33,7 +36,9 @@ def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.n
     sizes = {"num_steps": 8, "total_steps": 10**5, "num_minibatches": 2, "num_epochs": 1}
     training = make_training(env_name, **{**sizes, **values}, inference=inference, seed=3)
     tables = []
-    with WorkerPool(training.make_worker, training.config.num_envs, num_workers, acting=training.acting) as workers:
+    with WorkerPool(
+        training.make_worker, training.config.num_envs, num_workers, acting=training.acting
+    ) as workers:
         for iteration in (1, 2, 3):
             training.learn(workers.collect(iteration))
             tables.append({table: array.copy() for table, array in vars(training.rollout).items()})
@@ -41,17 +46,26 @@ def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.n
 
 
 @pytest.mark.parametrize(
-    ("name", "num_workers"), [(name, count) for name in WORLDS for count in (0, 1, 2) if (name, count) != ("one", 2)]
+    ("name", "num_workers"),
+    [(name, count) for name in WORLDS for count in (0, 1, 2) if (name, count) != ("one", 2)],
 )
 def test_the_learner_acts_as_workers_do(name: str, num_workers: int) -> None:
-    for ours, theirs in zip(rollouts(name, "learner", num_workers), rollouts(name, "worker", 0), strict=True):
+    for ours, theirs in zip(
+        rollouts(name, "learner", num_workers), rollouts(name, "worker", 0), strict=True
+    ):
         assert ours.keys() == theirs.keys()
         for table, expected in theirs.items():
             np.testing.assert_allclose(ours[table], expected, atol=1e-4, err_msg=table)
 
 
 def test_a_run_is_the_same_whoever_acts(tmp_path: Path) -> None:
-    flags = ("--env_name=CartPole-v1", "--num_iterations=3", "--eval_episodes=0", "--logger=none", "--num_envs=6")
+    flags = (
+        "--env_name=CartPole-v1",
+        "--num_iterations=3",
+        "--eval_episodes=0",
+        "--logger=none",
+        "--num_envs=6",
+    )
     for inference in ("worker", "learner"):
         folder = f"--run_dir={tmp_path / inference}"
         done = run_main(*flags, f"--inference={inference}", "--num_workers=2", folder)
@@ -65,12 +79,16 @@ def test_a_run_is_the_same_whoever_acts(tmp_path: Path) -> None:
 
 def overlapped(num_iterations: int) -> list[dict[str, torch.Tensor]]:
     """The weights with which each iteration began, its batch, and the rollout that it is of."""
-    training = make_training("Counting-v0", num_envs=4, num_steps=16, overlap=True, num_workers=2, total_steps=10**5)
+    training = make_training(
+        "Counting-v0", num_envs=4, num_steps=16, overlap=True, num_workers=2, total_steps=10**5
+    )
     seen = []
     learn = training.learner.learn
 
     def note(batch: dict[str, torch.Tensor], *rest: object) -> dict[str, float]:
-        kept = {name: tensor.clone() for name, tensor in batch.items()}  # which are views of the rollout
+        kept = {
+            name: tensor.clone() for name, tensor in batch.items()
+        }  # which are views of the rollout
         tables = {name: table.copy() for name, table in vars(training.rollout).items()}
         seen.append({"weights": training.learner.weights.clone(), "batch": kept, **tables})
         return learn(batch, *rest)
@@ -79,7 +97,7 @@ def overlapped(num_iterations: int) -> list[dict[str, torch.Tensor]]:
     with WorkerPool(training.make_worker, 4, 2) as workers:
         for iteration in range(1, num_iterations + 1):
             report = workers.collect(iteration)
-            training.learn(report, lambda number=iteration + 1: workers.collect_ahead(number))
+            training.learn(report, lambda number=iteration + 1: workers.collect_async(number))
     return [{**one, "training": training} for one in seen]
 
 
@@ -90,7 +108,7 @@ def test_an_overlapped_rollout_is_of_the_weights_before_and_learned_from_as_such
     for one, by in zip((first, second, third, fourth), acted, strict=True):
         learner.weights.copy_(by["weights"])
         batch = {name: one["batch"][name] for name in ("observations", "actions")}
-        log_probs, values = learner._evaluate(batch)
+        log_probs, values = learner._log_probs_and_values(batch)
         torch.testing.assert_close(one["batch"]["log_probs"], log_probs)
         torch.testing.assert_close(one["batch"]["values"], values)
     assert not torch.equal(second["weights"], first["weights"])
@@ -103,13 +121,24 @@ def test_overlapped_rollouts_join_without_a_gap() -> None:
 
 
 def test_overlap_repeats_itself_and_resumes_exactly(tmp_path: Path) -> None:
-    flags = ["--env_name=CartPole-v1", "--preset=none", "--overlap=True", "--num_workers=2", "--logger=none"]
+    flags = [
+        "--env_name=CartPole-v1",
+        "--preset=none",
+        "--overlap=True",
+        "--num_workers=2",
+        "--logger=none",
+    ]
     flags += ["--num_envs=4", "--num_steps=32", "--eval_episodes=0", "--checkpoint_every=1"]
     for name in ("one", "other"):
-        assert run_main(*flags, "--total_steps=1280", f"--run_dir={tmp_path / name}").returncode == 0
+        assert (
+            run_main(*flags, "--total_steps=1280", f"--run_dir={tmp_path / name}").returncode == 0
+        )
     assert metrics(tmp_path / "one") == metrics(tmp_path / "other")
     part = tmp_path / "part"
-    assert run_main(*flags, "--total_steps=1280", "--num_iterations=4", f"--run_dir={part}").returncode == 0
+    assert (
+        run_main(*flags, "--total_steps=1280", "--num_iterations=4", f"--run_dir={part}").returncode
+        == 0
+    )
     done = run_main(f"--resume={part}", "--num_iterations=none")
     assert done.returncode == 0, done.stderr
     assert metrics(part) == metrics(tmp_path / "one")
@@ -121,21 +150,25 @@ def test_a_run_that_no_longer_overlaps_goes_on_from_its_newest_weights() -> None
     with WorkerPool(before.make_worker, 4, 2) as workers:
         for iteration in (1, 2):
             before.learn(workers.collect(iteration))
-    assert not np.array_equal(before.published, before.learner.weights)
+    assert not np.array_equal(before.behaviour_weights, before.learner.weights)
     after = make_training("Counting-v0", **values)
     assert restore(after, *before.snapshot()) == ["overlap=False instead of True"]
-    np.testing.assert_array_equal(after.published, before.learner.weights)
+    np.testing.assert_array_equal(after.behaviour_weights, before.learner.weights)
     again = make_training("Counting-v0", **values, overlap=True)
     restore(again, *before.snapshot())
-    np.testing.assert_array_equal(again.published, before.published)
+    np.testing.assert_array_equal(again.behaviour_weights, before.behaviour_weights)
 
 
 def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
-    training = make_training("Counting-v0", num_envs=4, num_steps=5000, overlap=True, num_workers=2, total_steps=10**5)
+    training = make_training(
+        "Counting-v0", num_envs=4, num_steps=5000, overlap=True, num_workers=2, total_steps=10**5
+    )
     events: list[str] = []
-    with WorkerPool(training.make_worker, 4, 2, on_event=lambda kind, **_: events.append(kind)) as workers:
+    with WorkerPool(
+        training.make_worker, 4, 2, on_event=lambda kind, **_: events.append(kind)
+    ) as workers:
         training.learn(workers.collect(1))
-        workers.collect_ahead(2)
+        workers.collect_async(2)
         workers.workers[1].process.kill()
         report = workers.collect(2)
         assert events[0] == "worker_lost"
@@ -146,9 +179,18 @@ def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_collecting_ahead_saves_and_ends_the_run(received: signal.Signals, tmp_path: Path) -> None:
-    flags = ("--env_name=CartPole-v1", "--overlap=True", "--total_steps=100000000", f"--run_dir={tmp_path}/run")
-    process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_a_signal_while_collecting_ahead_saves_and_ends_the_run(
+    received: signal.Signals, tmp_path: Path
+) -> None:
+    flags = (
+        "--env_name=CartPole-v1",
+        "--overlap=True",
+        "--total_steps=100000000",
+        f"--run_dir={tmp_path}/run",
+    )
+    process = subprocess.Popen(
+        command(*flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     while not (tmp_path / "run" / "metrics.csv").exists():
         assert process.poll() is None
         time.sleep(0.05)
@@ -159,7 +201,12 @@ def test_a_signal_while_collecting_ahead_saves_and_ends_the_run(received: signal
 
 
 def test_cartpole_is_learned_with_overlap(tmp_path: Path) -> None:
-    done = run_main("--env_name=CartPole-v1", "--overlap=True", "--total_steps=40960", f"--run_dir={tmp_path}/run")
+    done = run_main(
+        "--env_name=CartPole-v1",
+        "--overlap=True",
+        "--total_steps=40960",
+        f"--run_dir={tmp_path}/run",
+    )
     assert done.returncode == 0
     assert max(float(row["episode_return_mean"] or 0) for row in metrics(tmp_path / "run")) > 100
 
@@ -177,13 +224,15 @@ def test_compiling_is_refused_where_it_does_not_pay() -> None:
 
 @pytest.mark.slow
 def test_a_compiled_loss_has_the_same_gradient() -> None:
-    training = make_training("Picture-v0", screen_size=36, num_envs=2, num_steps=8, precision="float32")
+    training = make_training(
+        "Picture-v0", screen_size=36, num_envs=2, num_steps=8, precision="float32"
+    )
     batches: list = []
     training.learner.learn = lambda batch, *_: batches.append(batch) or {}
     training.learn(training.make_worker(range(2)).collect(1))
     gradients = []
     for compiled in (False, True):
         learner = Learner(training.model, dataclasses.replace(training.config, compile=compiled))
-        learner.differentiate(batches[0])
+        learner.compute_gradients(batches[0])
         gradients.append(learner.gradients.clone())
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

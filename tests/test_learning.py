@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.config.config import Config
 from ppo.algorithm.learner import Learner
+from ppo.config.config import Config
 from tests.running import make_training, trained
 
 GAMMA, GAE_LAMBDA = 0.9, 0.95
@@ -59,8 +59,17 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
 
 @pytest.mark.parametrize("model", ["mlp", "lstm", "cnn", "cnn_small", "impala"])
 def test_the_same_seed_gives_the_same_bits(model: str) -> None:
-    env_name, is_small = ("Masked-v0", {}) if model in ("mlp", "lstm") else ("Picture-v0", {"screen_size": 36})
-    values = {"model": model, "num_steps": 8, "num_minibatches": 2, "total_steps": 192, "hidden_size": 16, **is_small}
+    env_name, is_small = (
+        ("Masked-v0", {}) if model in ("mlp", "lstm") else ("Picture-v0", {"screen_size": 36})
+    )
+    values = {
+        "model": model,
+        "num_steps": 8,
+        "num_minibatches": 2,
+        "total_steps": 192,
+        "hidden_size": 16,
+        **is_small,
+    }
     first, second = (trained(env_name, **values).learner.weights for _ in range(2))
     assert torch.equal(first, second)
     assert not torch.equal(first, trained(env_name, **values, seed=1).learner.weights)
@@ -99,7 +108,9 @@ def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> No
 
 
 def test_a_box_of_two_dimensions_is_learned() -> None:
-    training = trained("Target-v0", num_steps=64, total_steps=51_200, learning_rate="linear:3e-3", entropy_coef=0.0)
+    training = trained(
+        "Target-v0", num_steps=64, total_steps=51_200, learning_rate="linear:3e-3", entropy_coef=0.0
+    )
     mean = training.model(torch.ones(1, 2, 2))[0].mean
     torch.testing.assert_close(mean, torch.full((1, 2), 0.5), atol=0.05, rtol=0)
 
@@ -118,11 +129,17 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
     training = make_training("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
     report = training.make_worker(range(8)).collect(1)
     rollout, model = training.rollout, training.model
-    batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, report.last_observations)
+    batch = training.learner.make_batch(
+        rollout, rollout.observations, rollout.rewards, report.last_observations
+    )
 
     def value(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            return model(torch.from_numpy(observations).flatten(0, -2))[1].numpy().reshape(observations.shape[:-1])
+            return (
+                model(torch.from_numpy(observations).flatten(0, -2))[1]
+                .numpy()
+                .reshape(observations.shape[:-1])
+            )
 
     led_to = rollout.observations[1:].copy()
     truncated = np.argwhere(rollout.truncations).tolist()
@@ -132,14 +149,18 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
         led_to[step, environment] = last
     next_values = np.where(rollout.terminations, 0, value(led_to))
     expected = rollout.rewards + 0.99 * next_values - value(rollout.observations[:-1])
-    np.testing.assert_allclose(batch["advantages"].numpy().reshape(16, 8), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        batch["advantages"].numpy().reshape(16, 8), expected, rtol=1e-4, atol=1e-4
+    )
     np.testing.assert_allclose(batch["returns"], batch["advantages"] + batch["values"])
 
 
 def test_kl_beyond_the_target_ends_an_iterations_steps() -> None:
     counts = []
     for target_kl in (None, 0.01):
-        training = make_training("Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10)
+        training = make_training(
+            "Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10
+        )
         training.learn(training.make_worker(range(8)).collect(1))
         counts.append(int(training.learner.optimizer.state_dict()["state"][0]["step"]))
     assert counts[0] == 40
@@ -151,15 +172,21 @@ def make_learner(**values: object) -> Learner:
 
 
 def test_the_learning_rate_falls_linearly_to_zero() -> None:
-    training = make_training("Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80)
+    training = make_training(
+        "Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80
+    )
     worker = training.make_worker(range(1))
-    rates = [training.learn(worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)]
+    rates = [
+        training.learn(worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)
+    ]
     np.testing.assert_allclose(rates, [1e-3 * (1 - i / 10) for i in range(10)])
 
 
 def test_gradients_are_clipped_to_the_global_norm() -> None:
     learner = make_learner(max_grad_norm=0.5)
-    learner.gradients[:] = torch.randn(len(learner.gradients), generator=torch.Generator().manual_seed(0))
+    learner.gradients[:] = torch.randn(
+        len(learner.gradients), generator=torch.Generator().manual_seed(0)
+    )
     before = learner.gradients.clone()
     norm = learner._clip_gradients()
     assert norm == pytest.approx(float(before.norm()))
@@ -182,7 +209,9 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
         training = make_training("Counting-v0", **{name: coefficient * scale})
         report = training.make_worker(range(8)).collect(1)
         rollout = training.rollout
-        batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, report.last_observations)
+        batch = training.learner.make_batch(
+            rollout, rollout.observations, rollout.rewards, report.last_observations
+        )
         total, metrics = training.learner.loss(batch)
         totals.append(total.item())
     expected = sign * (factor - 1) * coefficient * metrics[term].item()

@@ -13,11 +13,26 @@ from ppo.run.highlights import find_episode
 from tests.running import metrics, run_main
 
 RUN = (
-    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=64", "--num_workers=0"),
+    *(
+        "--env_name=CartPole-v1",
+        "--preset=none",
+        "--num_envs=4",
+        "--num_steps=64",
+        "--num_workers=0",
+    ),
     *("--total_steps=2560", "--checkpoint_every=3", "--eval_episodes=2"),
 )
 HISTOGRAMS = {
-    *("observations", "actions", "advantages", "returns", "values", "ratios", "episode_returns", "episode_lengths")
+    *(
+        "observations",
+        "actions",
+        "advantages",
+        "returns",
+        "values",
+        "ratios",
+        "episode_returns",
+        "episode_lengths",
+    )
 }
 
 
@@ -35,7 +50,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shown") / "run"
     flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5",
              "--log_checkpoint")  # fmt: skip
-    done = run_main(*RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"})
+    done = run_main(
+        *RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"}
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -44,14 +61,20 @@ def test_training_is_the_same_whoever_looks_on(plain: Path, shown: Path) -> None
     rows = metrics(shown)
     evaluations = [row.pop("evaluation_return_mean") for row in rows]
     assert rows == metrics(plain)
-    assert [bool(mean) for mean in evaluations] == [iteration % 4 == 0 for iteration in range(1, 11)]
+    assert [bool(mean) for mean in evaluations] == [
+        iteration % 4 == 0 for iteration in range(1, 11)
+    ]
     first, second = (json.loads((folder / "summary.json").read_text()) for folder in (plain, shown))
     assert first["evaluation"] == second["evaluation"]
 
 
 def test_videos_and_the_curve_are_in_the_folder(plain: Path, shown: Path) -> None:
     best = f"best-{find_episode(shown, 'best')['step']}.mp4"
-    assert sorted(path.name for path in (shown / "videos").iterdir()) == ["1280.mp4", "2560.mp4", best]
+    assert sorted(path.name for path in (shown / "videos").iterdir()) == [
+        "1280.mp4",
+        "2560.mp4",
+        best,
+    ]
     assert imageio.v3.imread(shown / "videos" / "2560.mp4").shape[1:] == (400, 600, 3)
     assert imageio.v3.imread(shown / "curve.png").shape[:2] == (840, 1440)
     assert not (plain / "curve.png").exists()
@@ -76,7 +99,13 @@ def test_tensorboard_has_every_metric_and_histogram(shown: Path) -> None:
 
 
 def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
-    flags = ("--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--model=cnn_small", "--num_workers=0")
+    flags = (
+        "--num_envs=2",
+        "--num_steps=8",
+        "--num_minibatches=1",
+        "--model=cnn_small",
+        "--num_workers=0",
+    )
     name = "--env_name=tests.environments:Picture-v0"
     done = run_main(name, *flags, "--num_iterations=1", "--histogram_every=1", "--logger=tensorboard",
                     "--eval_episodes=0", f"--run_dir={tmp_path}")  # fmt: skip
@@ -90,14 +119,25 @@ def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
 def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> None:
     (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
     records = wandb_records(log.read_bytes())
-    logged, rows = [row for record in records if "iteration" in (row := history(record))], metrics(shown)
+    logged, rows = (
+        [row for record in records if "iteration" in (row := history(record))],
+        metrics(shown),
+    )
     assert len(logged) == len(rows) == 10
     for row, kept in zip(logged, rows, strict=True):
         assert {name: float(f"{row[name]:.6g}") for name in kept if kept[name]} == {
             name: float(value) for name, value in kept.items() if value
         }
-        names = {name.split(".")[0].removeprefix("histograms/") for name in row if name.startswith("histograms/")}
-        assert names >= HISTOGRAMS - {"episode_returns", "episode_lengths"} if row["iteration"] % 2 == 0 else not names
+        names = {
+            name.split(".")[0].removeprefix("histograms/")
+            for name in row
+            if name.startswith("histograms/")
+        }
+        assert (
+            names >= HISTOGRAMS - {"episode_returns", "episode_lengths"}
+            if row["iteration"] % 2 == 0
+            else not names
+        )
     (run,) = [record.run for record in records if record.HasField("run")]
     settings = {item.key: json.loads(item.value_json) for item in run.config.update}
     assert (settings["env_name"], settings["num_steps"]) == ("CartPole-v1", 64)
@@ -109,12 +149,14 @@ def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> 
 def test_wandb_gets_videos_and_the_checkpoint(shown: Path) -> None:
     (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
     records = wandb_records(log.read_bytes())
-    (artifact,) = [r.request.log_artifact.artifact for r in records if r.request.HasField("log_artifact")] or [
-        record.artifact for record in records if record.HasField("artifact")
-    ]
+    (artifact,) = [
+        r.request.log_artifact.artifact for r in records if r.request.HasField("log_artifact")
+    ] or [record.artifact for record in records if record.HasField("artifact")]
     assert artifact.type == "model"
     assert [entry.path for entry in artifact.manifest.contents] == ["checkpoint.safetensors"]
-    videos = {path.read_bytes() for path in shown.glob("wandb/offline-run-*/files/media/videos/**/*.mp4")}
+    videos = {
+        path.read_bytes() for path in shown.glob("wandb/offline-run-*/files/media/videos/**/*.mp4")
+    }
     assert videos == {path.read_bytes() for path in (shown / "videos").iterdir()}
 
 
@@ -133,7 +175,10 @@ def wandb_records(content: bytes) -> list[Any]:
     while position < len(content):
         if 32768 - position % 32768 < 7:
             position += 32768 - position % 32768
-        size, kind = int.from_bytes(content[position + 4 : position + 6], "little"), content[position + 6]
+        size, kind = (
+            int.from_bytes(content[position + 4 : position + 6], "little"),
+            content[position + 6],
+        )
         record += content[position + 7 : position + 7 + size]
         position += 7 + size
         if kind in (1, 4):
@@ -143,8 +188,16 @@ def wandb_records(content: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("flags", [["--batch_size=128"], ["--num_minibatches=3"], []])
-def test_histograms_of_a_network_that_remembers_are_of_the_update(flags: list[str], tmp_path: Path) -> None:
-    remembers = ("--model=lstm", "--histogram_every=1", "--num_iterations=1", "--logger=tensorboard", "--num_epochs=1")
+def test_histograms_of_a_network_that_remembers_are_of_the_update(
+    flags: list[str], tmp_path: Path
+) -> None:
+    remembers = (
+        "--model=lstm",
+        "--histogram_every=1",
+        "--num_iterations=1",
+        "--logger=tensorboard",
+        "--num_epochs=1",
+    )
     done = run_main(*RUN, *remembers, "--learning_rate=1e-9", *flags, f"--run_dir={tmp_path}")
     assert (done.returncode, done.stderr) == (0, "")
     events = EventAccumulator(str(tmp_path))
@@ -169,8 +222,13 @@ def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "tensorboard" / "__init__.py").write_text("raise RuntimeError('out of order')")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = run_main(
-        *RUN, "--logger=tensorboard", f"--run_dir={tmp_path / 'run'}", env={**os.environ, "PYTHONPATH": paths}
+        *RUN,
+        "--logger=tensorboard",
+        f"--run_dir={tmp_path / 'run'}",
+        env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "warning: --logger=tensorboard: out of order; training goes on without it\n"
+    assert (
+        done.stderr == "warning: --logger=tensorboard: out of order; training goes on without it\n"
+    )
     assert len(metrics(tmp_path / "run")) == 10

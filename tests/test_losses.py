@@ -20,7 +20,9 @@ def tensors(*arrays):
 
 
 def policy_loss(advantages, clip_coef=0.2):
-    return losses.clipped_surrogate(*tensors(LOG_PROBS, OLD_LOG_PROBS, advantages), clip_coef).item()
+    return losses.clipped_surrogate(
+        *tensors(LOG_PROBS, OLD_LOG_PROBS, advantages), clip_coef
+    ).item()
 
 
 def policy_loss_defined(advantages, clip_coef=0.2):
@@ -30,7 +32,9 @@ def policy_loss_defined(advantages, clip_coef=0.2):
 
 def test_golden_ratios():
     pairs = zip(LOG_PROBS, OLD_LOG_PROBS, strict=True)
-    unclipped = [-losses.clipped_surrogate(*tensors([new], [old], [1]), 10).item() for new, old in pairs]
+    unclipped = [
+        -losses.clipped_surrogate(*tensors([new], [old], [1]), 10).item() for new, old in pairs
+    ]
     assert unclipped == pytest.approx(list(RATIOS))
     assert list(RATIOS) == pytest.approx([1.105171, 0.740818, 2.013753, 1], abs=6e-7)
 
@@ -50,7 +54,11 @@ def test_golden_policy_loss_of_standardized_advantages():
 
 
 def test_golden_clip_fraction():
-    assert losses.clip_fraction(*tensors(LOG_PROBS, OLD_LOG_PROBS), 0.2).item() == np.mean(abs(RATIOS - 1) > 0.2) == 0.5
+    assert (
+        losses.clip_fraction(*tensors(LOG_PROBS, OLD_LOG_PROBS), 0.2).item()
+        == np.mean(abs(RATIOS - 1) > 0.2)
+        == 0.5
+    )
 
 
 def test_golden_kl_is_estimator_k3_and_not_k1():
@@ -71,10 +79,14 @@ def test_kl_is_exact_where_samples_are_in_proportion():
 def test_golden_value_loss_with_and_without_clipping():
     values = list(tensors(VALUES, OLD_VALUES, RETURNS))
     clipped = [0.7, 0.2, -0.3]  # within 0.2 of 0.5, 0.3, -0.1
-    worse = [max((v - r) ** 2, (c - r) ** 2) for v, c, r in zip(VALUES, clipped, RETURNS, strict=True)]
+    worse = [
+        max((v - r) ** 2, (c - r) ** 2) for v, c, r in zip(VALUES, clipped, RETURNS, strict=True)
+    ]
     assert losses.value_loss(*values, 0.2).item() == pytest.approx(np.mean(worse) / 2)
     assert losses.value_loss(*values, 0.2).item() == pytest.approx(0.13)
-    assert losses.value_loss(*values, None).item() == pytest.approx(np.mean((VALUES - RETURNS) ** 2) / 2)
+    assert losses.value_loss(*values, None).item() == pytest.approx(
+        np.mean((VALUES - RETURNS) ** 2) / 2
+    )
     assert losses.value_loss(*values, None).item() == pytest.approx(0.055)
 
 
@@ -88,7 +100,9 @@ def test_golden_value_loss_with_and_without_clipping():
         pytest.param(1.1, 2.0, -2.2, id="inside"),
     ],
 )
-def test_policy_gradient_is_minus_ratio_times_advantage_or_zero_where_clipped(ratio, advantage, gradient):
+def test_policy_gradient_is_minus_ratio_times_advantage_or_zero_where_clipped(
+    ratio, advantage, gradient
+):
     log_probs = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
     losses.clipped_surrogate(log_probs, *tensors([0], [advantage]), 0.2).backward()
     assert log_probs.grad.item() == pytest.approx(gradient)

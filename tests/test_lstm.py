@@ -10,12 +10,12 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from ppo.envs.pool import WorkerPool
-from ppo.envs.worker import Report
-from ppo.config.config import Config
-from ppo.config.flags import ConfigError
-from ppo.config.resolve import resolve
 from ppo.algorithm.rollout import Batch, minibatches
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
+from ppo.envs.pool import WorkerPool
+from ppo.envs.worker import RolloutInfo
+from ppo.errors import ConfigError
 from ppo.trainer import Training
 from tests.running import PLAIN, make_training, trained
 
@@ -29,7 +29,9 @@ class Recall(gymnasium.Env):
     observation_space = spaces.Box(-1, 1, (1,))
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.bit, self.steps = int(self.np_random.integers(2)), 0
         return np.float32([2 * self.bit - 1]), {}
@@ -43,8 +45,20 @@ class Recall(gymnasium.Env):
 @pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
 def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool) -> None:
     values = {
-        **{"env_name": "tests.test_lstm:Recall", "model": model, "num_envs": 16, "num_steps": 16, "hidden_size": 16},
-        **{"total_steps": 15 * 256, "num_minibatches": 2, "learning_rate": 1e-2, "gamma": 0.9, "eval_episodes": 50},
+        **{
+            "env_name": "tests.test_lstm:Recall",
+            "model": model,
+            "num_envs": 16,
+            "num_steps": 16,
+            "hidden_size": 16,
+        },
+        **{
+            "total_steps": 15 * 256,
+            "num_minibatches": 2,
+            "learning_rate": 1e-2,
+            "gamma": 0.9,
+            "eval_episodes": 50,
+        },
     }
     training = Training(*resolve(Config(**{**PLAIN, **values})))
     worker = training.make_worker(range(16))
@@ -54,14 +68,18 @@ def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool
     assert mean == 1 if right else mean < 0.8
 
 
-def collected(env_name: str = "Counting-v0", rollouts: int = 1, **values: Any) -> tuple[Training, Report]:
+def collected(
+    env_name: str = "Counting-v0", rollouts: int = 1, **values: Any
+) -> tuple[Training, RolloutInfo]:
     """A run whose weights have no small ones among them, and the last of its rollouts."""
     training = make_training(env_name, **{**SMALL, "normalize_observations": True, **values})
     # As after some learning: Counting's numbers are large.
-    training.normalize_observation.restore({"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0])})
+    training.normalize_observation.restore(
+        {"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0])}
+    )
     random = np.random.default_rng(0)
-    training.published[:] = random.normal(0, 0.5, training.published.shape)
-    training.learner.weights.copy_(torch.from_numpy(training.published))
+    training.behaviour_weights[:] = random.normal(0, 0.5, training.behaviour_weights.shape)
+    training.learner.weights.copy_(torch.from_numpy(training.behaviour_weights))
     worker = training.make_worker(range(N))
     for iteration in range(1, rollouts + 1):
         report = worker.collect(iteration)
@@ -79,16 +97,25 @@ def remembered(training: Training, observations: Tensor, states: Any) -> Tensor:
     trunk = training.model.policy_trunk
     lstm, inputs = trunk.lstm, trunk.encoder(observations)
     output, cell = torch.as_tensor(states).split(H, -1)
-    gates = inputs @ lstm.weight_ih_l0.T + lstm.bias_ih_l0 + output @ lstm.weight_hh_l0.T + lstm.bias_hh_l0
+    gates = (
+        inputs @ lstm.weight_ih_l0.T
+        + lstm.bias_ih_l0
+        + output @ lstm.weight_hh_l0.T
+        + lstm.bias_hh_l0
+    )
     let_in, keep, new, let_out = gates.split(H, -1)
     cell = keep.sigmoid() * cell + let_in.sigmoid() * new.tanh()
     return torch.cat([let_out.sigmoid() * cell.tanh(), cell], -1)
 
 
-def batch_of(training: Training, report: Report) -> Batch:
+def batch_of(training: Training, report: RolloutInfo) -> Batch:
     normalize, rollout = training.normalize_observation, training.rollout
-    lasts = [last._replace(observation=normalize(last.observation)) for last in report.last_observations]
-    return training.learner.make_batch(rollout, normalize(rollout.observations), rollout.rewards, lasts)
+    lasts = [
+        last._replace(observation=normalize(last.observation)) for last in report.last_observations
+    ]
+    return training.learner.make_batch(
+        rollout, normalize(rollout.observations), rollout.rewards, lasts
+    )
 
 
 def ends(training: Training) -> np.ndarray:
@@ -119,7 +146,11 @@ def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit() 
 
 def test_what_follows_an_episodes_end_depends_on_nothing_before_it() -> None:
     training, _ = collected()
-    act, ended, observations = training.make_actor(training.published), ends(training), seen(training).numpy()
+    act, ended, observations = (
+        training.make_actor(training.behaviour_weights),
+        ends(training),
+        seen(training).numpy(),
+    )
     states, features = np.zeros((N, 2 * H), np.float32), np.zeros((N, H), np.float32)
     for t, i in zip(*ended[:-1].nonzero(), strict=True):
         states[:] = 0
@@ -141,13 +172,18 @@ def test_states_are_carried_from_rollout_to_rollout() -> None:
 
 
 def split(batch: Batch, *ways: Any) -> list[Batch]:
-    return [{name: tensor[part.rows] for name, tensor in batch.items()} for part in minibatches((T, N), *ways)]
+    return [
+        {name: tensor[part.rows] for name, tensor in batch.items()}
+        for part in minibatches((T, N), *ways)
+    ]
 
 
 def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() -> None:
     training, report = collected()
     batch = batch_of(training, report)
-    steps, environments = (table.flatten() for table in torch.meshgrid(torch.arange(T), torch.arange(N), indexing="ij"))
+    steps, environments = (
+        table.flatten() for table in torch.meshgrid(torch.arange(T), torch.arange(N), indexing="ij")
+    )
     parts = split({**batch, "step": steps, "environment": environments}, 3, 2, None, T, 0)
     orders = []
     for first, second in zip(parts[::2], parts[1::2], strict=True):
@@ -165,7 +201,8 @@ def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() 
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "widths"), [(T, [1, 1, 1, 1]), (T + 5, [1, 1, 1, 1]), (3 * T, [3, 1]), (1, [1] * 4)]
+    ("batch_size", "widths"),
+    [(T, [1, 1, 1, 1]), (T + 5, [1, 1, 1, 1]), (3 * T, [3, 1]), (1, [1] * 4)],
 )
 def test_a_batch_size_is_rounded_to_whole_sequences(batch_size: int, widths: list[int]) -> None:
     batch = {"observations": torch.arange(T * N)}
@@ -182,7 +219,12 @@ def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int
     assert bool(training.rollout.states[0].any()) == (rollouts > 1)
     for minibatch in split(batch, 2, 2, None, T, 7):
         distribution, values = training.learner.forward(minibatch)
-        assert_close(distribution.log_prob(minibatch["actions"]), minibatch["log_probs"], rtol=1e-5, atol=1e-5)
+        assert_close(
+            distribution.log_prob(minibatch["actions"]),
+            minibatch["log_probs"],
+            rtol=1e-5,
+            atol=1e-5,
+        )
         assert_close(values, minibatch["values"], rtol=1e-5, atol=1e-5)
     assert batch["log_probs"].std() > 0.1
 
@@ -193,9 +235,9 @@ def test_learning_would_notice_a_forgotten_state_or_end() -> None:
     training, report = collected(rollouts=2)
     batch = batch_of(training, report)
     for name in ("states", "starts"):
-        log_probs = training.learner.forward({**batch, name: torch.zeros_like(batch[name])})[0].log_prob(
-            batch["actions"]
-        )
+        log_probs = training.learner.forward({**batch, name: torch.zeros_like(batch[name])})[
+            0
+        ].log_prob(batch["actions"])
         assert (log_probs - batch["log_probs"]).abs().max() > 0.01
 
 
@@ -212,14 +254,18 @@ def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
     forgotten = []
     for last in lasts:
         before = rollout.states[last.step, last.environment]
-        state = remembered(training, seen(training)[last.step, last.environment][None], before[None])
+        state = remembered(
+            training, seen(training)[last.step, last.environment][None], before[None]
+        )
         assert_close(torch.from_numpy(last.state)[None], state, rtol=1e-5, atol=1e-5)
         shown = torch.from_numpy(training.normalize_observation(last.observation))[None]
         after = value_of(training, remembered(training, shown, state))
         place = last.step, last.environment
         expected = rollout.rewards[place] + 0.9 * after - values[place]
         assert advantages[place].item() == pytest.approx(expected.item(), abs=1e-4)
-        forgotten.append((value_of(training, remembered(training, shown, 0 * state)) - after).abs().item())
+        forgotten.append(
+            (value_of(training, remembered(training, shown, 0 * state)) - after).abs().item()
+        )
     assert max(forgotten) > 0.01
 
 
@@ -231,7 +277,9 @@ def test_the_value_after_a_rollout_has_the_memory_of_its_last_row() -> None:
     assert goes_on.any()
     after = value_of(training, remembered(training, seen(training)[-1], rollout.states[-1]))
     expected = rollout.rewards[-1] + 0.9 * after.numpy() - batch["values"].view(T, N)[-1].numpy()
-    np.testing.assert_allclose(batch["advantages"].view(T, N)[-1].numpy()[goes_on], expected[goes_on], atol=1e-4)
+    np.testing.assert_allclose(
+        batch["advantages"].view(T, N)[-1].numpy()[goes_on], expected[goes_on], atol=1e-4
+    )
 
 
 def value_of(training: Training, states: Tensor) -> Tensor:
@@ -253,22 +301,36 @@ def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further()
     assert (reached == expected).all()
 
 
-@pytest.mark.parametrize(("env_name", "shape"), [("Picture-v0", (36, 36, 1)), ("Camera", (36 * 36 + 4,))])
+@pytest.mark.parametrize(
+    ("env_name", "shape"), [("Picture-v0", (36, 36, 1)), ("Camera", (36 * 36 + 4,))]
+)
 def test_an_lstm_on_images_learns_from_them(env_name: str, shape: tuple[int, ...]) -> None:
-    values = {**SMALL, "screen_size": 36, "frame_stack": 1, "num_steps": 4, "num_epochs": 1, "total_steps": 2 * 4 * N}
+    values = {
+        **SMALL,
+        "screen_size": 36,
+        "frame_stack": 1,
+        "num_steps": 4,
+        "num_epochs": 1,
+        "total_steps": 2 * 4 * N,
+    }
     before, after = (make(env_name, **values) for make in (make_training, trained))
     assert after.rollout.states.shape == (5, N, 2 * H)
     assert after.rollout.observations.shape == (5, N, *shape)
-    for (name, old), new in zip(before.model.named_parameters(), after.model.parameters(), strict=True):
+    for (name, old), new in zip(
+        before.model.named_parameters(), after.model.parameters(), strict=True
+    ):
         assert new.isfinite().all()
-        nothing_remembered = "weight_hh" in name and env_name == "Picture-v0"  # whose episodes have one step
+        nothing_remembered = (
+            "weight_hh" in name and env_name == "Picture-v0"
+        )  # whose episodes have one step
         assert (old != new).any() != nothing_remembered
 
 
 def test_more_minibatches_than_environments_are_refused() -> None:
     values = {"num_envs": 4, "num_minibatches": 5, "num_steps": 8}
     with pytest.raises(
-        ConfigError, match=r"^--num_minibatches=5: give at most --num_envs=4, for the model learns from"
+        ConfigError,
+        match=r"^--num_minibatches=5: give at most --num_envs=4, for the model learns from",
     ):
         make_training("Bandit-v0", model="lstm", **values)
     make_training("Bandit-v0", model="lstm", **{**values, "num_minibatches": 4})

@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.make import ALIASES, EnvironmentUnavailable, atari_spec, canonical_id, make_env, spaces_of
+from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.make import ALIASES, atari_spec, canonical_id, make_env, spaces_of
 
 MODULE = """
     import gymnasium
@@ -84,7 +85,11 @@ def test_module_and_id_import_the_module_first(module):
 
 @pytest.mark.parametrize(
     ("env_name", "near"),
-    [("LunarLnder-v3", "LunarLander-v3"), ("cartpole-v1", "CartPole-v1"), ("CartPole-v9", "CartPole-v1")],
+    [
+        ("LunarLnder-v3", "LunarLander-v3"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("CartPole-v9", "CartPole-v1"),
+    ],
 )
 def test_an_unknown_id_is_answered_with_near_ones(env_name, near):
     assert near in refusal(env_name)
@@ -123,7 +128,8 @@ def test_observations_without_a_fixed_size_are_named(module, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("Words", "Text"), ("Points", "Sequence"), ("Pair", "Tuple"), ("Parts", "Dict")]
+    ("name", "kind"),
+    [("Words", "Text"), ("Points", "Sequence"), ("Pair", "Tuple"), ("Parts", "Dict")],
 )
 def test_actions_of_kinds_that_no_policy_takes_are_named(module, name, kind):
     assert f"acts in {kind}(" in refusal(f"{module}:{name}-v0")
@@ -138,7 +144,9 @@ def test_a_missing_rom_is_named_with_where_to_get_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "ALE/Pong-v5"])
 def test_without_ale_py_its_games_are_answered_with_how_to_install_it(env_name, monkeypatch):
-    for name in [name for name, spec in gymnasium.registry.items() if "ale_py" in str(spec.entry_point)]:
+    for name in [
+        name for name, spec in gymnasium.registry.items() if "ale_py" in str(spec.entry_point)
+    ]:
         monkeypatch.delitem(gymnasium.registry, name)
     monkeypatch.setitem(sys.modules, "ale_py", None)  # from now on, to import it fails
     assert "pip install ale" in refusal(env_name)
@@ -162,12 +170,17 @@ def test_atari_games_are_told_from_all_else(env_name):
 
 
 def test_an_id_of_ones_own_that_is_called_deterministic_stays_what_it_is():
-    assert canonical_id("tests.environments:GridDeterministic-v0") == "tests.environments:GridDeterministic-v0"
+    assert (
+        canonical_id("tests.environments:GridDeterministic-v0")
+        == "tests.environments:GridDeterministic-v0"
+    )
     make_env("tests.environments:GridDeterministic-v0")
     assert canonical_id("GridDeterministic-v0") == "GridDeterministic-v0"
 
 
-@pytest.mark.parametrize(("short", "latest"), [("CartPole", "CartPole-v1"), ("ALE/Pong", "ALE/Pong-v5")])
+@pytest.mark.parametrize(
+    ("short", "latest"), [("CartPole", "CartPole-v1"), ("ALE/Pong", "ALE/Pong-v5")]
+)
 def test_an_id_without_a_version_is_the_latest(short, latest):
     assert make_env(short).spec.id == latest
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
+from ppo.envs.errors import WorkerError
 from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import WorkerError
 from ppo.models.distributions import Categorical
-from ppo.config.config import Config
 from ppo.policy.policy import Policy
-from ppo.config.resolve import resolve
 from ppo.trainer import Training
 from tests.environments import SPACES, Identity
 from tests.running import PLAIN, make_training
@@ -35,7 +35,10 @@ class Locked(Identity):
 
     def step(self, action: dict) -> tuple[Any, float, bool, bool, dict]:
         assert self.allowed["a"][action["a"]], "a forbidden choice"
-        assert all(pair[bit] for pair, bit in zip(self.allowed["c"].reshape(2, 2), action["c"], strict=True))
+        assert all(
+            pair[bit]
+            for pair, bit in zip(self.allowed["c"].reshape(2, 2), action["c"], strict=True)
+        )
         return *super().step(action)[:4], self._allow()
 
     def _allow(self) -> dict:
@@ -62,7 +65,9 @@ class Jammed(Identity):
 
 def run_of(env_name: str, **values: Any) -> Training:
     """A run in an environment of this file, that has not begun."""
-    return Training(*resolve(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values})))
+    return Training(
+        *resolve(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values}))
+    )
 
 
 def replayed(env: gymnasium.Env, actions: list[Any], to_row: Any) -> list[np.ndarray]:
@@ -89,7 +94,11 @@ def test_a_row_of_masks_is_what_was_allowed_when_its_action_was_taken() -> None:
             masks += training.rollout.action_masks[:-1, 0].tolist()
     last = training.rollout.action_masks[-1, 0].tolist()
     env = make_env("tests.environments:Masked-v0")
-    expected = replayed(env, [action - 1 for action in actions], lambda info: info["action_mask"].astype(bool).tolist())
+    expected = replayed(
+        env,
+        [action - 1 for action in actions],
+        lambda info: info["action_mask"].astype(bool).tolist(),
+    )
     assert [*masks, last] == expected
     assert len({tuple(mask) for mask in masks}) == 2
 
@@ -121,13 +130,17 @@ def test_masks_of_nested_spaces_are_kept_to() -> None:
 
 def test_an_environment_that_allows_nothing_is_told_so() -> None:
     training = run_of("Jammed", num_envs=1, num_steps=20)
-    with pytest.raises(WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"):
+    with pytest.raises(
+        WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"
+    ):
         training.make_worker(range(1)).collect(1)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])
 def test_uniform_logits_have_the_entropy_of_the_allowed_actions(mask: list[int]) -> None:
-    distribution = Categorical(torch.full((4, 1, 4), 0.3)).masked(torch.tensor([mask] * 4, dtype=torch.bool))
+    distribution = Categorical(torch.full((4, 1, 4), 0.3)).masked(
+        torch.tensor([mask] * 4, dtype=torch.bool)
+    )
     assert distribution.entropy().tolist() == pytest.approx([math.log(sum(mask))] * 4, abs=1e-6)
     probabilities = distribution.log_prob(torch.arange(4)[:, None]).exp().tolist()
     assert probabilities == pytest.approx([bit / sum(mask) for bit in mask])
@@ -165,17 +178,25 @@ def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() ->
     training.make_worker(range(N)).collect(1)
     rollout = training.rollout
     batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, [])
-    logits = training.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[:, 0]
-    for row, (mask, action) in enumerate(zip(rollout.action_masks[:-1].reshape(-1, 4), batch["actions"], strict=True)):
+    logits = training.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[
+        :, 0
+    ]
+    for row, (mask, action) in enumerate(
+        zip(rollout.action_masks[:-1].reshape(-1, 4), batch["actions"], strict=True)
+    ):
         allowed = logits[row, torch.from_numpy(mask)].softmax(0)
         expected = allowed[int(mask[: int(action)].sum())].log()
         assert batch["log_probs"][row].item() == pytest.approx(expected.item(), abs=1e-5)
-    assert batch["log_probs"].tolist() == pytest.approx([-math.log(2)] * (N * T), abs=0.05)  # a new policy's
+    assert batch["log_probs"].tolist() == pytest.approx(
+        [-math.log(2)] * (N * T), abs=0.05
+    )  # a new policy's
 
 
 def test_predicting_keeps_to_what_the_info_allows() -> None:
     training = make_training("Masked-v0", num_envs=N, num_steps=T)
-    policy = Policy(training.config, training.spaces, training.published, training.normalize_observation)
+    policy = Policy(
+        training.config, training.spaces, training.behaviour_weights, training.normalize_observation
+    )
     observation = np.eye(3, dtype=np.float32)[0]
     for forbidden in range(4):
         info = {"action_mask": np.arange(4) != forbidden}

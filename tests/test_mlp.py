@@ -9,9 +9,9 @@ from gymnasium import spaces
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from ppo.models.actor import Actor
-from ppo.config.config import Config
 from ppo.algorithm.learner import Learner
+from ppo.config.config import Config
+from ppo.models.actor import Actor
 from tests.running import make_network
 
 VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))
@@ -19,7 +19,9 @@ DISCRETE, CONTINUOUS = spaces.Discrete(4), spaces.Box(-1, 1, (2,))
 
 torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
 
-ACTION_SPACES = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+ACTION_SPACES = pytest.mark.parametrize(
+    "action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"]
+)
 TRUNKS = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 
 
@@ -35,11 +37,23 @@ def assert_same_distribution(one, other):
 @TRUNKS
 @ACTION_SPACES
 def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(action_space, share_trunk):
-    gains = {"policy_trunk": math.sqrt(2), "value_trunk": math.sqrt(2), "policy_head": 0.01, "value_head": 1}
-    for name, parameter in make_mlp(action_space=action_space, share_trunk=share_trunk).named_parameters():
+    gains = {
+        "policy_trunk": math.sqrt(2),
+        "value_trunk": math.sqrt(2),
+        "policy_head": 0.01,
+        "value_head": 1,
+    }
+    for name, parameter in make_mlp(
+        action_space=action_space, share_trunk=share_trunk
+    ).named_parameters():
         if name.endswith("weight"):
             rows = parameter if len(parameter) <= parameter.shape[1] else parameter.T
-            assert_close(rows @ rows.T, gains[name.split(".")[0]] ** 2 * torch.eye(len(rows)), atol=1e-5, rtol=0)
+            assert_close(
+                rows @ rows.T,
+                gains[name.split(".")[0]] ** 2 * torch.eye(len(rows)),
+                atol=1e-5,
+                rtol=0,
+            )
         else:
             assert not parameter.any()
 
@@ -51,11 +65,19 @@ def test_policy_and_value_share_parameters_only_if_told_to(share_trunk):
     outputs = distribution.log_prob(torch.tensor([[0]])), values
     parameters = list(model.parameters())
     policy_gradients, value_gradients = (
-        torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True) for output in outputs
+        torch.autograd.grad(output, parameters, retain_graph=True, allow_unused=True)
+        for output in outputs
     )
-    learned_by_both = [p is not None and v is not None for p, v in zip(policy_gradients, value_gradients, strict=True)]
+    learned_by_both = [
+        p is not None and v is not None
+        for p, v in zip(policy_gradients, value_gradients, strict=True)
+    ]
     assert sum(learned_by_both) == (4 if share_trunk else 0)  # weight and bias of two layers
-    assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters) == (8 if share_trunk else 12)
+    assert (
+        len({parameter.data_ptr() for parameter in parameters})
+        == len(parameters)
+        == (8 if share_trunk else 12)
+    )
 
 
 def test_initial_policy_is_nearly_uniform():
@@ -117,14 +139,21 @@ def test_observations_may_be_of_any_dtype(dtype):
 @TRUNKS
 @ACTION_SPACES
 def test_the_policy_alone_is_that_of_the_whole_model(action_space, share_trunk):
-    model, observations = make_mlp(action_space=action_space, share_trunk=share_trunk), torch.randn(5, 3)
+    model, observations = (
+        make_mlp(action_space=action_space, share_trunk=share_trunk),
+        torch.randn(5, 3),
+    )
     assert_same_distribution(model.act(observations, None)[0], model(observations)[0])
 
 
 @TRUNKS
 @ACTION_SPACES
-def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(action_space, share_trunk):
-    models = [make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)]
+def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(
+    action_space, share_trunk
+):
+    models = [
+        make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)
+    ]
     vectors = [parameters_to_vector(model.parameters()).detach().numpy() for model in models]
     observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     shared = vectors[0].copy()
@@ -135,7 +164,10 @@ def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(
         actor.refresh()
         shared[:] = 0
         expected, _ = model(torch.from_numpy(observations))
-        assert_close(torch.from_numpy(actor(observations, noise)), expected.sample(torch.from_numpy(noise)).detach())
+        assert_close(
+            torch.from_numpy(actor(observations, noise)),
+            expected.sample(torch.from_numpy(noise)).detach(),
+        )
         assert_close(torch.from_numpy(actor(observations, None)), expected.mode().detach())
 
 

@@ -33,7 +33,13 @@ def test_golden_running_mean_and_variance():
     assert statistics.count == pytest.approx(4.0001)
 
 
-@given(st.lists(st.integers(1, 5).flatmap(lambda n: arrays(float, (n, 2), elements=NUMBERS)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.integers(1, 5).flatmap(lambda n: arrays(float, (n, 2), elements=NUMBERS)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_batches_merge_into_the_statistics_of_all_samples(batches):
     statistics = RunningMeanStd((2,))
     for batch in batches:
@@ -124,7 +130,9 @@ def test_discounted_returns_are_carried_over_rollouts_but_not_over_episodes(roll
     discounted = (1 - gamma ** (np.arange(steps) % 10 + 1)) / (1 - gamma)
     assert discounted.max() <= (1 - gamma**10) / (1 - gamma)
     mean, variance = with_prior(discounted)
-    np.testing.assert_allclose([normalize.statistics.mean, normalize.statistics.variance], [mean, variance])
+    np.testing.assert_allclose(
+        [normalize.statistics.mean, normalize.statistics.variance], [mean, variance]
+    )
 
 
 def test_rewards_are_not_centred():
@@ -142,7 +150,11 @@ def test_a_spike_is_clipped():
 
 
 def test_turned_off_they_return_what_they_are_given():
-    observations, rewards, dones = np.full((1, 1, 2), 99.0), np.full((1, 1), 99.0), np.zeros((1, 1), bool)
+    observations, rewards, dones = (
+        np.full((1, 1, 2), 99.0),
+        np.full((1, 1), 99.0),
+        np.zeros((1, 1), bool),
+    )
     normalize = NormalizeObservation((2,), enabled=False)
     normalize.update(observations)
     assert normalize(observations) is observations

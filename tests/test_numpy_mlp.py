@@ -9,20 +9,24 @@ import torch
 from gymnasium import spaces
 from torch.nn.utils import parameters_to_vector
 
+from ppo.algorithm import numpy_learner
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import ActorCritic, FeedForward
 from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
-from ppo import numpy_learner
-from ppo.config.config import Config
-from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner
-from ppo.config.resolve import resolve
 from ppo.trainer import Training, new_learner
 from tests.running import make_network, make_training, run_main
 
 B = 37
 VECTOR = spaces.Box(-1, 1, (5,))
-SPACES = {"choice": spaces.Discrete(4), "choices": spaces.MultiDiscrete([3, 3]), "numbers": spaces.Box(-1, 1, (2,))}
+SPACES = {
+    "choice": spaces.Discrete(4),
+    "choices": spaces.MultiDiscrete([3, 3]),
+    "numbers": spaces.Box(-1, 1, (2,)),
+}
 EACH_SPACE = pytest.mark.parametrize("action_space", SPACES.values(), ids=SPACES)
 EACH_TRUNK = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 
@@ -45,25 +49,34 @@ def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         distribution, values = model(batch["observations"])
         if masked:
-            batch["action_masks"] = torch.rand(B, model.policy_head.mask_size, generator=generator) > 0.3
+            batch["action_masks"] = (
+                torch.rand(B, model.policy_head.mask_size, generator=generator) > 0.3
+            )
             batch["action_masks"][:, :: model.policy_head.shape[-1]] = True
             distribution = distribution.masked(batch["action_masks"])
         noise = model.policy_head.draw_noise(np.random.default_rng(2), B)
         batch["actions"] = distribution.sample(torch.from_numpy(noise))
         batch["log_probs"] = distribution.log_prob(batch["actions"]) + 0.2 * draw(B)
-    return {**batch, "values": values + 0.3 * draw(B), "advantages": draw(B), "returns": values + draw(B)}
+    return {
+        **batch,
+        "values": values + 0.3 * draw(B),
+        "advantages": draw(B),
+        "returns": values + draw(B),
+    }
 
 
 def learners(model, **values):
     config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
-    return Learner(deepcopy(model), config), NumpyLearner(model, config, partial(NumpyMLP, model.numpy_layout()))
+    return Learner(deepcopy(model), config), NumpyLearner(
+        model, config, partial(NumpyMLP, model.numpy_layout())
+    )
 
 
 def assert_same_gradient(model, batch, **values) -> None:
     by_autograd, written_out = learners(model, **values)
-    expected = by_autograd.differentiate(batch)
+    expected = by_autograd.compute_gradients(batch)
     by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
-    metrics = written_out.differentiate(batch)
+    metrics = written_out.compute_gradients(batch)
     written_out.gradients /= scale
     torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
     assert list(metrics) == list(expected)
@@ -79,14 +92,20 @@ def test_the_gradient_is_that_of_autograd(
     action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numpy_learner, "LARGE", large)  # rows from which on there are two threads
-    model = make_model(action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers)
+    model = make_model(
+        action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
+    )
     assert_same_gradient(model, make_batch(model))
 
 
-@pytest.mark.parametrize("values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}])
+@pytest.mark.parametrize(
+    "values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}]
+)
 @pytest.mark.parametrize("normalize", ["minibatch", "none"])
 @EACH_SPACE
-def test_the_gradient_is_that_of_autograd_whatever_the_coefficients(action_space, values, normalize) -> None:
+def test_the_gradient_is_that_of_autograd_whatever_the_coefficients(
+    action_space, values, normalize
+) -> None:
     model = make_model(action_space)
     assert_same_gradient(model, make_batch(model), normalize_advantages=normalize, **values)
 
@@ -111,14 +130,20 @@ def test_the_gradient_is_that_of_autograd_for_a_single_transition_and_for_extrem
 @EACH_SPACE
 def test_values_and_log_probabilities_are_those_of_torch(action_space, share_trunk) -> None:
     model = make_model(action_space, share_trunk=share_trunk)
-    batch = {name: tensor for name, tensor in make_batch(model).items() if name in ("observations", "actions")}
+    batch = {
+        name: tensor
+        for name, tensor in make_batch(model).items()
+        if name in ("observations", "actions")
+    }
     by_torch, by_numpy = learners(model, num_minibatches=3)
     with torch.no_grad():
-        expected = by_torch._evaluate(batch)
-        found = by_numpy._evaluate(batch)
+        expected = by_torch._log_probs_and_values(batch)
+        found = by_numpy._log_probs_and_values(batch)
         if share_trunk:
             batch["features"] = model.policy_trunk(batch["observations"])
-            torch.testing.assert_close(by_numpy._evaluate(batch), expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                by_numpy._log_probs_and_values(batch), expected, rtol=1e-5, atol=1e-5
+            )
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     observations = batch["observations"].numpy()
     with torch.no_grad():
@@ -153,7 +178,9 @@ def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
     if model.policy_head.mask_size:
         mask = np.random.default_rng(2).random((B, model.policy_head.mask_size)) > 0.5
         mask[:, :: model.policy_head.shape[-1]] = True
-        np.testing.assert_array_equal(one(observations, noise, mask), by_torch(observations, noise, mask))
+        np.testing.assert_array_equal(
+            one(observations, noise, mask), by_torch(observations, noise, mask)
+        )
         assert one(observations, noise, mask).dtype == np.int64
 
 
@@ -181,7 +208,9 @@ def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> N
         pass
 
     model = make_network(VECTOR, SPACES["choice"])
-    own = Own(lambda: model.policy_trunk, SPACES["choice"], Config(hidden_size=64, share_trunk=False))
+    own = Own(
+        lambda: model.policy_trunk, SPACES["choice"], Config(hidden_size=64, share_trunk=False)
+    )
     assert own.numpy_layout() is None
     assert ActorCritic().numpy_layout() is None
     assert type(new_learner(model, Config(clip_value_coef=None))) is NumpyLearner
@@ -192,7 +221,13 @@ def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> N
 
 
 def test_learning_comes_to_the_same_weights() -> None:
-    values = {"env_name": "CartPole-v1", "num_envs": 4, "num_steps": 32, "total_steps": 512, "learning_rate": 1e-3}
+    values = {
+        "env_name": "CartPole-v1",
+        "num_envs": 4,
+        "num_steps": 32,
+        "total_steps": 512,
+        "learning_rate": 1e-3,
+    }
     weights = []
     for make_learner in (new_learner, Learner):
         training = Training(*resolve(Config(**values, num_workers=0)), make_learner)
@@ -206,6 +241,11 @@ def test_learning_comes_to_the_same_weights() -> None:
 
 
 def test_a_worker_that_acts_by_an_mlp_never_imports_torch(tmp_path) -> None:
-    flags = ("--env_name=tests.environments:NoTorch", "--num_iterations=2", "--num_workers=2", "--logger=none")
+    flags = (
+        "--env_name=tests.environments:NoTorch",
+        "--num_iterations=2",
+        "--num_workers=2",
+        "--logger=none",
+    )
     done = run_main(*flags, f"--run_dir={tmp_path}/run")
     assert (done.returncode, "torch" in done.stderr) == (0, False)

@@ -16,19 +16,33 @@ from torch import Tensor, nn
 
 import main
 import ppo
+from ppo import Config, Learner, Policy, load_policy, train
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.errors import CheckpointError
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import policy_head
-from ppo import Config, Learner, Policy, checkpoint, load_policy, train
-from ppo.run.checkpoint import CheckpointError
+from ppo.run import checkpoint
 from tests.environments import SPACES
 from tests.running import metrics
 
 CARTPOLE = {
-    **{"env_name": "CartPole-v1", "num_envs": 4, "num_steps": 64, "total_steps": 2048, "num_workers": 0},
+    **{
+        "env_name": "CartPole-v1",
+        "num_envs": 4,
+        "num_steps": 64,
+        "total_steps": 2048,
+        "num_workers": 0,
+    },
     **{"eval_episodes": 6, "verbose": 0, "report": False, "learning_rate": 1e-3},
 }
-TINY = {**CARTPOLE, "num_envs": 2, "num_steps": 8, "eval_episodes": 0, "num_minibatches": 1, "num_epochs": 1}
+TINY = {
+    **CARTPOLE,
+    "num_envs": 2,
+    "num_steps": 8,
+    "eval_episodes": 0,
+    "num_minibatches": 1,
+    "num_epochs": 1,
+}
 OBSERVATIONS = np.random.default_rng(0).normal(0, [1, 1, 0.1, 1], (200, 4)).astype(np.float32)
 
 
@@ -39,25 +53,46 @@ def iterations(count: int, **values: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=["mlp", "lstm"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """The summary of a short run."""
     folder = tmp_path_factory.mktemp(request.param)
-    return train(Config(**{**CARTPOLE, "model": request.param, "num_minibatches": 2, "run_dir": str(folder / "run")}))
+    return train(
+        Config(
+            **{
+                **CARTPOLE,
+                "model": request.param,
+                "num_minibatches": 2,
+                "run_dir": str(folder / "run"),
+            }
+        )
+    )
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of an MLP."""
     folder = tmp_path_factory.mktemp("saved") / "run"
-    return Path(train(Config(**iterations(4, run_dir=str(folder), num_epochs=4, learning_rate=3e-3)))["checkpoint"])
+    return Path(
+        train(Config(**iterations(4, run_dir=str(folder), num_epochs=4, learning_rate=3e-3)))[
+            "checkpoint"
+        ]
+    )
 
 
 def test_what_is_loaded_plays_as_what_was_trained(trained: dict[str, Any]) -> None:
     evaluation = trained["evaluation"]
     assert len(set(evaluation["returns"])) > 1
     assert load_policy(trained["checkpoint"]).evaluate(6, num_envs=4) == evaluation
-    assert load_policy(Path(trained["checkpoint"])).evaluate(4, num_envs=3)["returns"] == evaluation["returns"][:4]
-    assert load_policy(trained["checkpoint"]).evaluate(6, deterministic=False)["returns"] != evaluation["returns"]
+    assert (
+        load_policy(Path(trained["checkpoint"])).evaluate(4, num_envs=3)["returns"]
+        == evaluation["returns"][:4]
+    )
+    assert (
+        load_policy(trained["checkpoint"]).evaluate(6, deterministic=False)["returns"]
+        != evaluation["returns"]
+    )
 
 
 def test_predictions_play_the_episodes_of_the_evaluation(trained: dict[str, Any]) -> None:
@@ -69,7 +104,9 @@ def test_predictions_play_the_episodes_of_the_evaluation(trained: dict[str, Any]
         observation, info = env.reset(seed=integer_seed(0, Stream.EVALUATION, episode))
         total, ended = 0.0, False
         while not ended:
-            observation, reward, terminated, truncated, info = env.step(policy.predict(observation, info=info))
+            observation, reward, terminated, truncated, info = env.step(
+                policy.predict(observation, info=info)
+            )
             total, ended = total + float(reward), terminated or truncated
         returns.append(total)
     assert returns == trained["evaluation"]["returns"]
@@ -81,9 +118,14 @@ def probabilities(path: Path, observations: np.ndarray) -> np.ndarray:
     mean, variance = (tensors[f"normalize_observation.{name}"] for name in ("mean", "variance"))
     features = np.clip((observations - mean) / np.sqrt(variance + 1e-8), -10, 10)
     for layer in range(2):
-        weight, bias = (tensors[f"model.policy_trunk.layers.{layer}.{name}"] for name in ("weight", "bias"))
+        weight, bias = (
+            tensors[f"model.policy_trunk.layers.{layer}.{name}"] for name in ("weight", "bias")
+        )
         features = np.tanh(features @ weight.T + bias)
-    logits = features @ tensors["model.policy_head.logits.weight"].T + tensors["model.policy_head.logits.bias"]
+    logits = (
+        features @ tensors["model.policy_head.logits.weight"].T
+        + tensors["model.policy_head.logits.bias"]
+    )
     return np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
 
 
@@ -113,7 +155,10 @@ def test_random_predictions_have_the_probabilities_of_the_policy(saved: Path) ->
 def test_predictions_are_actions_of_the_environment(
     shown: str, done: str, values: dict[str, Any], tmp_path: Path
 ) -> None:
-    world = {"env_name": "tests.environments:Identity-v0", "env_kwargs": {"shown": shown, "done": done}}
+    world = {
+        "env_name": "tests.environments:Identity-v0",
+        "env_kwargs": {"shown": shown, "done": done},
+    }
     summary = train(Config(**{**iterations(1), **world, **values, "run_dir": str(tmp_path)}))
     policy = load_policy(summary["checkpoint"], env_name=world["env_name"])
     env = policy.make_env()
@@ -126,7 +171,9 @@ def test_predictions_are_actions_of_the_environment(
 
 
 def test_a_policy_that_remembers_can_forget(tmp_path: Path) -> None:
-    policy = load_policy(train(Config(**iterations(2, model="lstm", run_dir=str(tmp_path))))["checkpoint"])
+    policy = load_policy(
+        train(Config(**iterations(2, model="lstm", run_dir=str(tmp_path))))["checkpoint"]
+    )
 
     def remembered() -> list[bytes]:
         result = []
@@ -146,15 +193,34 @@ def test_a_policy_that_remembers_can_forget(tmp_path: Path) -> None:
     ("env_name", "values"),
     [
         ("CartPole-v1", {"share_trunk": True}),
-        ("Pendulum-v1", {"use_sde": True, "squash_actions": True, "num_layers": 1, "activation": "relu"}),
+        (
+            "Pendulum-v1",
+            {"use_sde": True, "squash_actions": True, "num_layers": 1, "activation": "relu"},
+        ),
         ("tests.environments:Picture-v0", {"model": "cnn_small", "screen_size": 36}),
-        ("tests.environments:Camera", {"model": "impala", "screen_size": 20, "frame_stack": 2, "share_trunk": False}),
-        ("tests.environments:Camera", {"model": "lstm", "screen_size": 36, "hidden_size": 8, "precision": "float32"}),
+        (
+            "tests.environments:Camera",
+            {"model": "impala", "screen_size": 20, "frame_stack": 2, "share_trunk": False},
+        ),
+        (
+            "tests.environments:Camera",
+            {"model": "lstm", "screen_size": 36, "hidden_size": 8, "precision": "float32"},
+        ),
     ],
 )
-def test_networks_of_any_kind_are_loaded_as_they_were(env_name: str, values: dict[str, Any], tmp_path: Path) -> None:
+def test_networks_of_any_kind_are_loaded_as_they_were(
+    env_name: str, values: dict[str, Any], tmp_path: Path
+) -> None:
     summary = train(
-        Config(**{**iterations(2), "env_name": env_name, "eval_episodes": 5, **values, "run_dir": str(tmp_path)})
+        Config(
+            **{
+                **iterations(2),
+                "env_name": env_name,
+                "eval_episodes": 5,
+                **values,
+                "run_dir": str(tmp_path),
+            }
+        )
     )
     policy = load_policy(summary["checkpoint"], env_name=env_name)
     assert policy.evaluate(5, num_envs=2) == summary["evaluation"]
@@ -163,18 +229,29 @@ def test_networks_of_any_kind_are_loaded_as_they_were(env_name: str, values: dic
 @pytest.mark.parametrize(
     "damage",
     [
-        *(pytest.param(lambda data, n=n: data[: n * len(data) // 10], id=f"{n}-tenths-of-it") for n in range(1, 10)),
+        *(
+            pytest.param(lambda data, n=n: data[: n * len(data) // 10], id=f"{n}-tenths-of-it")
+            for n in range(1, 10)
+        ),
         pytest.param(lambda data: data[:-1], id="all-but-a-byte"),
         pytest.param(lambda data: data + b"\0", id="a-byte-more"),
         pytest.param(lambda data: b"", id="empty"),
         pytest.param(lambda data: b"PK" + bytes(1000), id="something-else"),
         pytest.param(lambda data: b'{"model": []}', id="json"),
         pytest.param(lambda data: safetensors.torch.save({"a": torch.zeros(2)}), id="tensors-only"),
-        pytest.param(lambda data: safetensors.torch.save({"a": torch.zeros(2)}, {"state": "{}"}), id="unsealed"),
-        pytest.param(lambda data: safetensors.torch.save({"a": torch.zeros(2)}, {"state": "[]"}), id="no-mapping"),
+        pytest.param(
+            lambda data: safetensors.torch.save({"a": torch.zeros(2)}, {"state": "{}"}),
+            id="unsealed",
+        ),
+        pytest.param(
+            lambda data: safetensors.torch.save({"a": torch.zeros(2)}, {"state": "[]"}),
+            id="no-mapping",
+        ),
     ],
 )
-def test_a_damaged_checkpoint_is_refused(saved: Path, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_checkpoint_is_refused(
+    saved: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     path = tmp_path / "damaged.safetensors"
     path.write_bytes(damage(saved.read_bytes()))
     with pytest.raises(CheckpointError, match=r"damaged\.safetensors"):
@@ -185,7 +262,12 @@ def test_a_flipped_bit_anywhere_is_noticed(saved: Path, tmp_path: Path) -> None:
     content, random = saved.read_bytes(), np.random.default_rng(0)
     path = tmp_path / "damaged.safetensors"
     header = 8 + int.from_bytes(content[:8], "little")
-    places = [*range(8), *random.integers(8, header, 150), *random.integers(header, len(content), 50), len(content) - 1]
+    places = [
+        *range(8),
+        *random.integers(8, header, 150),
+        *random.integers(header, len(content), 50),
+        len(content) - 1,
+    ]
     for place in places:
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(random.integers(8))
@@ -202,7 +284,9 @@ def test_a_checkpoint_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -
             load_policy(path)
 
 
-@pytest.mark.parametrize("change", [{"hidden_size": 32}, {"env_name": "Acrobot-v1"}, {"num_layers": 3}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"hidden_size": 32}, {"env_name": "Acrobot-v1"}, {"num_layers": 3}], ids=str
+)
 def test_a_checkpoint_of_another_network_or_environment_is_refused(
     saved: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
@@ -225,12 +309,17 @@ class Own(ActorCritic):
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), [("env_name", "tests.environments:Bandit-v0"), ("model", "tests.test_policy:Own")]
+    ("name", "path"),
+    [("env_name", "tests.environments:Bandit-v0"), ("model", "tests.test_policy:Own")],
 )
-def test_what_a_checkpoint_would_import_has_to_be_repeated(name: str, path: str, tmp_path: Path) -> None:
+def test_what_a_checkpoint_would_import_has_to_be_repeated(
+    name: str, path: str, tmp_path: Path
+) -> None:
     saved = train(Config(**{**iterations(2), name: path, "run_dir": str(tmp_path)}))["checkpoint"]
     for given in ({}, {name: path + "0"}, {"env_name": "CartPole-v1"}, {"model": "mlp"}):
-        with pytest.raises(CheckpointError, match=f"would import {path}: if you trust it, repeat --{name}={path}"):
+        with pytest.raises(
+            CheckpointError, match=f"would import {path}: if you trust it, repeat --{name}={path}"
+        ):
             load_policy(saved, **given)
     policy = load_policy(saved, **{name: path})
     env = policy.make_env()
@@ -255,9 +344,14 @@ def test_what_is_not_trusted_is_not_imported(
 def test_a_model_of_ones_own_learns(tmp_path: Path) -> None:
     """To push where the pole leans and moves is linear in what CartPole shows, and earns several times chance."""
     values = {**CARTPOLE, "total_steps": 10_240, "learning_rate": 1e-2, "eval_episodes": 20}
-    summary = train(Config(**{**values, "model": "tests.test_policy:Own", "run_dir": str(tmp_path)}))
+    summary = train(
+        Config(**{**values, "model": "tests.test_policy:Own", "run_dir": str(tmp_path)})
+    )
     assert summary["evaluation"]["mean"] > 60
-    assert set(safetensors.torch.load_file(summary["checkpoint"])) >= {"model.value", "model.policy_head.logits.weight"}
+    assert set(safetensors.torch.load_file(summary["checkpoint"])) >= {
+        "model.value",
+        "model.policy_head.logits.weight",
+    }
 
 
 class Imitate(Learner):
@@ -266,13 +360,22 @@ class Imitate(Learner):
     def loss(self, minibatch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         distribution, _ = self.forward(minibatch)
         loss = -distribution.log_prob(torch.zeros_like(minibatch["actions"])).mean()
-        return loss, {"surprise": loss.detach(), "rows": torch.tensor(float(len(minibatch["actions"])))}
+        return loss, {
+            "surprise": loss.detach(),
+            "rows": torch.tensor(float(len(minibatch["actions"]))),
+        }
 
 
 def test_a_loss_of_ones_own_is_learned_from_and_its_metrics_are_kept(tmp_path: Path) -> None:
-    config = Config(**iterations(6, run_dir=str(tmp_path), num_epochs=8, learning_rate=1e-2, eval_episodes=5))
+    config = Config(
+        **iterations(6, run_dir=str(tmp_path), num_epochs=8, learning_rate=1e-2, eval_episodes=5)
+    )
     summary = train(config, make_learner=Imitate)
-    assert summary["evaluation"]["returns"] == load_policy(summary["checkpoint"]).evaluate(5)["returns"] == always_0(5)
+    assert (
+        summary["evaluation"]["returns"]
+        == load_policy(summary["checkpoint"]).evaluate(5)["returns"]
+        == always_0(5)
+    )
     rows = metrics(tmp_path)
     assert float(rows[-1]["surprise"]) < 0.1 < 0.4 < float(rows[0]["surprise"])
     assert {row["rows"] for row in rows} == {"16"}
@@ -296,10 +399,14 @@ class Slope(Learner):
 
     def loss(self, minibatch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         self.calls = getattr(self, "calls", 0) + 1
-        return sum(p.sum() for p in self.model.parameters()), {"approx_kl": torch.tensor(self.kls[self.calls - 1])}
+        return sum(p.sum() for p in self.model.parameters()), {
+            "approx_kl": torch.tensor(self.kls[self.calls - 1])
+        }
 
 
-def descent(folder: Path, learner: type[Learner] = Slope, **values: Any) -> tuple[float, list[float]]:
+def descent(
+    folder: Path, learner: type[Learner] = Slope, **values: Any
+) -> tuple[float, list[float]]:
     """How far each weight has come in a run by Slope, and its learning rates."""
     initial: list[Tensor] = []
 
@@ -310,14 +417,20 @@ def descent(folder: Path, learner: type[Learner] = Slope, **values: Any) -> tupl
         return made
 
     learners: list[Learner] = []
-    train(Config(**{**values, "run_dir": str(folder), "max_grad_norm": 0}), make_learner=make_learner)
+    train(
+        Config(**{**values, "run_dir": str(folder), "max_grad_norm": 0}), make_learner=make_learner
+    )
     far = initial[0] - learners[0].weights
     assert far.std() < 1e-5
     return far.mean().item(), [float(row["learning_rate"]) for row in metrics(folder)]
 
 
 def test_schedules_are_what_is_left_of_the_run_in_closed_form(tmp_path: Path) -> None:
-    values = {"clip_coef": "linear:0.4", "entropy_coef": "linear:0.02", "learning_rate": "linear:1e-3"}
+    values = {
+        "clip_coef": "linear:0.4",
+        "entropy_coef": "linear:0.02",
+        "learning_rate": "linear:1e-3",
+    }
     train(Config(**iterations(4, **values, value_coef=0.5, run_dir=str(tmp_path))))
     for row, left in zip(metrics(tmp_path), (1, 0.75, 0.5, 0.25), strict=True):
         number = {name: float(x) for name, x in row.items() if x}
@@ -331,24 +444,36 @@ def test_schedules_may_be_functions_of_what_is_left_of_the_run(tmp_path: Path) -
     def clip_coef(left: float) -> float:
         return 0.1 + 0.2 * left
 
-    values = {"clip_coef": clip_coef, "learning_rate": lambda left: 1e-3 * left**2, "entropy_coef": lambda left: 0.01}
+    values = {
+        "clip_coef": clip_coef,
+        "learning_rate": lambda left: 1e-3 * left**2,
+        "entropy_coef": lambda left: 0.01,
+    }
     train(Config(**iterations(5, **values, run_dir=str(tmp_path))))
     rows = metrics(tmp_path)
     assert [float(row["clip_coef"]) for row in rows] == pytest.approx([0.3, 0.26, 0.22, 0.18, 0.14])
-    assert [float(row["learning_rate"]) for row in rows] == pytest.approx([1e-3, 6.4e-4, 3.6e-4, 1.6e-4, 4e-5])
+    assert [float(row["learning_rate"]) for row in rows] == pytest.approx(
+        [1e-3, 6.4e-4, 3.6e-4, 1.6e-4, 4e-5]
+    )
     assert "clip_coef" in json.loads((tmp_path / "config.json").read_text())["clip_coef"]
 
 
 def test_the_clip_coefficients_of_schedules_reach_the_loss(tmp_path: Path) -> None:
     """With a coefficient that nothing keeps to, or that everything does."""
-    values = {"num_epochs": 4, "learning_rate": 1e-2, "clip_coef": lambda left: 1e-6 if left < 1 else 1e6}
+    values = {
+        "num_epochs": 4,
+        "learning_rate": 1e-2,
+        "clip_coef": lambda left: 1e-6 if left < 1 else 1e6,
+    }
     train(Config(**iterations(2, **values, num_steps=32, run_dir=str(tmp_path))))
     first, second = (float(row["clip_fraction"]) for row in metrics(tmp_path))
     assert first == 0
     assert second > 0.5
 
 
-@pytest.mark.parametrize(("schedule", "far"), [("linear:1e-2", 0.01 * (1 + 0.75 + 0.5 + 0.25)), ("1e-2", 0.04)])
+@pytest.mark.parametrize(
+    ("schedule", "far"), [("linear:1e-2", 0.01 * (1 + 0.75 + 0.5 + 0.25)), ("1e-2", 0.04)]
+)
 def test_the_learning_rate_is_that_of_the_steps(tmp_path: Path, schedule: str, far: float) -> None:
     values = iterations(4, optimizer="torch.optim:SGD", learning_rate=schedule)
     assert descent(tmp_path, **values)[0] == pytest.approx(far, abs=1e-5)
@@ -363,7 +488,9 @@ def test_an_adaptive_learning_rate_falls_where_the_kl_is_high_and_rises_where_it
     class Told(Slope):
         kls = tuple(goal * x for x in (1.6, 1.4, 0.6, 0.4, 0.4, 0.4, 9, 0.4))
 
-    values = iterations(8, learning_rate="adaptive:4e-3", optimizer="torch.optim:SGD", target_kl=target_kl)
+    values = iterations(
+        8, learning_rate="adaptive:4e-3", optimizer="torch.optim:SGD", target_kl=target_kl
+    )
     far, rates = descent(tmp_path, Told, **values)
     expected = [4e-3, *[4e-3 / 1.5] * 3, 4e-3, 6e-3, 9e-3, 6e-3]
     assert rates == pytest.approx(expected, rel=1e-5)
@@ -371,7 +498,9 @@ def test_an_adaptive_learning_rate_falls_where_the_kl_is_high_and_rises_where_it
 
 
 @pytest.mark.parametrize(("kl", "start", "end"), [(0.0, 5e-3, 1e-2), (1.0, 2e-5, 1e-5)])
-def test_an_adaptive_learning_rate_has_bounds(tmp_path: Path, kl: float, start: float, end: float) -> None:
+def test_an_adaptive_learning_rate_has_bounds(
+    tmp_path: Path, kl: float, start: float, end: float
+) -> None:
     class Told(Slope):
         kls = (kl,) * 9
 
@@ -383,7 +512,9 @@ def test_an_adaptive_learning_rate_has_bounds(tmp_path: Path, kl: float, start: 
 @pytest.mark.parametrize(("size", "steps"), [(16, 3), (32, 2), (33, 1), (1, 33), (7, 5)])
 def test_the_last_minibatch_has_the_rest(tmp_path: Path, size: int, steps: int) -> None:
     """33 rows: of 16 the last minibatch has a single one, which cannot be standardised."""
-    values = iterations(2, num_envs=3, num_steps=11, batch_size=size, num_epochs=2, run_dir=str(tmp_path))
+    values = iterations(
+        2, num_envs=3, num_steps=11, batch_size=size, num_epochs=2, run_dir=str(tmp_path)
+    )
     tensors = safetensors.torch.load_file(train(Config(**values))["checkpoint"])
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     for row in metrics(tmp_path):
@@ -403,9 +534,16 @@ def test_optimizers_train(tmp_path: Path, optimizer: str) -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "far"),
-    [("SGD", 1e-2), ("RMSprop", 1e-2 / math.sqrt(0.01)), ("Adam", 1e-2 / (1 + 1e-5)), ("Adagrad", 1e-2)],
+    [
+        ("SGD", 1e-2),
+        ("RMSprop", 1e-2 / math.sqrt(0.01)),
+        ("Adam", 1e-2 / (1 + 1e-5)),
+        ("Adagrad", 1e-2),
+    ],
 )
-def test_the_first_step_is_that_of_the_optimizer(tmp_path: Path, optimizer: str, far: float) -> None:
+def test_the_first_step_is_that_of_the_optimizer(
+    tmp_path: Path, optimizer: str, far: float
+) -> None:
     """By their definitions, for gradients of 1."""
     values = iterations(1, learning_rate=1e-2, optimizer=f"torch.optim:{optimizer}")
     assert descent(tmp_path, **values)[0] == pytest.approx(far, rel=1e-3)
@@ -415,7 +553,15 @@ def test_the_first_step_is_that_of_the_optimizer(tmp_path: Path, optimizer: str,
 @pytest.mark.parametrize(
     "path",
     [
-        *("nowhere:Thing", "torch.nowhere:Thing", "torch.nn:Nowhere", "torch.nn.Linear", "nonsense", ":", "a:b:c"),
+        *(
+            "nowhere:Thing",
+            "torch.nowhere:Thing",
+            "torch.nn:Nowhere",
+            "torch.nn.Linear",
+            "nonsense",
+            ":",
+            "a:b:c",
+        ),
         *("..:Thing", "math:pi", "torch:nn", "torch.nn:Linear"),
     ],
 )
@@ -423,7 +569,9 @@ def test_a_wrong_import_path_is_answered_by_a_sentence(
     flag: str, path: str, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     run = tmp_path / "run"
-    code = main.main([f"--{flag}={path}", "--env_name=CartPole-v1", "--num_workers=0", f"--run_dir={run}"])
+    code = main.main(
+        [f"--{flag}={path}", "--env_name=CartPole-v1", "--num_workers=0", f"--run_dir={run}"]
+    )
     output, errors = capfd.readouterr()
     assert code == 2
     assert output == ""
@@ -439,7 +587,9 @@ def test_verbose_0_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture) 
         output, errors = capfd.readouterr()
         assert bool(output) == bool(verbose)
         assert errors == ""
-    arguments = [f"--{name}={value}" for name, value in values.items() if name not in ("verbose", "run_dir")]
+    arguments = [
+        f"--{name}={value}" for name, value in values.items() if name not in ("verbose", "run_dir")
+    ]
     assert main.main([*arguments, "--verbose=0", f"--run_dir={tmp_path / 'command'}"]) == 0
     assert capfd.readouterr() == ("", "")
     assert len(metrics(tmp_path / "quiet")) == len(metrics(tmp_path / "command")) == 2
@@ -490,11 +640,17 @@ class Buffered(Shapeless):
         return self.policy_head(observations), self.value(observations).squeeze(-1)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("Shapeless", "values (B,)"), ("Buffered", "buffers")])
+@pytest.mark.parametrize(
+    ("name", "reason"), [("Shapeless", "values (B,)"), ("Buffered", "buffers")]
+)
 def test_what_a_model_of_ones_own_lacks_is_said_before_it_trains(
     name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    flags = ["--env_name=CartPole-v1", f"--model=tests.test_policy:{name}", f"--run_dir={tmp_path}/run"]
+    flags = [
+        "--env_name=CartPole-v1",
+        f"--model=tests.test_policy:{name}",
+        f"--run_dir={tmp_path}/run",
+    ]
     assert main.main(flags) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: --model=tests.test_policy:{name} fails (TypeError")

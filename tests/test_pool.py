@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import ppo.envs.pool
+from ppo.envs.errors import WorkerError
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import WorkerError
 from tests.running import children, make_training
 
 N = 5
@@ -44,15 +44,21 @@ def within(seconds: float) -> Iterator[None]:
 class Rollouts:
     """Rollouts of the world that counts, each checked against what must follow from the ones before."""
 
-    def __init__(self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float) -> None:
+    def __init__(
+        self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float
+    ) -> None:
         self.events: list[dict[str, Any]] = []
         sizes = {"num_envs": N, "num_steps": num_steps, "total_steps": 10**7}
         self.training = make_training("Counting-v0", **sizes, inference=inference)
         make, acting = self.training.make_worker, self.training.acting
         assert (acting is None) == (inference == "worker")
-        self.workers = WorkerPool(make, N, num_workers, **timeouts, on_event=self.on_event, acting=acting)
+        self.workers = WorkerPool(
+            make, N, num_workers, **timeouts, on_event=self.on_event, acting=acting
+        )
         self.num_collected = 0
-        self.open: dict[int, tuple[int, int]] = {}  # by environment, the (episode, step) that comes next
+        self.open: dict[
+            int, tuple[int, int]
+        ] = {}  # by environment, the (episode, step) that comes next
 
     def on_event(self, kind: str, **details: Any) -> None:
         self.events.append({"kind": kind, **details})
@@ -61,11 +67,18 @@ class Rollouts:
         """The events of a rollout that is as it should be."""
         rollout = self.training.rollout
         for table in vars(rollout).values():
-            table[: -1 if len(table) > len(rollout.actions) else None] = 77  # what nobody writes would show
+            table[: -1 if len(table) > len(rollout.actions) else None] = (
+                77  # what nobody writes would show
+            )
         self.events.clear()
         with within(seconds):
             report = self.workers.collect(self.num_collected + 1)
-        lost = {i for event in self.events if event["kind"] == "worker_lost" for i in event["environments"]}
+        lost = {
+            i
+            for event in self.events
+            if event["kind"] == "worker_lost"
+            for i in event["environments"]
+        }
         assert sorted(report.begun) == sorted(lost if self.num_collected else range(N))
         self.num_collected += 1
         episodes, lasts = [], []
@@ -74,11 +87,18 @@ class Rollouts:
             first, step = self.open.get(i, (0, 0))
             if i in report.begun:
                 begun = int(self.training.begun[i]) - 1 - int(ended.sum())
-                assert begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0  # none repeats
+                assert (
+                    begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0
+                )  # none repeats
                 first, step = begun, 0
             episode, seed, start = first, seed_of(i, first), 0
             for t, (observation, reward, action) in enumerate(
-                zip(rollout.observations[:, i].tolist(), rollout.rewards[:, i], rollout.actions[:, i, 0], strict=False)
+                zip(
+                    rollout.observations[:, i].tolist(),
+                    rollout.rewards[:, i],
+                    rollout.actions[:, i, 0],
+                    strict=False,
+                )
             ):
                 assert observation == [seed, step], (t, i, self.events)
                 assert reward == action + 10
@@ -97,10 +117,17 @@ class Rollouts:
             assert self.training.begun[i] == episode + 1
             self.open[i] = (episode, step)
         assert len(episodes) == len(report.episodes)
-        for found, expected in zip(report.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True):
-            assert (found.step, found.environment, found.episode_length) == (*expected[:2], expected[3])
+        for found, expected in zip(
+            report.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True
+        ):
+            assert (found.step, found.environment, found.episode_length) == (
+                *expected[:2],
+                expected[3],
+            )
             assert expected[2] in (None, found.episode_return)
-        assert sorted((t, i, x.tolist()) for t, i, x, _ in report.last_observations) == sorted(lasts)
+        assert sorted((t, i, x.tolist()) for t, i, x, _ in report.last_observations) == sorted(
+            lasts
+        )
         return list(self.events)
 
 
@@ -109,14 +136,16 @@ def seed_of(environment: int, episode: int) -> int:
 
 
 @contextmanager
-def in_its_midst(rollouts: Rollouts, number: int, strike: Callable[[int], object], num_calls: int) -> Iterator[None]:
+def in_its_midst(
+    rollouts: Rollouts, number: int, strike: Callable[[int], object], num_calls: int
+) -> Iterator[None]:
     """While what follows is done, strike a worker's process once it has made so many more calls."""
     worker = rollouts.workers.workers[number]
-    until, struck, is_over = int(worker.pulse[0]) + num_calls, [], threading.Event()
+    until, struck, is_over = int(worker.heartbeat[0]) + num_calls, [], threading.Event()
 
     def watch() -> None:
         while not is_over.is_set():
-            if worker.pulse[0] >= until:
+            if worker.heartbeat[0] >= until:
                 struck.append(worker.process.pid)
                 strike(worker.process.pid)
                 return
@@ -171,7 +200,12 @@ def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wro
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("inference", ["worker", "learner"])
 def test_whichever_worker_is_lost_only_its_environments_begin_anew(
-    inference: str, number: int, is_busy: bool, strike: Callable[[int], None], cause: str, by_forks: None
+    inference: str,
+    number: int,
+    is_busy: bool,
+    strike: Callable[[int], None],
+    cause: str,
+    by_forks: None,
 ) -> None:
     rollouts = Rollouts(3, 800, inference, step_timeout=0.5, reset_timeout=0.5)
     with rollouts.workers:
@@ -200,7 +234,8 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
             assert len(rollouts.collect()) == 2
         kill(rollouts.workers.workers[1].process.pid)
         with pytest.raises(
-            WorkerError, match=rf"worker 1 was lost {most + 1} times within 60 s, at last for .*SIGKILL"
+            WorkerError,
+            match=rf"worker 1 was lost {most + 1} times within 60 s, at last for .*SIGKILL",
         ):
             rollouts.workers.collect(9)
 
@@ -287,7 +322,11 @@ class Losses(RuleBasedStateMachine):
 
 TestLosses = Losses.TestCase
 TestLosses.settings = settings(
-    max_examples=12, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=12,
+    stateful_step_count=8,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 
 
@@ -318,10 +357,19 @@ def open_and_close(times: int, num_workers: int, num_rollouts: int) -> None:
 
 @pytest.mark.parametrize(
     ("times", "num_workers", "num_rollouts", "is_forked"),
-    [(200, 0, 1, False), (20, 1, 0, False), (40, 1, 1, True), pytest.param(200, 1, 1, False, marks=pytest.mark.slow)],
+    [
+        (200, 0, 1, False),
+        (20, 1, 0, False),
+        (40, 1, 1, True),
+        pytest.param(200, 1, 1, False, marks=pytest.mark.slow),
+    ],
 )
 def test_pools_that_were_opened_and_closed_leave_nothing(
-    times: int, num_workers: int, num_rollouts: int, is_forked: bool, monkeypatch: pytest.MonkeyPatch
+    times: int,
+    num_workers: int,
+    num_rollouts: int,
+    is_forked: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if is_forked:
         fork(monkeypatch)

@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 
 from ppo.analysis.plots import Run, aggregate, alike, read_run
-from ppo.run.highlights import find_episode
 from ppo.analysis.report import command, write_report
+from ppo.run.highlights import find_episode
 from tests.running import metrics, run_main
 
 FLAGS = (
-    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=64", "--num_workers=0"),
+    *(
+        "--env_name=CartPole-v1",
+        "--preset=none",
+        "--num_envs=4",
+        "--num_steps=64",
+        "--num_workers=0",
+    ),
     *("--total_steps=2560", "--eval_episodes=2", "--logger=none"),
 )
 
@@ -52,7 +58,13 @@ def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) 
 
 
 def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
-    flags = ("--env_name=Pendulum-v1", "--preset=none", "--total_steps=1024", "--eval_episodes=0", "--num_workers=0")
+    flags = (
+        "--env_name=Pendulum-v1",
+        "--preset=none",
+        "--total_steps=1024",
+        "--eval_episodes=0",
+        "--num_workers=0",
+    )
     done = run_main(*flags, "--seeds=2", f"--run_dir={tmp_path / 'runs'}")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"^1 +- +- +\d+$", done.stdout, re.M)
@@ -64,7 +76,9 @@ def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: 
     done = run_main(*FLAGS, "--seeds=2", f"--run_dir={parent}")
     assert done.returncode == 2
     assert "is not empty, and no run is overwritten: choose another by --run_dir" in done.stderr
-    done = run_main("--env_name=tests.environments:BadReset-v0", "--seeds=2", f"--run_dir={tmp_path / 'runs'}")
+    done = run_main(
+        "--env_name=tests.environments:BadReset-v0", "--seeds=2", f"--run_dir={tmp_path / 'runs'}"
+    )
     assert done.returncode == 1
     assert f"error: the run in {tmp_path / 'runs' / 's0'} ended with exit code 1" in done.stderr
 
@@ -73,7 +87,8 @@ def test_the_page_has_all_in_itself(parent: Path) -> None:
     folder = parent / "s4"
     page = (folder / "report.html").read_text()
     assert not re.search(
-        r"""(?:src|href)=["'](?!data:)""", page.replace("<script", "\n<script").split("<body")[0][:3000]
+        r"""(?:src|href)=["'](?!data:)""",
+        page.replace("<script", "\n<script").split("<body")[0][:3000],
     )
     assert not re.search(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="?(?!data:)http', page)
     (content,) = re.findall(r"data:video/mp4;base64,([^\"]+)", page)
@@ -101,7 +116,10 @@ def test_a_page_is_made_later_with_evaluations(parent: Path, tmp_path: Path) -> 
     page = (tmp_path / "page.html").read_text()
     assert "<td>77</td>" in page
     assert "<title>&lt;b&gt;run</title>" in page
-    for name, problem in (("page.html", "is there already"), ("page.html/page.html", "cannot be written to")):
+    for name, problem in (
+        ("page.html", "is there already"),
+        ("page.html/page.html", "cannot be written to"),
+    ):
         done = run_main("report", str(folder), f"--output={tmp_path / name}")
         assert done.returncode == 2
         assert f"error: --output={tmp_path / name} {problem}" in done.stderr
@@ -117,7 +135,12 @@ def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1000, "height": 1600}, offline=True)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: problems.append(request.url) if request.url.startswith("http") else None)
+        page.on(
+            "request",
+            lambda request: (
+                problems.append(request.url) if request.url.startswith("http") else None
+            ),
+        )
         page.goto((parent / "s4" / "report.html").as_uri())
         page.wait_for_selector(".js-plotly-plot .scatterlayer path")
         axis = "() => document.querySelector('.js-plotly-plot').layout.xaxis.range"
@@ -127,7 +150,9 @@ def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:
         page.mouse.down()
         page.mouse.move(box["x"] + 300, box["y"] + 60, steps=5)
         page.mouse.up()
-        page.wait_for_function(f"before => String(({axis})()) != before", arg=str(before).strip("[]").replace(" ", ""))
+        page.wait_for_function(
+            f"before => String(({axis})()) != before", arg=str(before).strip("[]").replace(" ", "")
+        )
         zoomed = page.evaluate(axis)
         assert before[0] < zoomed[0] < zoomed[1] < before[1]
         assert not page.get_by_text("num_minibatches", exact=True).is_visible()
@@ -142,17 +167,30 @@ def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:
 
 
 def run_of(name: str, steps: list[float], returns: list[float], **config: object) -> Run:
-    columns = {"step": np.array(steps), "seconds": np.array(steps) / 10, "episode_return_mean": np.array(returns)}
+    columns = {
+        "step": np.array(steps),
+        "seconds": np.array(steps) / 10,
+        "episode_return_mean": np.array(returns),
+    }
     return Run(Path(name), {"env_name": "E", **config}, columns)
 
 
 def test_runs_that_differ_by_their_seed_only_are_drawn_as_one() -> None:
-    runs = [run_of("a", [1], [1], seed=1), run_of("b", [1], [1], seed=2), run_of("c", [1], [1], seed=1, gamma=0.9)]
+    runs = [
+        run_of("a", [1], [1], seed=1),
+        run_of("b", [1], [1], seed=2),
+        run_of("c", [1], [1], seed=1, gamma=0.9),
+    ]
     assert [[run.folder.name for run in group] for group in alike(runs)] == [["a", "b"], ["c"]]
 
 
 def test_the_aggregate_of_lines_is_the_line_of_their_interquartile_mean() -> None:
-    lines = [(0.0, 1.0), (1.0, 2.0), (5.0, 3.0), (100.0, 400.0)]  # start and slope; the middle two count
+    lines = [
+        (0.0, 1.0),
+        (1.0, 2.0),
+        (5.0, 3.0),
+        (100.0, 400.0),
+    ]  # start and slope; the middle two count
     runs = []
     for number, (start, slope) in enumerate(lines):
         steps = np.arange(10 + number, 100.0 - number, 7)
@@ -166,8 +204,14 @@ def test_the_aggregate_of_lines_is_the_line_of_their_interquartile_mean() -> Non
 
 
 def test_a_page_of_a_run_without_episodes_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"env_name": "E", "env_kwargs": {"a": 1}, "seed": None}))
-    (tmp_path / "metrics.csv").write_text("step,seconds,episode_return_mean,approx_kl\n10,1,,0.1\n20,2,,0.2\n")
+    (tmp_path / "config.json").write_text(
+        json.dumps({"env_name": "E", "env_kwargs": {"a": 1}, "seed": None})
+    )
+    (tmp_path / "metrics.csv").write_text(
+        "step,seconds,episode_return_mean,approx_kl\n10,1,,0.1\n20,2,,0.2\n"
+    )
     write_report(read_run(tmp_path), None, tmp_path / "report.html")
     assert "<video" not in (tmp_path / "report.html").read_text()
-    assert command(read_run(tmp_path).config).endswith("""--env_name=E '--env_kwargs={"a": 1}' --seed=none""")
+    assert command(read_run(tmp_path).config).endswith(
+        """--env_name=E '--env_kwargs={"a": 1}' --seed=none"""
+    )

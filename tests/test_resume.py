@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 
 import ppo.envs.episodes
-from ppo.envs.pool import WorkerPool
-from ppo.config.config import Config
 from ppo.algorithm.learner import Learner
+from ppo.config.config import Config
 from ppo.config.resolve import resolve
+from ppo.envs.pool import WorkerPool
 from ppo.run.state import Snapshot, restore
 from ppo.trainer import Training
 from tests.running import PLAIN, make_training
@@ -25,7 +25,9 @@ class Forgetful(gymnasium.Env):
     observation_space = spaces.Box(0, 1, (3,))
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         return np.random.default_rng().random(3, np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
@@ -44,7 +46,9 @@ class Worn(gymnasium.Env):
         Worn.made += 1
         self.resets = -1
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
         self.resets += 1
         self.steps = 0
         return np.array([0, self.resets], np.float32), {}
@@ -72,14 +76,20 @@ def make(env_name: str, **values: Any) -> Training:
     """A run that has not begun, of an environment of this file, of tests.environments, or of gymnasium."""
     if env_name not in ("Forgetful-v0", "Worn-v0"):
         return make_training(env_name, **values)
-    return Training(*resolve(Config(**{"env_name": f"tests.test_resume:{env_name}", **PLAIN, **values})))
+    return Training(
+        *resolve(Config(**{"env_name": f"tests.test_resume:{env_name}", **PLAIN, **values}))
+    )
 
 
-def train(training: Training, num_iterations: int, start: Snapshot | None = None) -> tuple[list[Snapshot], Events]:
+def train(
+    training: Training, num_iterations: int, start: Snapshot | None = None
+) -> tuple[list[Snapshot], Events]:
     """Train for so many iterations; the state before each and at the end, and what the user was told."""
     run, config = Events(), training.config
     if start:
-        tensors = {name: tensor.clone() for name, tensor in start[0].items()}  # for a training makes them its own
+        tensors = {
+            name: tensor.clone() for name, tensor in start[0].items()
+        }  # for a training makes them its own
         assert restore(training, tensors, start[1]) == []
     with WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers:
         training.go_on(workers, run)
@@ -100,7 +110,14 @@ def assert_same(one: Snapshot, other: Snapshot) -> None:
 
 SMALL = {"num_envs": 3, "num_steps": 17, "num_minibatches": 2, "num_epochs": 2, "hidden_size": 8}
 ALL = {"normalize_observations": True, "normalize_rewards": True}
-PONG = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "screen_size": 36, "model": "cnn_small"}
+PONG = {
+    "num_envs": 2,
+    "num_steps": 16,
+    "num_minibatches": 2,
+    "num_epochs": 1,
+    "screen_size": 36,
+    "model": "cnn_small",
+}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "counting": ("Counting-v0", SMALL),
     "worker processes": ("Counting-v0", {**SMALL, **ALL, "num_workers": 2}),
@@ -116,7 +133,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "endless": ("Endless-v0", SMALL),
     "camera": ("Identity-v0", {**SMALL, "env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
     "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
-    "breakout": ("BreakoutNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25, "frame_skip": 8}),
+    "breakout": (
+        "BreakoutNoFrameskip-v4",
+        {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25, "frame_skip": 8},
+    ),
 }
 
 
@@ -127,7 +147,9 @@ def test_a_run_gone_on_with_is_the_run_without_interruption(name: str) -> None:
     values = {**values, "total_steps": total_steps}
     whole, told = train(make(env_name, **values), 4)
     assert told.told == []
-    assert not torch.equal(whole[0][0][key := next(iter(whole[0][0]))], whole[-1][0][key])  # something was learned
+    assert not torch.equal(
+        whole[0][0][key := next(iter(whole[0][0]))], whole[-1][0][key]
+    )  # something was learned
     for k in (0, 1, 3) if name not in ("worker processes", "pong", "breakout") else (2,):
         torch.manual_seed(k + 99)
         resumed, told = train(make(env_name, **values), 4 - k, whole[k])
@@ -196,14 +218,20 @@ def test_a_mix_is_told_by_its_indices() -> None:
 
 def test_an_instance_that_is_worn_is_noticed_unless_made_anew() -> None:
     whole, _ = train(make("Worn-v0", **SMALL), 2)
-    assert [kind for kind, _ in train(make("Worn-v0", **SMALL), 1, whole[-1])[1].told] == ["episodes_lost"]
+    assert [kind for kind, _ in train(make("Worn-v0", **SMALL), 1, whole[-1])[1].told] == [
+        "episodes_lost"
+    ]
 
 
-def test_an_episode_too_long_to_be_played_again_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_too_long_to_be_played_again_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ppo.envs.episodes, "LONGEST_REPLAY", 20)
     whole, _ = train(make("Endless-v0", **SMALL), 4)
     lengths = [state[0]["open_episodes.lengths"].tolist() for state in whole]
-    assert lengths[:3] == [[-1] * 3 if k == 0 and lengths[0][0] == -1 else [17 * k] * 3 for k in range(3)]
+    assert lengths[:3] == [
+        [-1] * 3 if k == 0 and lengths[0][0] == -1 else [17 * k] * 3 for k in range(3)
+    ]
     assert lengths[3] == [-1] * 3
     assert lengths[4] == [-1] * 3
     assert len(whole[-1][0]["open_episodes.actions"]) == 0
@@ -215,8 +243,12 @@ def test_an_episode_too_long_to_be_played_again_begins_anew(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("is_fresh", "seen"), [(False, {0, 1, 2}), (True, {0})])
-def test_fresh_env_per_episode_makes_an_instance_for_every_reset(is_fresh: bool, seen: set[int]) -> None:
-    training = make("Worn-v0", num_envs=1, num_steps=21, num_minibatches=1, fresh_env_per_episode=is_fresh)
+def test_fresh_env_per_episode_makes_an_instance_for_every_reset(
+    is_fresh: bool, seen: set[int]
+) -> None:
+    training = make(
+        "Worn-v0", num_envs=1, num_steps=21, num_minibatches=1, fresh_env_per_episode=is_fresh
+    )
     Worn.made = 0
     with WorkerPool(training.make_worker, 1, 0) as workers:
         workers.collect(1)

@@ -22,7 +22,9 @@ from tests.running import make_network
 )
 def test_layout_is_time_major_with_one_more_observation(action_space, actions):
     observation_space = spaces.Box(0, 255, (2, 7), np.uint8)
-    layout = Rollout.layout(5, 3, observation_space, make_network(observation_space, action_space), has_masks=False)
+    layout = Rollout.layout(
+        5, 3, observation_space, make_network(observation_space, action_space), has_masks=False
+    )
     assert layout == {
         "observations": ((6, 3, 2, 7), np.uint8),
         "actions": actions,
@@ -38,7 +40,10 @@ def test_layout_is_time_major_with_one_more_observation(action_space, actions):
 
 def epochs(size, num_minibatches, num_epochs=2, seed=0):
     """Rows of each minibatch of each epoch."""
-    batch = {"observations": torch.arange(2 * size).reshape(size, 2), "rewards": 10 * torch.arange(size)}
+    batch = {
+        "observations": torch.arange(2 * size).reshape(size, 2),
+        "rewards": 10 * torch.arange(size),
+    }
     rows = []
     for part in minibatches((size, 1), num_epochs, num_minibatches, None, 1, seed):
         minibatch = {name: tensor[part.rows] for name, tensor in batch.items()}
@@ -49,7 +54,10 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
 
 
 @settings(deadline=None)
-@given(st.integers(1, 50).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size))), st.integers(0, 3))
+@given(
+    st.integers(1, 50).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size))),
+    st.integers(0, 3),
+)
 def test_each_epoch_has_every_row_once_in_minibatches_of_even_size(sizes, num_epochs):
     size, num_minibatches = sizes
     split = epochs(size, num_minibatches, num_epochs)

@@ -17,11 +17,11 @@ import pytest
 import torch
 
 from benchmarks.kills import check_saving
-from ppo.run import checkpoint
-from ppo.run.checkpoint import CheckpointError, Checkpoints, NotSaved, load_newest, newest_first
 from ppo.config.config import Config, folder_to_resume
-from ppo.config.flags import ConfigError
-from ppo.run.folder import FAULTS, AppendedFile, RunFolder, RunInUse, write_json
+from ppo.errors import CheckpointError, ConfigError, NotSaved, RunInUse
+from ppo.run import checkpoint
+from ppo.run.checkpoint import Checkpoints, load_newest, newest_first
+from ppo.run.folder import FAULTS, AppendedFile, RunFolder, write_json
 from ppo.system.signals import StopSignals, Terminated
 from tests.running import ROOT
 
@@ -44,7 +44,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def test_a_new_folder_has_every_setting_and_gets_every_event(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_new_folder_has_every_setting_and_gets_every_event(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     counted = faults()
     config = Config(run_dir=str(tmp_path / "a" / "run"), seed=7)
     with RunFolder(config, counted) as run:
@@ -57,7 +59,12 @@ def test_a_new_folder_has_every_setting_and_gets_every_event(tmp_path: Path, cap
     assert about["run_id"] == run.run_id
     assert about.keys() >= config.__getstate__().keys() | {"versions", "git_commit"}
     lost, skipped, resumed = events(run.path)
-    assert (lost["kind"], lost["iteration"], lost["message"], lost["worker"]) == ("worker_lost", 3, "one is\nlost", 1)
+    assert (lost["kind"], lost["iteration"], lost["message"], lost["worker"]) == (
+        "worker_lost",
+        3,
+        "one is\nlost",
+        1,
+    )
     assert (skipped["kind"], resumed["checkpoint"]) == ("step_skipped", "x")
     assert counted == {**faults(), "worker_lost": 1, "step_skipped": 5}
     assert capfd.readouterr().err == "warning: one is\nlost\n"
@@ -65,7 +72,9 @@ def test_a_new_folder_has_every_setting_and_gets_every_event(tmp_path: Path, cap
 
 def test_a_folder_that_another_process_uses_is_refused_until_that_dies(tmp_path: Path) -> None:
     held = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(held, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        held, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout
         assert owner.stdout.readline() == "held\n"
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -95,7 +104,9 @@ def test_a_folder_left_may_be_used_again_and_leaves_no_descriptor(tmp_path: Path
 @pytest.mark.parametrize("name", ["lock", "config.json", "notes.txt", ".hidden", "checkpoints"])
 def test_a_folder_that_holds_anything_is_not_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ConfigError, match="is not empty, and no run is overwritten: choose another by --run_dir"):
+    with pytest.raises(
+        ConfigError, match="is not empty, and no run is overwritten: choose another by --run_dir"
+    ):
         RunFolder(Config(run_dir=str(tmp_path)), faults())
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
 
@@ -121,7 +132,9 @@ def test_a_folder_that_cannot_be_made_is_answered_with_the_flag(place: str, tmp_
         RunFolder(Config(run_dir=str(tmp_path / place)), faults())
 
 
-def test_the_folder_to_resume_is_that_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_to_resume_is_that_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     begun, saved = Path("begun"), Path("saved")
     (begun / "checkpoints").mkdir(parents=True)
@@ -172,7 +185,10 @@ def test_what_did_not_fit_on_a_full_disk_is_written_once_when_there_is_room(tmp_
 def test_a_full_disk_stops_no_run_and_loses_no_event(tmp_path: Path) -> None:
     size = (tmp_path / "events.jsonl", 300)
     with RunFolder(Config(run_dir=str(tmp_path)), faults()) as run:
-        before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before, handler = (
+            resource.getrlimit(resource.RLIMIT_FSIZE),
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+        )
         resource.setrlimit(resource.RLIMIT_FSIZE, (size[1], before[1]))
         try:
             for number in range(10):
@@ -194,7 +210,9 @@ def test_appended_text_follows_what_was_there(tmp_path: Path) -> None:
     file.close()
 
 
-def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "about.json"
     write_json(path, {"a": 1})
     with pytest.raises(TypeError):
@@ -229,7 +247,9 @@ class Saving:
     def __init__(self, folder: Path) -> None:
         self.told: list[tuple[str, str]] = []
         self.folder = folder
-        self.checkpoints = Checkpoints(folder, lambda kind, message: self.told.append((kind, message)))
+        self.checkpoints = Checkpoints(
+            folder, lambda kind, message: self.told.append((kind, message))
+        )
 
     def save(self, step: int, is_best: bool = False) -> None:
         self.checkpoints.save(TENSORS, {"config": {"seed": 0}, "step": step}, is_best)
@@ -279,7 +299,13 @@ def test_a_state_that_is_saved_already_may_yet_become_the_best(tmp_path: Path) -
 
 
 def test_nothing_is_removed_that_another_wrote_but_half_written_files(tmp_path: Path) -> None:
-    foreign = ["000000000001.safetensors", "notes.txt", "1.safetensors", "000000000001.safetensors.bak", "model.pt"]
+    foreign = [
+        "000000000001.safetensors",
+        "notes.txt",
+        "1.safetensors",
+        "000000000001.safetensors.bak",
+        "model.pt",
+    ]
     for name in foreign:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".tmp-99-000000000009.safetensors").write_text("half")
@@ -296,8 +322,12 @@ def test_a_resumed_run_counts_what_it_wrote_before_and_nothing_else(tmp_path: Pa
     before = Saving(tmp_path)
     for step in (1, 2, 3):
         before.save(step)
-    checkpoint.save(tmp_path / "000000000009.safetensors", TENSORS, {"config": {"seed": 0}, "step": 9})
-    checkpoint.save(tmp_path / "000000000000.safetensors", TENSORS, {"config": {"seed": 1}, "step": 0})
+    checkpoint.save(
+        tmp_path / "000000000009.safetensors", TENSORS, {"config": {"seed": 0}, "step": 9}
+    )
+    checkpoint.save(
+        tmp_path / "000000000000.safetensors", TENSORS, {"config": {"seed": 1}, "step": 0}
+    )
     after = Saving(tmp_path)
     after.checkpoints.adopt({"config": {"seed": 0}, "step": 3})
     for step in (4, 5):
@@ -366,7 +396,9 @@ def test_the_newest_checkpoint_that_is_whole_is_loaded(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1])
         damages: list[str] = []
         assert load_newest(tmp_path, damages.append)[2]["step"] == instead
-        assert [name in damage for name, damage in zip(("100", "20"), damages, strict=False)] == [True] * len(damages)
+        assert [name in damage for name, damage in zip(("100", "20"), damages, strict=False)] == [
+            True
+        ] * len(damages)
         assert len(damages) == (1 if step == 100 else 2)
     (tmp_path / "000000000003.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint in"):
@@ -382,7 +414,9 @@ def test_a_signal_is_only_noted_and_the_handlers_come_back(number: signal.Signal
         assert stop.received == number
         if number != signal.SIGINT:
             signal.raise_signal(number)  # as often as one likes
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+    assert [
+        signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    ] == before
 
 
 def test_a_second_interrupt_is_heeded_at_once() -> None:
@@ -396,9 +430,9 @@ def test_a_second_interrupt_is_heeded_at_once() -> None:
 def test_an_urgent_signal_breaks_off_what_may_be_and_nothing_else(number: signal.Signals) -> None:
     reached = []
     with StopSignals() as stop:
-        with stop.may_break():
+        with stop.interruptible():
             reached.append("not asked to")
-        with pytest.raises(Terminated), stop.may_break():  # noqa: PT012, all of it is what may be broken off
+        with pytest.raises(Terminated), stop.interruptible():  # noqa: PT012, all of it is what may be broken off
             try:
                 signal.raise_signal(number)
                 pytest.fail("it went on")
@@ -407,7 +441,7 @@ def test_an_urgent_signal_breaks_off_what_may_be_and_nothing_else(number: signal
                 reached.append("cleaned up")
         signal.raise_signal(number)
         reached.append("saved")
-        with pytest.raises(Terminated), stop.may_break():
+        with pytest.raises(Terminated), stop.interruptible():
             pytest.fail("it was asked to end before")
         assert stop.received == number
     assert reached == ["not asked to", "cleaned up", "saved"]
@@ -415,7 +449,7 @@ def test_an_urgent_signal_breaks_off_what_may_be_and_nothing_else(number: signal
 
 
 def test_an_interrupt_lets_the_iteration_end() -> None:
-    with StopSignals() as stop, stop.may_break():
+    with StopSignals() as stop, stop.interruptible():
         signal.raise_signal(signal.SIGINT)
         assert stop.received == signal.SIGINT
 
@@ -427,10 +461,10 @@ def test_a_signal_that_comes_while_ranks_agree_is_for_the_next_time() -> None:
             signal.raise_signal(signal.SIGTERM)
             return [own, None]
 
-        assert not stop.settle(gather)  # or this rank would stop, and the others wait for it
-        assert stop.settle(gather)
+        assert not stop.agree_to_stop(gather)  # or this rank would stop, and the others wait for it
+        assert stop.agree_to_stop(gather)
     with StopSignals(at_once=False) as stop:
-        assert stop.settle(lambda own: [own, signal.SIGUSR1])
+        assert stop.agree_to_stop(lambda own: [own, signal.SIGUSR1])
         assert stop.received == signal.SIGUSR1
 
 

@@ -7,17 +7,26 @@ import torch
 from ppo.algorithm.gae import GAE
 from ppo.algorithm.losses import ClippedPPOLoss, ClippedValueFunctionLoss
 
-LOG_PROBS, OLD_LOG_PROBS = torch.tensor([[-0.5, -1, -0.2, -2], [-0.6, -0.7, -0.9, -2]], dtype=torch.float64)
+LOG_PROBS, OLD_LOG_PROBS = torch.tensor(
+    [[-0.5, -1, -0.2, -2], [-0.6, -0.7, -0.9, -2]], dtype=torch.float64
+)
 ADVANTAGES = torch.tensor([1, -0.5, 2, -1], dtype=torch.float64)
-VALUES, OLD_VALUES, RETURNS = torch.tensor([[1, 0.2, -0.5], [0.5, 0.3, -0.1], [1.2, 0, -1]], dtype=torch.float64)
+VALUES, OLD_VALUES, RETURNS = torch.tensor(
+    [[1, 0.2, -0.5], [0.5, 0.3, -0.1], [1.2, 0, -1]], dtype=torch.float64
+)
 REWARDS, FIVE_VALUES = np.array([[1, 0, 2, -1, 0.5]]), np.array([[0.5, 0.4, 0.3, 0.2, 0.1, 0.7]])
 NEVER, AT_2 = np.zeros((1, 5), np.bool_), np.array([[0, 0, 1, 0, 0]], np.bool_)
-UNBROKEN, BROKEN = [2.417229, 1.617468, 1.829312, -0.073033, 1.093], [2.302847, 1.495850, 1.7, -0.073033, 1.093]
+UNBROKEN, BROKEN = (
+    [2.417229, 1.617468, 1.829312, -0.073033, 1.093],
+    [2.302847, 1.495850, 1.7, -0.073033, 1.093],
+)
 
 
 def test_golden_policy_loss_and_clip_fraction() -> None:
     loss = ClippedPPOLoss()
-    assert loss(LOG_PROBS, OLD_LOG_PROBS, ADVANTAGES, 0.2).item() == pytest.approx(-0.5262927, abs=6e-8)
+    assert loss(LOG_PROBS, OLD_LOG_PROBS, ADVANTAGES, 0.2).item() == pytest.approx(
+        -0.5262927, abs=6e-8
+    )
     assert loss.clip_fraction == 0.5
     assert type(loss.clip_fraction) is float
     loss(OLD_LOG_PROBS, OLD_LOG_PROBS, ADVANTAGES, 0.2)
@@ -25,9 +34,13 @@ def test_golden_policy_loss_and_clip_fraction() -> None:
 
 
 def test_golden_value_loss() -> None:
-    assert ClippedValueFunctionLoss()(VALUES, OLD_VALUES, RETURNS, 0.2).item() == pytest.approx(0.13)
+    assert ClippedValueFunctionLoss()(VALUES, OLD_VALUES, RETURNS, 0.2).item() == pytest.approx(
+        0.13
+    )
     unclipped = (0.2**2 + 0.2**2 + 0.5**2) / 3 / 2
-    assert ClippedValueFunctionLoss()(VALUES, OLD_VALUES, RETURNS, 10).item() == pytest.approx(unclipped)
+    assert ClippedValueFunctionLoss()(VALUES, OLD_VALUES, RETURNS, 10).item() == pytest.approx(
+        unclipped
+    )
 
 
 def test_losses_have_gradients_for_what_is_learned_only() -> None:
@@ -38,12 +51,18 @@ def test_losses_have_gradients_for_what_is_learned_only() -> None:
     assert log_probs.grad.tolist() == pytest.approx([-np.exp(0.1) / 4, 0, 0, 1 / 4])
     # The first value would be taken for 0.7, the last for -0.3: both have moved far enough.
     assert values.grad.tolist() == pytest.approx([0, 0.2 / 3, 0])
-    assert list(ClippedPPOLoss().parameters()) == list(ClippedValueFunctionLoss().parameters()) == []
+    assert (
+        list(ClippedPPOLoss().parameters()) == list(ClippedValueFunctionLoss().parameters()) == []
+    )
 
 
-@pytest.mark.parametrize(("done", "expected"), [(NEVER, UNBROKEN), (AT_2, BROKEN)], ids=["unbroken", "done-at-2"])
+@pytest.mark.parametrize(
+    ("done", "expected"), [(NEVER, UNBROKEN), (AT_2, BROKEN)], ids=["unbroken", "done-at-2"]
+)
 def test_golden_advantages(done: np.ndarray, expected: list[float]) -> None:
-    advantages = GAE(n_workers=1, worker_steps=5, gamma=0.99, lambda_=0.95)(done, REWARDS, FIVE_VALUES)
+    advantages = GAE(n_workers=1, worker_steps=5, gamma=0.99, lambda_=0.95)(
+        done, REWARDS, FIVE_VALUES
+    )
     np.testing.assert_allclose(advantages, [expected], atol=6e-7)
 
 
@@ -57,5 +76,7 @@ def test_each_worker_is_a_row_of_its_own() -> None:
 def test_the_last_step_is_bootstrapped_from_the_value_after_it_unless_it_is_done() -> None:
     gae, values = GAE(1, 2, 0.5, 1.0), np.array([[1.0, 2.0, 8.0]])
     rewards = np.array([[4.0, 6.0]])
-    np.testing.assert_allclose(gae(np.array([[0, 0]]), rewards, values), [[4 + 3 + 2 - 1, 6 + 4 - 2]])
+    np.testing.assert_allclose(
+        gae(np.array([[0, 0]]), rewards, values), [[4 + 3 + 2 - 1, 6 + 4 - 2]]
+    )
     np.testing.assert_allclose(gae(np.array([[0, 1]]), rewards, values), [[4 + 3 - 1, 6 - 2]])

@@ -13,8 +13,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.images import StackImages
-from ppo.envs.make import EnvironmentUnavailable, Preprocessing, make_env, spaces_of
+from ppo.envs.make import Preprocessing, make_env, spaces_of
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.spaces import action_converter, can_act_in, mask_converter
 from ppo.models import image_shape
@@ -24,8 +25,20 @@ from tests.running import make_training, trained
 
 KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 QUICK = {
-    **{"num_envs": 32, "num_steps": 8, "total_steps": 24 * 256, "num_epochs": 4, "num_minibatches": 4},
-    **{"learning_rate": 5e-3, "gamma": 0.0, "clip_coef": 0.2, "normalize_observations": True, "eval_episodes": 32},
+    **{
+        "num_envs": 32,
+        "num_steps": 8,
+        "total_steps": 24 * 256,
+        "num_epochs": 4,
+        "num_minibatches": 4,
+    },
+    **{
+        "learning_rate": 5e-3,
+        "gamma": 0.0,
+        "clip_coef": 0.2,
+        "normalize_observations": True,
+        "eval_episodes": 32,
+    },
 }
 
 
@@ -35,15 +48,23 @@ def score(env_name: str, **values: Any) -> float:
 
 
 @pytest.mark.parametrize(("shown", "done"), list(itertools.product(KINDS, KINDS)))
-def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(shown: str, done: str) -> None:
+def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(
+    shown: str, done: str
+) -> None:
     assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
 
 
 @pytest.mark.parametrize(
     ("shown", "done"),
     [
-        *(("Dict", "Tuple"), ("Tuple", "Dict"), ("Grid", "Grid"), ("From1", "From1"), ("Unbounded", "Unbounded")),
-        *(("Integers", "Integers"), ("Discrete", "Choices")),
+        *(
+            ("Dict", "Tuple"),
+            ("Tuple", "Dict"),
+            ("Grid", "Grid"),
+            ("From1", "From1"),
+            ("Unbounded", "Unbounded"),
+        ),
+        *(("Integers", "Integers"), ("Discrete", "NumpyCategorical")),
     ],
 )
 def test_nested_and_unusual_spaces_are_learned_in(shown: str, done: str) -> None:
@@ -72,11 +93,15 @@ def test_what_is_right_among_the_allowed_actions_is_learned() -> None:
 ARRAYS = (np.float32, np.float64)
 SHAPES = st.sampled_from([(), (1,), (3,), (2, 2)])
 STARTS = st.integers(-3, 3)
-CASTING = pytest.mark.filterwarnings("ignore:.*Casting input")  # gymnasium's, of arrays without dimensions
+CASTING = pytest.mark.filterwarnings(
+    "ignore:.*Casting input"
+)  # gymnasium's, of arrays without dimensions
 
 
 def with_start(nvec: np.ndarray, start: int) -> spaces.MultiDiscrete:
-    return spaces.MultiDiscrete(nvec, start=np.full(nvec.shape, start) + np.arange(nvec.size).reshape(nvec.shape))
+    return spaces.MultiDiscrete(
+        nvec, start=np.full(nvec.shape, start) + np.arange(nvec.size).reshape(nvec.shape)
+    )
 
 
 DISCRETE = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), STARTS)
@@ -92,7 +117,11 @@ BOXES = st.builds(
 )
 INTEGERS = st.builds(
     lambda bounds, shape, dtype: spaces.Box(min(bounds), max(bounds) + 1, shape, dtype),
-    *(st.lists(st.integers(-100, 100), min_size=2, max_size=2), SHAPES, st.sampled_from([np.int8, np.int32])),
+    *(
+        st.lists(st.integers(-100, 100), min_size=2, max_size=2),
+        SHAPES,
+        st.sampled_from([np.int8, np.int32]),
+    ),
 ) | st.builds(lambda low, shape: spaces.Box(low, 255, shape, np.uint8), st.integers(0, 200), SHAPES)
 HALF_OPEN = st.builds(lambda low, shape: spaces.Box(low, np.inf, shape), st.floats(-3, 3), SHAPES)
 
@@ -102,7 +131,9 @@ def nested(simple: st.SearchStrategy) -> st.SearchStrategy:
 
     def combined(inner: st.SearchStrategy) -> st.SearchStrategy:
         parts = st.lists(inner, min_size=1, max_size=3)
-        return parts.map(spaces.Tuple) | parts.map(lambda p: spaces.Dict(list(zip("zax", p, strict=False))))
+        return parts.map(spaces.Tuple) | parts.map(
+            lambda p: spaces.Dict(list(zip("zax", p, strict=False)))
+        )
 
     return st.recursive(simple, combined, max_leaves=5)
 
@@ -110,7 +141,9 @@ def nested(simple: st.SearchStrategy) -> st.SearchStrategy:
 def head_of(space: Any, squash: bool = False) -> Any:
     """The head of a policy whose distributions are wide, and differ in all choices."""
     torch.manual_seed(0)
-    head = policy_head(3, space, SimpleNamespace(use_sde=False, squash_actions=squash, log_std_init=2.0))
+    head = policy_head(
+        3, space, SimpleNamespace(use_sde=False, squash_actions=squash, log_std_init=2.0)
+    )
     for parameter in head.parameters():
         if parameter.ndim == 2:
             torch.nn.init.normal_(parameter)
@@ -122,7 +155,9 @@ def draw(head: Any, count: int, mask: np.ndarray | None = None) -> np.ndarray:
     distribution = head(torch.randn(count, 3, generator=torch.Generator().manual_seed(1)))
     if mask is not None:
         distribution = distribution.masked(torch.from_numpy(mask).expand(count, -1))
-    return distribution.sample(torch.from_numpy(head.draw_noise(np.random.default_rng(0), count))).numpy()
+    return distribution.sample(
+        torch.from_numpy(head.draw_noise(np.random.default_rng(0), count))
+    ).numpy()
 
 
 def meant(space: Any, numbers: Any) -> Any:
@@ -154,7 +189,9 @@ def assert_same(one: Any, other: Any) -> None:
 @CASTING
 @settings(deadline=None, max_examples=60)
 @given(nested(CHOICES | BOXES | HALF_OPEN))
-def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(space: Any) -> None:
+def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(
+    space: Any,
+) -> None:
     drawn = draw(head_of(space), 16)
     actions = list(action_converter(space)(drawn))
     assert len(actions) == 16
@@ -167,7 +204,9 @@ def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_me
 @settings(deadline=None, max_examples=60)
 @given(nested(CHOICES | INTEGERS))
 def test_integers_are_members_too(space: Any) -> None:
-    drawn = 30 * draw(head_of(space), 16) if isinstance(space, spaces.Box) else draw(head_of(space), 16)
+    drawn = (
+        30 * draw(head_of(space), 16) if isinstance(space, spaces.Box) else draw(head_of(space), 16)
+    )
     assert all(space.contains(action) for action in action_converter(space)(drawn))
 
 
@@ -197,13 +236,18 @@ def test_golden_actions() -> None:
     assert convert(spaces.Discrete(3), 2) == 2
     assert convert(spaces.Discrete(3, start=-1), 0) == -1
     assert type(convert(spaces.Discrete(3), 2)) is int
-    assert convert(SPACES["Grid"], 0, 1, 2, 1).tolist() == [[0, 2], [4, 4]]  # with start [[0, 1], [2, 3]]
+    assert convert(SPACES["Grid"], 0, 1, 2, 1).tolist() == [
+        [0, 2],
+        [4, 4],
+    ]  # with start [[0, 1], [2, 3]]
     assert convert(spaces.MultiBinary((2, 2)), 0, 1, 1, 0).tolist() == [[0, 1], [1, 0]]
     box = spaces.Box(np.float32([-1, 0]), np.float32([1, 10]))
     assert convert(box, -1.5, 4).tolist() == [-1, 4]
     assert convert(box, 0.5, 11).tolist() == [0.5, 10]
     np.testing.assert_allclose(convert(box, 0, 0, squash=True), [0, 5])
-    np.testing.assert_allclose(convert(box, 0.5, -1, squash=True), [0.4621172, 5 - 5 * 0.7615942], rtol=1e-6)
+    np.testing.assert_allclose(
+        convert(box, 0.5, -1, squash=True), [0.4621172, 5 - 5 * 0.7615942], rtol=1e-6
+    )
     np.testing.assert_allclose(convert(box, -20, 20, squash=True), [-1, 10], rtol=1e-6)
     assert convert(SPACES["Integers"], 5, -3.9).tolist() == [3, -3]
     assert convert(SPACES["Integers"], 1.6, -0.4).tolist() == [2, 0]
@@ -214,13 +258,17 @@ def test_golden_actions() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])
 @pytest.mark.parametrize("squash", [False, True])
 def test_actions_have_the_dtype_of_their_box(dtype: Any, squash: bool) -> None:
-    (action,) = action_converter(spaces.Box(0, 100, (2,), dtype), squash)(np.ones((1, 2), np.float32))
+    (action,) = action_converter(spaces.Box(0, 100, (2,), dtype), squash)(
+        np.ones((1, 2), np.float32)
+    )
     assert action.dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
 def test_choices_have_the_dtype_of_their_space(dtype: Any) -> None:
-    (action,) = action_converter(spaces.MultiDiscrete([3, 2], dtype=dtype))(np.ones((1, 2), np.int64))
+    (action,) = action_converter(spaces.MultiDiscrete([3, 2], dtype=dtype))(
+        np.ones((1, 2), np.int64)
+    )
     assert action.dtype == dtype
 
 
@@ -236,7 +284,13 @@ def allow(space: Any, random: np.random.Generator) -> Any:
     for mask in masks:
         mask[random.integers(len(mask))] = 1
     form = random.integers(3)
-    return tuple(masks) if form == 0 else np.concatenate(masks) if form == 1 else np.concatenate(masks).tolist()
+    return (
+        tuple(masks)
+        if form == 0
+        else np.concatenate(masks)
+        if form == 1
+        else np.concatenate(masks).tolist()
+    )
 
 
 def sizes_of(space: Any) -> list[int]:
@@ -253,7 +307,9 @@ def is_allowed(space: Any, allowed: Any, action: Any) -> bool:
     if allowed is None:
         return True
     flat, first = np.hstack(allowed), 0
-    for size, choice in zip(sizes_of(space), np.ravel(action - getattr(space, "start", 0)), strict=True):
+    for size, choice in zip(
+        sizes_of(space), np.ravel(action - getattr(space, "start", 0)), strict=True
+    ):
         if not flat[first + choice]:
             return False
         first += size
@@ -282,12 +338,16 @@ def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int
         (spaces.MultiDiscrete([3, 2]), ([0, 1, 1], [1, 0]), [0, 1, 1, 1, 0, 0]),
         (spaces.MultiDiscrete([2, 3]), None, [1, 1, 0, 1, 1, 1]),
         (spaces.MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [0, 1, 1, 0]),
-        (SPACES["Grid"], [1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0]),
+        (
+            SPACES["Grid"],
+            [1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1],
+            [1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0],
+        ),
         (spaces.MultiBinary(2), [1, 0, 1, 1], [1, 0, 1, 1]),
         (SPACES["Box"], None, []),
-        (SPACES["Choices"], ([0, 1, 0], ([1, 0], [0, 1])), [0, 1, 0, 1, 0, 0, 1]),
-        (SPACES["Choices"], ([0, 1, 0], None), [0, 1, 0, 1, 1, 1, 1]),
-        (SPACES["Choices"], None, [1, 1, 1, 1, 1, 1, 1]),
+        (SPACES["NumpyCategorical"], ([0, 1, 0], ([1, 0], [0, 1])), [0, 1, 0, 1, 0, 0, 1]),
+        (SPACES["NumpyCategorical"], ([0, 1, 0], None), [0, 1, 0, 1, 1, 1, 1]),
+        (SPACES["NumpyCategorical"], None, [1, 1, 1, 1, 1, 1, 1]),
         (SPACES["Dict"], {"a": [0, 1], "b": None, "c": [1, 1, 0, 1]}, [0, 1, 1, 1, 0, 1]),
         (SPACES["Tuple"], ([0, 0, 1], {"x": None}), [0, 0, 1]),
     ],
@@ -309,7 +369,7 @@ def test_golden_masks(space: Any, allowed: Any, mask: list[int]) -> None:
         (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 1]),
         (spaces.MultiDiscrete([3, 2]), ([1, 1, 1],)),
         (spaces.MultiBinary(2), [1, 1]),
-        (SPACES["Choices"], ([1, 1, 1, 1], None)),
+        (SPACES["NumpyCategorical"], ([1, 1, 1, 1], None)),
     ],
     ids=str,
 )
@@ -318,7 +378,10 @@ def test_a_mask_of_another_length_is_refused(space: Any, allowed: Any) -> None:
         mask_converter(space)(allowed)
 
 
-@pytest.mark.parametrize(("space", "allowed"), [(SPACES["Choices"], ([1, 1, 1],)), (SPACES["Dict"], {"a": [1, 1]})])
+@pytest.mark.parametrize(
+    ("space", "allowed"),
+    [(SPACES["NumpyCategorical"], ([1, 1, 1],)), (SPACES["Dict"], {"a": [1, 1]})],
+)
 def test_a_part_that_a_mask_leaves_out_is_free(space: Any, allowed: Any) -> None:
     assert mask_converter(space)(allowed).all()
 
@@ -335,7 +398,7 @@ def test_a_mask_is_of_zeros_and_ones() -> None:
         (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 0, 0]),
         (spaces.MultiDiscrete([3, 2]), ([0, 0, 0], [1, 1])),
         (spaces.MultiBinary(2), [1, 1, 0, 0]),
-        (SPACES["Choices"], (None, ([0, 0], [1, 1]))),
+        (SPACES["NumpyCategorical"], (None, ([0, 0], [1, 1]))),
         (SPACES["Dict"], {"a": [0, 0], "b": None, "c": None}),
     ],
     ids=str,
@@ -345,7 +408,10 @@ def test_a_choice_must_have_something_left(space: Any, allowed: Any) -> None:
         mask_converter(space)(allowed)
 
 
-@pytest.mark.parametrize("shown", ["Discrete", "From1", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "Choices"])
+@pytest.mark.parametrize(
+    "shown",
+    ["Discrete", "From1", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "NumpyCategorical"],
+)
 def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
     def observations(env: gymnasium.Env) -> list[Any]:
         return [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(4))]
@@ -383,7 +449,9 @@ def test_of_an_image_and_more_the_pixels_are_first_and_the_others_behind() -> No
         both, image, other = shown
         assert env.observation_space.contains(both)
         np.testing.assert_array_equal(both[:num_pixels].reshape(36, 36, 2), image)
-        np.testing.assert_array_equal(both[num_pixels:], [*other["distance"], *np.eye(2)[other["switch"]]])
+        np.testing.assert_array_equal(
+            both[num_pixels:], [*other["distance"], *np.eye(2)[other["switch"]]]
+        )
         shown = [each.step(0)[0] for each in (env, pixels, others)]
     assert shown[2]["distance"][1] == -5000
 
@@ -405,36 +473,57 @@ class Pictures(gymnasium.Env):
 
 def test_a_picture_alone_in_a_dict_is_an_image_and_two_are_numbers() -> None:
     one, two = (
-        make_env("tests.test_spaces:Pictures", Preprocessing(env_kwargs={"number": number}, screen_size=6))
+        make_env(
+            "tests.test_spaces:Pictures",
+            Preprocessing(env_kwargs={"number": number}, screen_size=6),
+        )
         for number in (1, 2)
     )
     assert one.observation_space == spaces.Box(0, 255, (6, 6, 4), np.uint8)
     assert one.reset(seed=0)[0].shape == (6, 6, 4)
     assert two.observation_space.shape == (2 * 8 * 6 * 3,)
     pictures = two.reset(seed=0)[0]
-    np.testing.assert_array_equal(pictures, np.concatenate([p.ravel() for p in two.unwrapped.shown.values()]))
+    np.testing.assert_array_equal(
+        pictures, np.concatenate([p.ravel() for p in two.unwrapped.shown.values()])
+    )
 
 
 def test_pixels_stay_as_they_are_and_what_is_beside_them_is_normalised() -> None:
     normalize = NormalizeObservation((5,), num_pixels=3)
-    observations = np.array([[0, 255, 7, 1, 100], [9, 8, 255, 3, 300], [1, 2, 3, 5, 900]], np.float32)
+    observations = np.array(
+        [[0, 255, 7, 1, 100], [9, 8, 255, 3, 300], [1, 2, 3, 5, 900]], np.float32
+    )
     normalize.update(observations[:, None])
     mean, deviation = observations[:, 3:].mean(0), observations[:, 3:].std(0)
     np.testing.assert_array_equal(normalize(observations)[:, :3], observations[:, :3])
-    np.testing.assert_allclose(normalize(observations)[:, 3:], (observations[:, 3:] - mean) / deviation, atol=1e-3)
+    np.testing.assert_allclose(
+        normalize(observations)[:, 3:], (observations[:, 3:] - mean) / deviation, atol=1e-3
+    )
     assert normalize(np.float32([255, 255, 255, 1e6, -1e6])).tolist() == [255, 255, 255, 10, -10]
 
 
 def test_a_network_for_images_learns_from_numbers_beside_them() -> None:
     training = trained(
         *("Camera",),
-        **{"model": "cnn", "screen_size": 36, "frame_stack": 1, "hidden_size": 16, "normalize_observations": True},
+        **{
+            "model": "cnn",
+            "screen_size": 36,
+            "frame_stack": 1,
+            "hidden_size": 16,
+            "normalize_observations": True,
+        },
         **{"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "num_epochs": 1, "total_steps": 64},
     )
     num_pixels = 36 * 36
-    shown = training.normalize_observation(training.rollout.observations).reshape(-1, num_pixels + 4)
+    shown = training.normalize_observation(training.rollout.observations).reshape(
+        -1, num_pixels + 4
+    )
     assert shown[:, :num_pixels].max() > 150
-    assert np.abs(shown[:, num_pixels:]).max() < 10 < np.abs(training.rollout.observations[..., num_pixels:]).max()
+    assert (
+        np.abs(shown[:, num_pixels:]).max()
+        < 10
+        < np.abs(training.rollout.observations[..., num_pixels:]).max()
+    )
     assert all(parameter.isfinite().all() for parameter in training.model.parameters())
     observation = torch.from_numpy(shown[:1]).requires_grad_()
     training.model(observation)[1].sum().backward()
@@ -470,12 +559,26 @@ class Has(gymnasium.Env):
     ("observed", "name"),
     [
         *((True, name) for name in ("sequence", "nested sequence", "graph", "nested graph")),
-        *((False, name) for name in ("sequence", "graph", "nested graph", "text", "nested text", "one of", "nothing")),
+        *(
+            (False, name)
+            for name in (
+                "sequence",
+                "graph",
+                "nested graph",
+                "text",
+                "nested text",
+                "one of",
+                "nothing",
+            )
+        ),
     ],
 )
 def test_spaces_without_a_size_are_refused(observed: bool, name: str) -> None:
     kwargs = {"observed": observed, "name": name}
-    with pytest.raises(EnvironmentUnavailable, match=r"^--env_name=tests.test_spaces:Has observes .*: choose another"):
+    with pytest.raises(
+        EnvironmentUnavailable,
+        match=r"^--env_name=tests.test_spaces:Has observes .*: choose another",
+    ):
         make_env("tests.test_spaces:Has", Preprocessing(env_kwargs=kwargs))
 
 

@@ -19,7 +19,12 @@ def test_the_interquartile_mean_is_that_of_rliable(count: int) -> None:
 @pytest.mark.parametrize("statistic", [mean, interquartile_mean])
 def test_the_interval_is_that_of_scipy(statistic) -> None:
     low, high = confidence_interval(VALUES[:, 0], statistic)
-    options = {"n_resamples": 20_000, "method": "percentile", "vectorized": False, "rng": np.random.default_rng(1)}
+    options = {
+        "n_resamples": 20_000,
+        "method": "percentile",
+        "vectorized": False,
+        "rng": np.random.default_rng(1),
+    }
     expected = stats.bootstrap((VALUES[:, 0],), statistic, **options).confidence_interval
     width = expected.high - expected.low
     assert low == pytest.approx(expected.low, abs=0.05 * width)

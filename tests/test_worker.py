@@ -21,12 +21,20 @@ def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarr
     with WorkerPool(training.make_worker, N, num_workers) as workers:
         for rollout in range(num_rollouts):
             for table in vars(training.rollout).values():
-                table[: T if rollout else T + 1] = 77  # what a worker leaves out would show; row T is carried over
+                table[: T if rollout else T + 1] = (
+                    77  # what a worker leaves out would show; row T is carried over
+                )
             report = workers.collect(rollout + 1)
-            episodes += [episode._replace(step=episode.step + rollout * T) for episode in report.episodes]
-            lasts += [last._replace(step=last.step + rollout * T) for last in report.last_observations]
+            episodes += [
+                episode._replace(step=episode.step + rollout * T) for episode in report.episodes
+            ]
+            lasts += [
+                last._replace(step=last.step + rollout * T) for last in report.last_observations
+            ]
             for name, table in vars(training.rollout).items():
-                tables.setdefault(name, []).append(table[: T + (rollout == num_rollouts - 1)].copy())
+                tables.setdefault(name, []).append(
+                    table[: T + (rollout == num_rollouts - 1)].copy()
+                )
     return {name: np.concatenate(parts) for name, parts in tables.items()}, episodes, lasts
 
 
@@ -51,7 +59,9 @@ def test_three_rollouts_join_without_gap_or_repeat(num_workers: int) -> None:
                     expected_lasts.append((t, environment, [seed, step]))
                 episode, step = episode + 1, 0
     assert episodes == sorted(expected_episodes)
-    assert sorted((t, environment, last.tolist()) for t, environment, last, _ in lasts) == sorted(expected_lasts)
+    assert sorted((t, environment, last.tolist()) for t, environment, last, _ in lasts) == sorted(
+        expected_lasts
+    )
 
 
 def test_what_environments_do_is_the_same_in_any_number_of_workers() -> None:
@@ -63,12 +73,18 @@ def test_what_environments_do_is_the_same_in_any_number_of_workers() -> None:
 
 def test_environments_and_rollouts_have_randomness_of_their_own() -> None:
     actions = collect(num_workers=0)[0]["actions"]
-    sequences = [tuple(actions[rollout * T : (rollout + 1) * T, i, 0]) for rollout in range(3) for i in range(N)]
+    sequences = [
+        tuple(actions[rollout * T : (rollout + 1) * T, i, 0])
+        for rollout in range(3)
+        for i in range(N)
+    ]
     assert len(set(sequences)) == 3 * N
 
 
 def test_actions_are_clipped_for_the_environment_and_kept_unclipped() -> None:
-    training = make_training("Target-v0", num_envs=8, num_steps=64)  # its step asserts that it gets what fits the box
+    training = make_training(
+        "Target-v0", num_envs=8, num_steps=64
+    )  # its step asserts that it gets what fits the box
     with WorkerPool(training.make_worker, 8, 0) as workers:
         workers.collect(1)
     actions = training.rollout.actions
@@ -112,8 +128,20 @@ def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:
 def test_the_flags_reach_the_games() -> None:
     training = make_training(
         *("PongNoFrameskip-v4",),
-        **{"num_envs": 1, "num_steps": 4, "num_minibatches": 1, "frame_skip": 3, "noop_max": 0, "frame_stack": 2},
-        **{"screen_size": 40, "end_on_life_loss": True, "sticky_actions": 0.5, "full_action_space": True},
+        **{
+            "num_envs": 1,
+            "num_steps": 4,
+            "num_minibatches": 1,
+            "frame_skip": 3,
+            "noop_max": 0,
+            "frame_stack": 2,
+        },
+        **{
+            "screen_size": 40,
+            "end_on_life_loss": True,
+            "sticky_actions": 0.5,
+            "full_action_space": True,
+        },
     )
     worker = training.make_worker(range(1))
     worker.collect(1)

@@ -25,9 +25,20 @@ class Adam:
             self.state = {"step": torch.zeros((), device=weights.device), **moments}
         self.state["step"] += 1
         kernel: Any = torch._fused_adam_
-        lists = [[x] for x in (weights, self.weights.grad, self.state["exp_avg"], self.state["exp_avg_sq"])]
-        options = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        kernel(*lists, [], [self.state["step"]], lr=self.param_groups[0]["lr"], eps=self.eps, **options)
+        lists = [
+            [x]
+            for x in (weights, self.weights.grad, self.state["exp_avg"], self.state["exp_avg_sq"])
+        ]
+        options = {
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "weight_decay": 0.0,
+            "amsgrad": False,
+            "maximize": False,
+        }
+        kernel(
+            *lists, [], [self.state["step"]], lr=self.param_groups[0]["lr"], eps=self.eps, **options
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """As torch.optim.Adam has it."""

@@ -12,11 +12,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ppo.algorithm import losses
 from ppo.algorithm.adam import Adam
-from ppo.config.config import Config, scheduled
-from ppo.system.distributed import ALONE, Alone
-from ppo.config.flags import ConfigError
 from ppo.algorithm.gae import generalized_advantages
 from ppo.algorithm.rollout import Batch, Minibatch, Rollout, minibatches
+from ppo.config.config import Config, scheduled
+from ppo.errors import ConfigError, NotFinite
+from ppo.system.distributed import SINGLE_PROCESS, SingleProcess
 
 ADAM_EPSILON = 1e-5
 KL_TOLERANCE = 1.5
@@ -24,16 +24,16 @@ ADAPTIVE_KL = 0.01  # what an adaptive learning rate aims at, if not at target_k
 ADAPTIVE_RATES = (1e-5, 1e-2)
 MOST_VALUES = 10_000  # in a histogram
 MOST_SKIPPED = 3  # gradient steps in a row
-RECORDED = ("observations", "actions", "states", "action_masks", "features")  # what is read of a rollout's tables
+RECORDED = (
+    "observations",
+    "actions",
+    "states",
+    "action_masks",
+    "features",
+)  # what is read of a rollout's tables
 
 
-class NotFinite(Exception):
-    """Learning has left the numbers that there are; the message says what to do."""
-
-    exit_code = 1
-
-
-class Detail(NamedTuple):
+class Histograms(NamedTuple):
     """What histograms are made of, by name, each (n,); and an image (H, W) uint8, if images are learned from."""
 
     values: dict[str, np.ndarray]
@@ -42,9 +42,9 @@ class Detail(NamedTuple):
 
 class Learner:
     """Owns the optimiser, and moves the model's parameters and gradients into two vectors (P,), weights and gradients:
-    to publish, to clip or to step is then one operation each."""
+    to publish_weights, to clip or to step is then one operation each."""
 
-    ranks: Alone = ALONE  # that learn the same, from other environments
+    ranks: SingleProcess = SINGLE_PROCESS  # that learn the same, from other environments
 
     def __init__(self, model: Any, config: Config) -> None:
         if model.state_size and not config.batch_size and config.num_minibatches > config.num_envs:
@@ -67,11 +67,15 @@ class Learner:
         self.learning_rate = scheduled(config.learning_rate, 1.0)
         self.num_skipped = 0  # steps in a row
         try:
-            make = Adam if is_adam and on_device in ("cpu", "cuda") else resolve_name(config.optimizer)
+            make = (
+                Adam if is_adam and on_device in ("cpu", "cuda") else resolve_name(config.optimizer)
+            )
             self.optimizer = make([self.parameters], lr=self.learning_rate, **options)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
             fix = "give a class of torch.optim, or one that is made as they are"
-            raise ConfigError(f"--optimizer={config.optimizer} cannot be used ({error}): {fix}") from error
+            raise ConfigError(
+                f"--optimizer={config.optimizer} cannot be used ({error}): {fix}"
+            ) from error
 
     def make_batch(
         self,
@@ -98,24 +102,32 @@ class Learner:
 
     @torch.no_grad()
     def _make_batch(
-        self, rollout: Rollout, observations: np.ndarray, rewards: np.ndarray, last_observations: Sequence[tuple]
+        self,
+        rollout: Rollout,
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        last_observations: Sequence[tuple],
     ) -> Batch:
         tables = {**vars(rollout), "observations": observations}
         recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
         batch = {name: self._flat(table) for name, table in recorded.items()}
-        batch["log_probs"], batch["values"] = self._evaluate(batch)
+        batch["log_probs"], batch["values"] = self._log_probs_and_values(batch)
         batch.pop("features", None)  # they will be of other weights
         if "states" in batch:
             dones = rollout.terminations | rollout.truncations
             batch["starts"] = self._flat(np.concatenate([np.zeros_like(dones[:1]), dones[:-1]]))
         values = batch["values"].cpu().numpy().reshape(rewards.shape)
-        next_values = np.concatenate([values[1:], self._values(observations[-1], rollout.states[-1])[None]])
+        next_values = np.concatenate(
+            [values[1:], self._predict_values(observations[-1], rollout.states[-1])[None]]
+        )
         if last_observations:
             steps, environments, *met = zip(*last_observations, strict=True)
-            next_values[steps, environments] = self._values(*map(np.stack, met))
+            next_values[steps, environments] = self._predict_values(*map(np.stack, met))
         ends = (rollout.terminations, rollout.truncations)
         discounts = (self.config.gamma, self.config.gae_lambda)
-        batch["advantages"] = self._flat(generalized_advantages(rewards, values, next_values, *ends, *discounts))
+        batch["advantages"] = self._flat(
+            generalized_advantages(rewards, values, next_values, *ends, *discounts)
+        )
         return {**batch, "returns": batch["advantages"] + batch["values"]}
 
     def learn(self, batch: Batch, iteration: int, shuffle_seed: int) -> dict[str, float]:
@@ -124,27 +136,42 @@ class Learner:
         config = self.config
         self._schedule(1 - (iteration - 1) / config.iterations)
         adapts = str(config.learning_rate).startswith("adaptive:")
-        self.learning_rate = self.learning_rate if adapts else scheduled(config.learning_rate, self.remaining)
+        self.learning_rate = (
+            self.learning_rate if adapts else scheduled(config.learning_rate, self.remaining)
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         history: list[dict[str, Any]] = []
         num_steps = 0
         advantages = batch["advantages"]
         if config.normalize_advantages == "rollout":
-            (moments,) = self.ranks.moments(advantages, [Minibatch(torch.arange(len(advantages)), 1.0)])
+            (moments,) = self.ranks.moments(
+                advantages, [Minibatch(torch.arange(len(advantages)), 1.0)]
+            )
             batch = {**batch, "advantages": losses.standardize(advantages, moments)}
-        sizes, length = (config.num_steps, config.num_envs), config.num_steps if "states" in batch else 1
+        sizes, length = (
+            (config.num_steps, config.num_envs),
+            config.num_steps if "states" in batch else 1,
+        )
         ways = (config.num_epochs, config.num_minibatches, config.batch_size, length, shuffle_seed)
         parts = minibatches(sizes, *ways, self.ranks.columns(config.num_envs))
         is_standardized = config.normalize_advantages == "minibatch"
-        all_moments = self.ranks.moments(advantages, parts) if is_standardized else [None] * len(parts)
+        all_moments = (
+            self.ranks.moments(advantages, parts) if is_standardized else [None] * len(parts)
+        )
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(advantages.device)
             minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
             if is_standardized:
                 minibatch["advantages"] = self.standardize(minibatch["advantages"], moments)
-            metrics = self.ranks.average(self.gradients, self.differentiate(minibatch), part.share)
-            if history and config.target_kl is not None and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl:
+            metrics = self.ranks.all_reduce_gradients(
+                self.gradients, self.compute_gradients(minibatch), part.share
+            )
+            if (
+                history
+                and config.target_kl is not None
+                and metrics["approx_kl"] > KL_TOLERANCE * config.target_kl
+            ):
                 break
             metrics["grad_norm"] = self._clip_gradients()
             num_steps += 1
@@ -155,12 +182,18 @@ class Learner:
             else:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
-                    self._give_up(iteration, f"the loss or its gradient, {MOST_SKIPPED} times in a row")
+                    self._give_up(
+                        iteration, f"the loss or its gradient, {MOST_SKIPPED} times in a row"
+                    )
         if not self.weights.isfinite().all():
             self._give_up(iteration, "a weight")
         skipped, history = num_steps - len(history), history or [metrics]
-        means = dict(zip(history[0], _means([[*metrics.values()] for metrics in history]), strict=True))
-        explained = losses.explained_variance(batch["values"], batch["returns"], self.ranks.variance).item()
+        means = dict(
+            zip(history[0], _means([[*metrics.values()] for metrics in history]), strict=True)
+        )
+        explained = losses.explained_variance(
+            batch["values"], batch["returns"], self.ranks.variance
+        ).item()
         rates = {"learning_rate": self.learning_rate, "clip_coef": self.coefficients[0]}
         if adapts:  # as in Schulman et al. 2017, section 4, but for the learning rate, and by where the passes ended
             goal, kl = config.target_kl or ADAPTIVE_KL, float(metrics["approx_kl"])
@@ -172,9 +205,17 @@ class Learner:
     @torch.no_grad()
     def detail(self, batch: Batch) -> dict[str, np.ndarray]:
         """Of a batch that was learned from, what histograms are made of: each (n,)."""
-        parts = {name: batch[name] for name in ("observations", "actions", "advantages", "returns", "values")}
-        rows = {name: tensor for name, tensor in batch.items() if name != "starts"}  # each from its own state
-        tensors = {**parts, "ratios": (self._evaluate(rows)[0] - batch["log_probs"]).exp()}
+        parts = {
+            name: batch[name]
+            for name in ("observations", "actions", "advantages", "returns", "values")
+        }
+        rows = {
+            name: tensor for name, tensor in batch.items() if name != "starts"
+        }  # each from its own state
+        tensors = {
+            **parts,
+            "ratios": (self._log_probs_and_values(rows)[0] - batch["log_probs"]).exp(),
+        }
         if isinstance(log_std := getattr(self.model.policy_head, "log_std", None), Tensor):
             tensors["log_std"] = log_std
         sampled = {name: _some(tensor) for name, tensor in tensors.items()}
@@ -184,7 +225,7 @@ class Learner:
         fix = "go on from the state before it with a lower --learning_rate"
         raise NotFinite(f"in iteration {iteration} {what} was not finite: {fix}")
 
-    def differentiate(self, minibatch: Batch) -> dict[str, Any]:
+    def compute_gradients(self, minibatch: Batch) -> dict[str, Any]:
         """Write the gradient of a minibatch's loss; returns metrics, 0-dimensional tensors or numbers."""
         self.gradients.zero_()
         loss, metrics = self.loss(minibatch)
@@ -199,25 +240,42 @@ class Learner:
         """Set what depends on how much of the run remains: what ratios and values are clipped to, and the weight of the
         entropy."""
         settings = (self.config.clip_coef, self.config.clip_value_coef, self.config.entropy_coef)
-        self.remaining, self.coefficients = remaining, [scheduled(value, remaining) for value in settings]
+        self.remaining, self.coefficients = (
+            remaining,
+            [scheduled(value, remaining) for value in settings],
+        )
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics. Override to change it."""
         config = self.config
         clip, clip_value, entropy_coef = self.coefficients
         distribution, values = self.forward(minibatch)
-        log_probs, old_log_probs = distribution.log_prob(minibatch["actions"]), minibatch["log_probs"]
-        policy_loss = losses.clipped_surrogate(log_probs, old_log_probs, minibatch["advantages"], clip)
-        value_loss = losses.value_loss(values, minibatch["values"], minibatch["returns"], clip_value)
+        log_probs, old_log_probs = (
+            distribution.log_prob(minibatch["actions"]),
+            minibatch["log_probs"],
+        )
+        policy_loss = losses.clipped_surrogate(
+            log_probs, old_log_probs, minibatch["advantages"], clip
+        )
+        value_loss = losses.value_loss(
+            values, minibatch["values"], minibatch["returns"], clip_value
+        )
         entropy = distribution.entropy().mean()
         total = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
-        terms = {"loss": total, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        terms = {
+            "loss": total,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+        }
         metrics = {name: term.detach() for name, term in terms.items()}
         with torch.no_grad():
             metrics["approx_kl"] = losses.approximate_kl(log_probs, old_log_probs)
             metrics["clip_fraction"] = losses.clip_fraction(log_probs, old_log_probs, clip)
             if clip_value is not None:
-                metrics["value_clip_fraction"] = ((values - minibatch["values"]).abs() > clip_value).float().mean()
+                metrics["value_clip_fraction"] = (
+                    ((values - minibatch["values"]).abs() > clip_value).float().mean()
+                )
         return total, metrics
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
@@ -229,10 +287,14 @@ class Learner:
             first_states = batch["states"][: len(batch["states"]) // self.config.num_steps]
             distribution, values = self.model(batch["observations"], first_states, batch["starts"])
         else:
-            distribution, values = self.model(*(batch[name] for name in ("observations", "states") if name in batch))
-        return distribution.masked(batch["action_masks"]) if "action_masks" in batch else distribution, values
+            distribution, values = self.model(
+                *(batch[name] for name in ("observations", "states") if name in batch)
+            )
+        return distribution.masked(
+            batch["action_masks"]
+        ) if "action_masks" in batch else distribution, values
 
-    def _evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and values (B,), from features if workers have recorded them, in parts as large as
         minibatches are, to take no more memory than they do."""
         log_probs, values = [], []
@@ -240,12 +302,12 @@ class Learner:
         size = self.config.batch_size or -(-total // self.config.num_minibatches)
         for first in range(0, total, size):
             part = {name: tensor[first : first + size] for name, tensor in batch.items()}
-            part_log_probs, part_values = self._evaluate_part(part)
+            part_log_probs, part_values = self._log_probs_and_values_part(part)
             log_probs.append(part_log_probs)
             values.append(part_values)
         return torch.cat(log_probs), torch.cat(values)
 
-    def _evaluate_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _log_probs_and_values_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
@@ -256,7 +318,7 @@ class Learner:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
 
-    def _values(self, *met: np.ndarray) -> np.ndarray:
+    def _predict_values(self, *met: np.ndarray) -> np.ndarray:
         """Values (B,) of observations (B, *observation), met with states (B, S)."""
         inputs = [self._tensor(table) for table in met if table.size]
         return self.model(*inputs)[1].cpu().numpy()
@@ -266,7 +328,9 @@ class Learner:
         return self._tensor(table).flatten(0, 1)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        narrowed = array.astype(np.float32) if array.dtype == np.float64 else array  # all that models compute in
+        narrowed = (
+            array.astype(np.float32) if array.dtype == np.float64 else array
+        )  # all that models compute in
         return torch.from_numpy(narrowed).to(self.weights.device)
 
 
@@ -280,6 +344,8 @@ def _means(table: list[list[Any]]) -> list[float]:
 def _some(tensor: Tensor) -> np.ndarray:
     """A copy of up to MOST_VALUES finite numbers from all over a tensor."""
     flat = tensor.flatten()
-    chosen = torch.linspace(0, len(flat) - 1, min(len(flat), MOST_VALUES), dtype=torch.float64).long()
+    chosen = torch.linspace(
+        0, len(flat) - 1, min(len(flat), MOST_VALUES), dtype=torch.float64
+    ).long()
     values = flat[chosen.to(flat.device)].double().cpu().numpy()
     return values[np.isfinite(values)]

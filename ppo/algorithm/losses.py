@@ -9,14 +9,18 @@ from torch import Tensor, nn
 LARGEST_LOG_RATIO = 20.0  # beyond which a ratio's gradient would not be a number for long
 
 
-def clipped_surrogate(log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
+def clipped_surrogate(
+    log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, clip_coef: float
+) -> Tensor:
     """-E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s) (Schulman et al. 2017, eq. 7)."""
     ratio = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 
 
-def value_loss(values: Tensor, behaviour_values: Tensor, returns: Tensor, clip_coef: float | None = None) -> Tensor:
+def value_loss(
+    values: Tensor, behaviour_values: Tensor, returns: Tensor, clip_coef: float | None = None
+) -> Tensor:
     """1/2 E[max((V - R)^2, (V_b + clip(V - V_b, -e, e) - R)^2)] (Baselines); for None, 1/2 E[(V - R)^2]."""
     errors = (values - returns).square()
     if clip_coef is not None:
@@ -58,7 +62,9 @@ def explained_variance(
 class ClippedPPOLoss(nn.Module):
     """clipped_surrogate as labml's annotated implementation has it; clip_fraction is the last call's."""
 
-    def forward(self, log_pi: Tensor, sampled_log_pi: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    def forward(
+        self, log_pi: Tensor, sampled_log_pi: Tensor, advantage: Tensor, clip: float
+    ) -> Tensor:
         self.clip_fraction = clip_fraction(log_pi.detach(), sampled_log_pi, clip).item()
         return clipped_surrogate(log_pi, sampled_log_pi, advantage, clip)
 
@@ -66,5 +72,7 @@ class ClippedPPOLoss(nn.Module):
 class ClippedValueFunctionLoss(nn.Module):
     """value_loss as labml's annotated implementation has it."""
 
-    def forward(self, value: Tensor, sampled_value: Tensor, sampled_return: Tensor, clip: float) -> Tensor:
+    def forward(
+        self, value: Tensor, sampled_value: Tensor, sampled_return: Tensor, clip: float
+    ) -> Tensor:
         return value_loss(value, sampled_value, sampled_return, clip)

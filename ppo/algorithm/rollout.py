@@ -16,18 +16,29 @@ class Rollout(SimpleNamespace):
     masks too."""
 
     @staticmethod
-    def layout(num_steps: int, num_envs: int, observation_space: Any, model: Any, has_masks: bool) -> dict[str, tuple]:
+    def layout(
+        num_steps: int, num_envs: int, observation_space: Any, model: Any, has_masks: bool
+    ) -> dict[str, tuple]:
         """Shape and dtype of each tensor, by name; what the model or the environment does without has no columns."""
         T, N, head = num_steps, num_envs, model.policy_head
         return {
             "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
-            "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
+            "actions": (
+                (T, N, head.action_size),
+                head.action_dtype,
+            ),  # neither squashed nor clipped
             "rewards": ((T, N), np.float32),  # the environment's own
             "terminations": ((T, N), np.bool_),
             "truncations": ((T, N), np.bool_),  # not where both
-            "features": ((T, N, model.num_shared_features), np.float32),  # of observations, for policy and value
+            "features": (
+                (T, N, model.num_shared_features),
+                np.float32,
+            ),  # of observations, for policy and value
             "states": ((T + 1, N, model.state_size), np.float32),  # that observations are met with
-            "action_masks": ((T + 1, N, head.mask_size * has_masks), np.bool_),  # what is allowed then
+            "action_masks": (
+                (T + 1, N, head.mask_size * has_masks),
+                np.bool_,
+            ),  # what is allowed then
         }
 
 
@@ -61,7 +72,13 @@ def minibatches(
     generator, found = torch.Generator().manual_seed(seed), []
     for _ in range(num_epochs):
         order = torch.randperm(len(place), generator=generator)
-        for part in order.split(max(1, batch_size // length)) if batch_size else order.tensor_split(num_minibatches):
+        for part in (
+            order.split(max(1, batch_size // length))
+            if batch_size
+            else order.tensor_split(num_minibatches)
+        ):
             own = part if len(columns) == N else place[part][place[part] >= 0]
-            found.append(Minibatch(rows[:, own if len(own) else slice(1)].flatten(), len(own) / len(part)))
+            found.append(
+                Minibatch(rows[:, own if len(own) else slice(1)].flatten(), len(own) / len(part))
+            )
     return found

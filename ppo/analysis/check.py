@@ -53,7 +53,10 @@ def play(env: Any, seed: int) -> Play:
 
 def is_same(one: Play, other: Play) -> bool:
     """Whether two plays went the same way, as far as both of them went."""
-    seen, paid = zip(one.observations, other.observations, strict=False), zip(one.rewards, other.rewards, strict=False)
+    seen, paid = (
+        zip(one.observations, other.observations, strict=False),
+        zip(one.rewards, other.rewards, strict=False),
+    )
     return all(np.array_equal(a, b) for a, b in seen) and all(a == b for a, b in paid)
 
 
@@ -102,10 +105,16 @@ def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
         yield "warning: all observations are the same"
     elif (size := np.abs(observations).max()) > 1_000:
         yield f"warning: observations are as large as {size:.3g}: leave --normalize_observations on"
-    for problem in () if hasattr(env.unwrapped, "ale") else complaints(env.unwrapped):  # that is our own
+    for problem in (
+        () if hasattr(env.unwrapped, "ale") else complaints(env.unwrapped)
+    ):  # that is our own
         yield f"gymnasium's checker: {problem}"
 
 
 def _duration(seconds: list[float]) -> str:
     typical = float(np.median(seconds))
-    return f"{1e6 * typical:,.0f} microseconds" if typical < 1e-3 else f"{1e3 * typical:,.1f} milliseconds"
+    return (
+        f"{1e6 * typical:,.0f} microseconds"
+        if typical < 1e-3
+        else f"{1e3 * typical:,.1f} milliseconds"
+    )

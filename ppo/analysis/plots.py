@@ -9,13 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppo.config.config import ELSEWHERE
-from ppo.config.flags import ConfigError
-from ppo.run.folder import written_whole
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
+from ppo.config.config import ELSEWHERE
+from ppo.errors import ConfigError
+from ppo.run.folder import atomic_write
 
 RETURN = "episode_return_mean"
-OWN = {"seed", "run_id", "versions", "git_commit", "num_workers", *ELSEWHERE}  # that runs to be compared may differ in
+OWN = {
+    "seed",
+    "run_id",
+    "versions",
+    "git_commit",
+    "num_workers",
+    *ELSEWHERE,
+}  # that runs to be compared may differ in
 POINTS = 200  # at which runs of several seeds are compared
 PANELS = {  # below the curves
     "approx_kl": "KL of an update",
@@ -45,7 +52,9 @@ def read_run(folder: Path) -> Run:
             raise ValueError("columns are missing")
         return Run(folder, config, metrics)
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(f"{folder} is no run that can be plotted ({error}): give a run's folder") from error
+        raise ConfigError(
+            f"{folder} is no run that can be plotted ({error}): give a run's folder"
+        ) from error
 
 
 def alike(runs: Sequence[Run]) -> list[list[Run]]:
@@ -60,7 +69,11 @@ def alike(runs: Sequence[Run]) -> list[list[Run]]:
 def aggregate(runs: Sequence[Run], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of several runs the interquartile mean of y at common x, as far as all of them reach: x and that (points,), and
     its 95 % interval (2, points)."""
-    lines = [(run.metrics[x][known], run.metrics[y][known]) for run in runs for known in [~np.isnan(run.metrics[y])]]
+    lines = [
+        (run.metrics[x][known], run.metrics[y][known])
+        for run in runs
+        for known in [~np.isnan(run.metrics[y])]
+    ]
     grid = np.linspace(max(at[0] for at, _ in lines), min(at[-1] for at, _ in lines), POINTS)
     values = np.stack([np.interp(grid, at, value) for at, value in lines])
     return grid, interquartile_mean(values), confidence_interval(values, interquartile_mean)
@@ -68,7 +81,9 @@ def aggregate(runs: Sequence[Run], x: str, y: str) -> tuple[np.ndarray, np.ndarr
 
 def draw(runs: Sequence[Run], path: Path) -> None:
     """Write a figure, .png or .svg: returns against steps and against time, and how learning went. Raises OSError."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # when first used it says that it looks for fonts
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # when first used it says that it looks for fonts
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -78,7 +93,9 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
     above, below = parts
     groups = alike(runs)
-    for axes, x, label in zip(above.subplots(1, 2), ("step", "seconds"), ("environment steps", "seconds"), strict=True):
+    for axes, x, label in zip(
+        above.subplots(1, 2), ("step", "seconds"), ("environment steps", "seconds"), strict=True
+    ):
         for group in groups:
             _draw_group(axes, group, x, RETURN, is_labelled=True)
         axes.set(xlabel=label, ylabel="mean return of 100 episodes")
@@ -93,7 +110,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter())
         axes.grid(alpha=0.3)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ppo.config.config import ELSEWHERE, Config
 from ppo.analysis.plots import PANELS, RETURN, Run
-from ppo.run.folder import written_whole
+from ppo.config.config import ELSEWHERE, Config
+from ppo.run.folder import atomic_write
 
 LEFT_OUT = {"preset", *ELSEWHERE}
 PAGE = """<!doctype html>
@@ -34,8 +34,10 @@ pre {{ background: #f6f6f6; padding: .8em; overflow-x: auto }} summary {{ cursor
 def write_report(run: Run, video: Path | None, path: Path) -> None:
     """Write the page. video: of its best episode, .mp4. Raises OSError."""
     content = "\n".join(_sections(run, video))
-    with written_whole(path) as temporary:
-        temporary.write_text(PAGE.format(title=escape(run.folder.absolute().name), content=content), encoding="utf-8")
+    with atomic_write(path) as temporary:
+        temporary.write_text(
+            PAGE.format(title=escape(run.folder.absolute().name), content=content), encoding="utf-8"
+        )
 
 
 def _sections(run: Run, video: Path | None) -> Iterator[str]:
@@ -44,10 +46,22 @@ def _sections(run: Run, video: Path | None) -> Iterator[str]:
     yield "<h2>Learning</h2>"
     yield _curves(run)
     later = _read(run.folder / "evaluation.json")
-    evaluations = [*filter(None, [summary.get("evaluation")]), *(later if isinstance(later, list) else [])]
+    evaluations = [
+        *filter(None, [summary.get("evaluation")]),
+        *(later if isinstance(later, list) else []),
+    ]
     if evaluations:
         yield "<h2>Evaluation</h2>"
-        names = ("episodes", "mean", "std", "median", "interval_95", "deterministic", "seed", "checkpoint")
+        names = (
+            "episodes",
+            "mean",
+            "std",
+            "median",
+            "interval_95",
+            "deterministic",
+            "seed",
+            "checkpoint",
+        )
         rows = ({name: evaluation.get(name, "") for name in names} for evaluation in evaluations)
         yield _rows([names, *(tuple(row.values()) for row in rows)])
     if video:
@@ -62,7 +76,11 @@ def _sections(run: Run, video: Path | None) -> Iterator[str]:
 
 def command(config: dict[str, Any]) -> str:
     """The command line that makes the same run again."""
-    names = [option.name for option in fields(Config) if option.name in config and option.name not in LEFT_OUT]
+    names = [
+        option.name
+        for option in fields(Config)
+        if option.name in config and option.name not in LEFT_OUT
+    ]
     flags = [f"--{name}={_flag(config[name])}" for name in names]
     return shlex.join(["python", "main.py", "--preset=none", *flags])
 
@@ -76,7 +94,10 @@ def _curves(run: Run) -> str:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    shown = {RETURN: "return", **{name: label for name, label in PANELS.items() if name in run.metrics}}
+    shown = {
+        RETURN: "return",
+        **{name: label for name, label in PANELS.items() if name in run.metrics},
+    }
     layout: Any = {"rows": len(shown), "shared_xaxes": True, "vertical_spacing": 0.03}
     figure = make_subplots(row_heights=[3, *[1] * (len(shown) - 1)], **layout)
     for row, (name, label) in enumerate(shown.items(), 1):
@@ -85,8 +106,12 @@ def _curves(run: Run) -> str:
         figure.add_trace(go.Scatter(x=steps, y=values, name=label, mode="lines"), row=row, col=1)
         figure.update_yaxes(title_text=label, row=row, col=1)
     figure.update_xaxes(title_text="environment steps", row=len(shown), col=1)
-    figure.update_layout(height=250 + 130 * len(shown), showlegend=False, margin={"t": 20}, template="plotly_white")
-    return figure.to_html(full_html=False, include_plotlyjs=True, config={"displaylogo": False, "scrollZoom": True})
+    figure.update_layout(
+        height=250 + 130 * len(shown), showlegend=False, margin={"t": 20}, template="plotly_white"
+    )
+    return figure.to_html(
+        full_html=False, include_plotlyjs=True, config={"displaylogo": False, "scrollZoom": True}
+    )
 
 
 def _table(values: dict[str, Any]) -> str:

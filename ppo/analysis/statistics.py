@@ -27,5 +27,7 @@ def confidence_interval(values: Any, statistic: Callable[[Any], Any] = mean) -> 
     if len(values) < 2:
         return None
     values, generator = np.asarray(values, float), np.random.default_rng(0)
-    resamples = (values[generator.integers(len(values), size=len(values))] for _ in range(RESAMPLES))
+    resamples = (
+        values[generator.integers(len(values), size=len(values))] for _ in range(RESAMPLES)
+    )
     return np.percentile([statistic(resample) for resample in resamples], (2.5, 97.5), axis=0)

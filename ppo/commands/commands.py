@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ppo.analysis.check import findings
-from ppo.run.checkpoint import find_checkpoint
-from ppo.config.config import Config, run_folder
-from ppo.config.flags import COUNT, NONE, ConfigError, Flags, flag
 from ppo.analysis.plots import draw, read_run
-from ppo.policy.policy import Policy, best_video, load_policy
-from ppo.run.highlights import KINDS, find_episode
 from ppo.analysis.report import write_report
-from ppo.run.folder import write_json
 from ppo.analysis.statistics import confidence_interval
+from ppo.config.config import Config, run_folder
+from ppo.config.flags import COUNT, NONE, Flags, flag
+from ppo.errors import ConfigError
+from ppo.policy.policy import Policy, best_video, load_policy
+from ppo.run.checkpoint import find_checkpoint
+from ppo.run.folder import write_json
+from ppo.run.highlights import KINDS, find_episode
 
 RUN: dict[str, Any] = {"nargs": None, "kind": str}
 VIDEOS, PICTURES, PAGES, MODELS = (".mp4", ".gif"), (".png", ".svg"), (".html",), (".onnx",)
@@ -27,11 +28,13 @@ TEXT: dict[str, Any] = {"kind": str, "words": NONE}
 
 
 @dataclass(frozen=True)
-class OfRun(Flags):
+class PolicyCommand(Flags):
     """Flags of what is done with a run's policy."""
 
     run: str = flag("", "folder of a run, its name in runs/, or a checkpoint's file", **RUN)
-    env_name: str | None = flag(None, "repeat the run's, if it is an import path, to trust it", **TEXT)
+    env_name: str | None = flag(
+        None, "repeat the run's, if it is an import path, to trust it", **TEXT
+    )
     model: str | None = flag(None, "likewise", **TEXT)
 
     def load(self, path: Path, precision: str | None = None) -> Policy:
@@ -40,17 +43,23 @@ class OfRun(Flags):
 
 
 @dataclass(frozen=True)
-class Evaluate(OfRun):
+class Evaluate(PolicyCommand):
     """Flags of evaluate."""
 
     about = "Play whole episodes with a saved policy, as the environment itself counts them, and say how good it is."
     episodes: int = flag(100, "how many", **COUNT)
     num_envs: int = flag(8, "environments that are played side by side", **COUNT)
-    stochastic: bool = flag(False, "draw actions at random as in training, rather than take the likeliest", kind=bool)
-    seed: int | None = flag(None, "of the episodes; none: the run's", kind=int, low=0, high=2**32 - 1, words=NONE)
+    stochastic: bool = flag(
+        False, "draw actions at random as in training, rather than take the likeliest", kind=bool
+    )
+    seed: int | None = flag(
+        None, "of the episodes; none: the run's", kind=int, low=0, high=2**32 - 1, words=NONE
+    )
     render: str = flag("none", "human: show it in a window", words=("none", "human"))
     video: str | None = flag(None, "a new file of what happens, .mp4 or .gif", **TEXT)
-    output: str | None = flag(None, "file of the results; none: evaluation.json in the run's folder", **TEXT)
+    output: str | None = flag(
+        None, "file of the results; none: evaluation.json in the run's folder", **TEXT
+    )
 
     def __call__(self) -> None:
         """Raises ConfigError for files that cannot be, CheckpointError, EnvironmentUnavailable, and WorkerError if the
@@ -59,7 +68,9 @@ class Evaluate(OfRun):
             raise ConfigError("--render=human and --video: give one of them")
         video = new_file("--video=", Path(self.video), VIDEOS) if self.video else None
         path = find_checkpoint(self.run)
-        output = check_folder("--output=", Path(self.output) if self.output else folder_of(path) / "evaluation.json")
+        output = check_folder(
+            "--output=", Path(self.output) if self.output else folder_of(path) / "evaluation.json"
+        )
         before = read_list(output)
         policy = self.load(path)
         seed = policy.config.seed if self.seed is None else self.seed
@@ -78,13 +89,15 @@ class Evaluate(OfRun):
 
 
 @dataclass(frozen=True)
-class Render(OfRun):
+class Render(PolicyCommand):
     """Flags of render."""
 
     about = "Play an episode of a run's training again and make a video of it."
     run: str = flag("", "folder of the run, or its name in runs/", **RUN)
     episode: str = flag("best", "which", words=KINDS)
-    video: str | None = flag(None, "a new file, .mp4 or .gif; none: one in the run's videos/", **TEXT)
+    video: str | None = flag(
+        None, "a new file, .mp4 or .gif; none: one in the run's videos/", **TEXT
+    )
 
     def __call__(self) -> None:
         """Raises ConfigError if there is no such episode or the video cannot be, NotRepeated if it is not reproducible,
@@ -95,7 +108,9 @@ class Render(OfRun):
         video = new_file("--video=", Path(self.video or default), VIDEOS)
         self.load(path).replay(episode, video)
         length = f"{episode['episode_length']} steps, until step {episode['step']:,} of training"
-        print(f"{self.episode} episode: return {episode['episode_return']:.6g} in {length}\nvideo: {video}")
+        print(
+            f"{self.episode} episode: return {episode['episode_return']:.6g} in {length}\nvideo: {video}"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +129,7 @@ class Plot(Flags):
 
 
 @dataclass(frozen=True)
-class Export(OfRun):
+class Export(PolicyCommand):
     """Flags of export."""
 
     about = "Write a policy as an ONNX file: observation in, action out, with all that is done to both inside."
@@ -131,7 +146,7 @@ class Export(OfRun):
 
 
 @dataclass(frozen=True)
-class Report(OfRun):
+class Report(PolicyCommand):
     """Flags of report."""
 
     about = "Write all there is to know of a run on one page, which needs nothing but a browser."
@@ -153,7 +168,9 @@ class Check(Flags):
     """Flags of check."""
 
     about = "Look at an environment before training on it, and recommend how."
-    env_name: str = flag(Config.env_name, "gymnasium id, module:id or module:Class", "env", "env_id", kind=str)
+    env_name: str = flag(
+        Config.env_name, "gymnasium id, module:id or module:Class", "env", "env_id", kind=str
+    )
     env_kwargs: Any = flag("{}", "arguments of the environment", kind=dict)
     seed: int = flag(0, "of resets and random actions", kind=int, low=0, high=2**31)
 
@@ -170,7 +187,9 @@ class Check(Flags):
 def describe(result: dict[str, Any], spread: dict[str, Any]) -> str:
     """An evaluation in a line."""
     interval = (
-        "" if spread["interval_95"] is None else " (95 % interval {:.1f} to {:.1f})".format(*spread["interval_95"])
+        ""
+        if spread["interval_95"] is None
+        else " (95 % interval {:.1f} to {:.1f})".format(*spread["interval_95"])
     )
     episodes = f"{result['episodes']} episode{'s' * (result['episodes'] > 1)} of {np.mean(result['lengths']):.0f} steps"
     line = f"return {result['mean']:.1f} +/- {result['std']:.1f}{interval}, median {spread['median']:.1f}"
@@ -189,7 +208,9 @@ def new_file(flag: str, path: Path, suffixes: Sequence[str]) -> Path:
     if path.suffix not in suffixes:
         raise ConfigError(f"{flag}{path}: give a name that ends with {' or '.join(suffixes)}")
     if path.exists():
-        raise ConfigError(f"{flag}{path} is there already, and nothing is overwritten: give another name")
+        raise ConfigError(
+            f"{flag}{path} is there already, and nothing is overwritten: give another name"
+        )
     return check_folder(flag, path)
 
 
@@ -198,9 +219,13 @@ def check_folder(flag: str, path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{flag}{path} cannot be written to ({error.strerror}): give another name") from error
+        raise ConfigError(
+            f"{flag}{path} cannot be written to ({error.strerror}): give another name"
+        ) from error
     if not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"{flag}{path} cannot be written to (its folder is read-only): give another name")
+        raise ConfigError(
+            f"{flag}{path} cannot be written to (its folder is read-only): give another name"
+        )
     return path
 
 
@@ -211,5 +236,7 @@ def read_list(path: Path) -> list[Any]:
         if not isinstance(entries, list):
             raise ValueError("it is no list")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--output={path} cannot be added to ({error}): give another file") from error
+        raise ConfigError(
+            f"--output={path} cannot be added to ({error}): give another file"
+        ) from error
     return entries

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ppo.config.config import Config
-from ppo.config.flags import ConfigError
-from ppo.system.hardware import available_cores
 from ppo.analysis.plots import draw, read_run
-from ppo.run.folder import folder_name
-from ppo.system.signals import URGENT
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+from ppo.run.folder import folder_name
+from ppo.system.hardware import available_cores
+from ppo.system.signals import URGENT
 
 
 class SeedFailed(Exception):
@@ -38,18 +38,35 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     if config.resume not in (None, "auto"):
         raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
     if parent.exists() and any(parent.iterdir()) and config.resume is None:
-        raise ConfigError(f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir")
+        raise ConfigError(
+            f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir"
+        )
     cores = available_cores()
-    busy = config.num_workers if isinstance(config.num_workers, int) else min(cores, config.num_envs)
-    flags = {name: value for name, value in given.items() if name not in ("seeds", "seed", "run_dir", "name")}
+    busy = (
+        config.num_workers if isinstance(config.num_workers, int) else min(cores, config.num_envs)
+    )
+    flags = {
+        name: value
+        for name, value in given.items()
+        if name not in ("seeds", "seed", "run_dir", "name")
+    }
     folders = [parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)]
 
     processes: list[subprocess.Popen] = []
 
     def train(folder: Path) -> None:
-        own = {**flags, "seed": folder.name.removeprefix("s"), "run_dir": folder, "name": f"{name}-{folder.name}"}
+        own = {
+            **flags,
+            "seed": folder.name.removeprefix("s"),
+            "run_dir": folder,
+            "name": f"{name}-{folder.name}",
+        }
         own["num_workers"] = busy  # the same for all of them
-        command = [sys.executable, sys.argv[0], *(f"--{flag}={value}" for flag, value in own.items())]
+        command = [
+            sys.executable,
+            sys.argv[0],
+            *(f"--{flag}={value}" for flag, value in own.items()),
+        ]
         print(f"seed {own['seed']}: {folder}", flush=True)
         process = subprocess.Popen(command)
         processes.append(process)
@@ -80,7 +97,9 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     ):
         if None not in values:
             interval = confidence_interval(values, interquartile_mean)
-            spread = "" if interval is None else " (95 % interval {:.1f} to {:.1f})".format(*interval)
+            spread = (
+                "" if interval is None else " (95 % interval {:.1f} to {:.1f})".format(*interval)
+            )
             print(f"{label}: interquartile mean {interquartile_mean(np.array(values)):.1f}{spread}")
     print(f"picture: {parent / 'curves.png'}")
 

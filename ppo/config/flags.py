@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, NoReturn
 
+from ppo.errors import ConfigError
+
 AUTO = ("auto",)
 NONE = ("none",)
 SWITCH: dict[str, Any] = {"kind": bool, "words": AUTO}
@@ -17,19 +19,24 @@ COUNT: dict[str, Any] = {"kind": int, "low": 1}
 POSITIVE: dict[str, Any] = {"kind": float, "above": 0}
 SHARE: dict[str, Any] = {"kind": float, "low": 0, "high": 1}
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: 'JSON like {"name": 1}'}
+KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: 'JSON like {"name": 1}',
+}
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
-
-
-class ConfigError(ValueError):
-    """Values that no command can start from; the message names the flag and the fix."""
 
 
 def flag(default: Any, help: str, *aliases: str, **limits: Any) -> Any:
     """A field of Flags that takes values of a kind within limits (low, above, high, pattern), or one of some words.
     form: what a pattern stands for. nargs: it must be given, without its name: None for one text, "+" for a tuple of
     one or more."""
-    return field(default=default, metadata={"kind": None, "words": (), **limits, "help": help, "aliases": aliases})
+    return field(
+        default=default,
+        metadata={"kind": None, "words": (), **limits, "help": help, "aliases": aliases},
+    )
 
 
 @dataclass(frozen=True)
@@ -53,20 +60,35 @@ def parse_flags(arguments: Sequence[str], kind: type[Flags], command: str = "") 
             about: dict[str, Any] = {name: option.metadata[name] for name in ("nargs", "help")}
             parser.add_argument(option.name, metavar=option.name.upper(), **about)
             continue
-        name, names = option.name, [f"--{name}" for name in (option.name, *option.metadata["aliases"])]
+        name, names = (
+            option.name,
+            [f"--{name}" for name in (option.name, *option.metadata["aliases"])],
+        )
         default = "none" if option.default is None else option.default
         help = f"{option.metadata['help']}; {_expected(option)} (default: {default})"
         if option.metadata["kind"] is bool:
-            parser.add_argument(*names, dest=name, nargs="?", const="true", metavar="BOOL", help=help)
-            parser.add_argument(f"--no_{name}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
+            parser.add_argument(
+                *names, dest=name, nargs="?", const="true", metavar="BOOL", help=help
+            )
+            parser.add_argument(
+                f"--no_{name}",
+                dest=name,
+                action="store_const",
+                const="false",
+                help=argparse.SUPPRESS,
+            )
         else:
             parser.add_argument(*names, dest=name, metavar="VALUE", help=help)
-    arguments = [re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
+    arguments = [
+        re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments
+    ]
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         wrong = unknown[0].partition("=")[0]
         near = difflib.get_close_matches(wrong, parser._option_string_actions, n=1)
-        raise ConfigError(f"unknown flag {wrong}: {f'did you mean {near[0]}?' if near else 'see --help'}")
+        raise ConfigError(
+            f"unknown flag {wrong}: {f'did you mean {near[0]}?' if near else 'see --help'}"
+        )
     return vars(given)
 
 
@@ -99,8 +121,14 @@ def _convert(option: Field, value: Any) -> Any:
         if kind is str and re.fullmatch(limits.get("pattern", ".+"), text):
             return text
         number = float(start) if kind in (int, float) else math.nan
-        in_limits = limits.get("low", number) <= number <= limits.get("high", number) and math.isfinite(number)
-        if in_limits and number > limits.get("above", -math.inf) and (kind is float or number.is_integer()):
+        in_limits = limits.get("low", number) <= number <= limits.get(
+            "high", number
+        ) and math.isfinite(number)
+        if (
+            in_limits
+            and number > limits.get("above", -math.inf)
+            and (kind is float or number.is_integer())
+        ):
             converted = kind(number) if kind is int and not start.isdigit() else kind(start)
             return f"{prefix}{converted}" if prefix else converted
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -111,7 +139,11 @@ def _convert(option: Field, value: Any) -> Any:
 def _expected(option: Field) -> str:
     """What a field holds, in words."""
     limits = option.metadata
-    name = limits.get("form", "module:Name") if "pattern" in limits else KINDS.get(limits["kind"], "")
-    bounds = "".join(f" {word} {limits[limit]}" for limit, word in LIMITS.items() if limit in limits)
+    name = (
+        limits.get("form", "module:Name") if "pattern" in limits else KINDS.get(limits["kind"], "")
+    )
+    bounds = "".join(
+        f" {word} {limits[limit]}" for limit, word in LIMITS.items() if limit in limits
+    )
     words = [f"{word}<number>" if word.endswith(":") else word for word in limits["words"]]
     return " or ".join(filter(None, [name + bounds, *words]))

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
-from ppo.models import HIDDEN_SIZES, choose_model, image_shape
 from ppo.config.config import Config
-from ppo.config.flags import ConfigError
-from ppo.system.hardware import available_cores, find_device, has_bfloat16
+from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
+from ppo.errors import ConfigError
+from ppo.models import HIDDEN_SIZES, choose_model, image_shape
 from ppo.policy.policy import preprocessing_of
+from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
 
 def resolve(config: Config) -> tuple[Config, Spaces]:
@@ -24,14 +24,22 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     images = image_shape(spaces.observations)
     for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
         if getattr(config, name) != getattr(PREPROCESSING, name):
-            raise ConfigError(f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it")
+            raise ConfigError(
+                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it"
+            )
     only_images = images == spaces.observations.shape
     if only_images and config.normalize_observations is True:
-        raise ConfigError("--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]")
+        raise ConfigError(
+            "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
+        )
     if not images and config.precision == "bfloat16":
-        raise ConfigError("--precision=bfloat16 is for images: leave it out, the mlp would not gain by it")
+        raise ConfigError(
+            "--precision=bfloat16 is for images: leave it out, the mlp would not gain by it"
+        )
     if model == "lstm" and config.share_trunk is False:
-        raise ConfigError("--share_trunk=False: leave it out, policy and value share what the lstm remembers")
+        raise ConfigError(
+            "--share_trunk=False: leave it out, policy and value share what the lstm remembers"
+        )
     device = find_device(config.device, images is not None)
     if config.compile and not device.startswith("cuda"):
         reason = "elsewhere it takes longer to compile than it can save"
@@ -44,7 +52,9 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         normalize_rewards=images is None and not config.clip_rewards,
         hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
         share_trunk=images is not None or model == "lstm",
-        inference="learner" if images and device.startswith("cuda") and not config.overlap else "worker",
+        inference="learner"
+        if images and device.startswith("cuda") and not config.overlap
+        else "worker",
         log_std_init=-2.0 if config.use_sde else 0.0,
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
@@ -53,4 +63,6 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
 
 def _replace_auto(config: Config, **meanings: Any) -> Config:
     """The config with values in place of auto."""
-    return dataclasses.replace(config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"})
+    return dataclasses.replace(
+        config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}
+    )

@@ -9,7 +9,9 @@ from gymnasium import Env
 Act = Callable[..., Sequence[Any]]
 
 
-def evaluate(act: Act, envs: Sequence[Env], seeds: Sequence[int], episode_key: str, state_size: int) -> dict[str, Any]:
+def evaluate(
+    act: Act, envs: Sequence[Env], seeds: Sequence[int], episode_key: str, state_size: int
+) -> dict[str, Any]:
     """Play a whole episode for each seed. Returns how many, their undiscounted, raw returns, the mean and deviation of
     those, and their lengths. act: from observations (n, *observation), n infos and states (n, S), which it overwrites
     by the next ones, to n actions. The environments play side by side, each taking the next seed; episode_key: under
@@ -37,4 +39,10 @@ def evaluate(act: Act, envs: Sequence[Env], seeds: Sequence[int], episode_key: s
                 playing += [begin(env, waiting.pop())] if waiting else []
     returns, lengths = ([episode[i] for episode in episodes] for i in range(2))
     mean, std = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
-    return {"episodes": len(returns), "mean": mean, "std": std, "returns": returns, "lengths": lengths}
+    return {
+        "episodes": len(returns),
+        "mean": mean,
+        "std": std,
+        "returns": returns,
+        "lengths": lengths,
+    }

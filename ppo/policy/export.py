@@ -10,20 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.config.flags import ConfigError
-from ppo.run.folder import written_whole
+from ppo.errors import ConfigError, NotExported
+from ppo.run.folder import atomic_write
 
 OBSERVATION, ACTION, STATE, NEXT_STATE = "observation", "action", "state", "next_state"
 LARGEST_DIFFERENCE = 1e-5
 NUM_CHECKED = 64
 Arrays = dict[str, np.ndarray]
 Converter = Callable[[Tensor], list[Tensor]]
-
-
-class NotExported(Exception):
-    """What was written does not act as the policy does; the message says so."""
-
-    exit_code = 1
 
 
 class ExportedPolicy(nn.Module):
@@ -33,7 +27,10 @@ class ExportedPolicy(nn.Module):
     those parts."""
 
     def __init__(
-        self, model: Any, normalize: tuple[np.ndarray, ...], to_actions: Callable[[Tensor], list[Tensor]]
+        self,
+        model: Any,
+        normalize: tuple[np.ndarray, ...],
+        to_actions: Callable[[Tensor], list[Tensor]],
     ) -> None:
         super().__init__()
         self.model, self.to_actions = model, to_actions
@@ -92,19 +89,27 @@ def export(policy: Any, path: Path) -> float:
     env, act = policy.make_env(), policy.make_torch_actor()
     names, convert = columns_to_actions(env.action_space, policy.config.squash_actions)
     normalize = policy.normalize
-    tables = (normalize.shift, normalize.scale, normalize.lowest, normalize.highest) if normalize.enabled else ()
+    tables = (
+        (normalize.shift, normalize.scale, normalize.lowest, normalize.highest)
+        if normalize.enabled
+        else ()
+    )
     observations = _observe(env, policy.config.seed)
     states = np.zeros((len(observations), act.state_size), np.float32)
     inputs = {OBSERVATION: observations, **({STATE: states} if states.size else {})}
     try:
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             _write(ExportedPolicy(act.model, tables, convert), inputs, names, temporary)
             found = _run(temporary, inputs)
             columns = torch.from_numpy(act(normalize(observations), None, states=states.copy()))
             wanted = dict(zip(names, convert(columns), strict=True))
-            difference = max(float(np.abs(found[name] - wanted[name].numpy()).max()) for name in names)
+            difference = max(
+                float(np.abs(found[name] - wanted[name].numpy()).max()) for name in names
+            )
             if not difference <= LARGEST_DIFFERENCE:
-                raise NotExported(f"{path} is not written: its actions differ from the policy's by {difference:g}")
+                raise NotExported(
+                    f"{path} is not written: its actions differ from the policy's by {difference:g}"
+                )
     except ImportError as error:
         raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     finally:
@@ -135,7 +140,15 @@ def _write(policy: ExportedPolicy, inputs: Arrays, actions: list[str], path: Pat
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(policy, examples, str(path), dynamo=True, external_data=False, verbose=False, **options)
+            torch.onnx.export(
+                policy,
+                examples,
+                str(path),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+                **options,
+            )
     except torch.onnx.errors.OnnxExporterError as error:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error
     finally:

@@ -14,24 +14,27 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.errors import environment_error
 from ppo.envs.make import Preprocessing, Spaces, make_env, spaces_of
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import Filmed, Video
-from ppo.envs.worker import environment_error
+from ppo.errors import NotRepeated
 from ppo.models import image_shape, make_actor, make_model
 from ppo.models.numpy_mlp import NumpyActor
-from ppo.run import checkpoint
 from ppo.policy.evaluation import evaluate
+from ppo.run import checkpoint
+from ppo.run.highlights import find_episode
 from ppo.system.hardware import has_bfloat16
-from ppo.run.highlights import NotRepeated, find_episode
 
 
 class Policy:
     """Acts in the environments that make_env() gives, which do to observations what was done in training."""
 
-    def __init__(self, config: Any, spaces: Spaces, weights: np.ndarray, normalize: NormalizeObservation) -> None:
+    def __init__(
+        self, config: Any, spaces: Spaces, weights: np.ndarray, normalize: NormalizeObservation
+    ) -> None:
         self.config, self.normalize = config, normalize
         model = new_model(config, spaces, to_act=True)
         self.make_torch_actor = partial(make_actor, lambda: model, weights)
@@ -45,25 +48,41 @@ class Policy:
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
         """A new environment."""
         preprocessing = preprocessing_of(self.config)
-        shown = {**preprocessing.env_kwargs, "render_mode": render_mode} if render_mode else preprocessing.env_kwargs
+        shown = (
+            {**preprocessing.env_kwargs, "render_mode": render_mode}
+            if render_mode
+            else preprocessing.env_kwargs
+        )
         return make_env(self.config.env_name, preprocessing._replace(env_kwargs=shown))
 
     def reset(self) -> None:
         """Forget the episode so far; needed before each by a policy that remembers."""
         self.state = np.zeros((1, self.actor.state_size), np.float32)
 
-    def predict(self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None) -> Any:
+    def predict(
+        self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None
+    ) -> Any:
         """The action for an observation, as the environment's step takes it; if not deterministic, gSDE's noise is new
         each time. info: what came with the observation, if that says which actions are allowed."""
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
     def act(
-        self, observations: np.ndarray, infos: Sequence[dict], states: np.ndarray, deterministic: bool = True
+        self,
+        observations: np.ndarray,
+        infos: Sequence[dict],
+        states: np.ndarray,
+        deterministic: bool = True,
     ) -> Sequence[Any]:
         """observations: (n, *observation); infos: n; states: (n, S), to be overwritten by the next. Returns n actions:
         the most likely, or drawn at random."""
-        noise = None if deterministic else np.stack([self.actor.draw_noise(self.generator, 1)[0] for _ in infos])
-        masks = np.array([self.to_mask(info.get(ACTION_MASK)) for info in infos] if self.to_mask else [])
+        noise = (
+            None
+            if deterministic
+            else np.stack([self.actor.draw_noise(self.generator, 1)[0] for _ in infos])
+        )
+        masks = np.array(
+            [self.to_mask(info.get(ACTION_MASK)) for info in infos] if self.to_mask else []
+        )
         return self.to_actions(self.actor(self.normalize(observations), noise, masks, states))
 
     def evaluate(
@@ -81,7 +100,10 @@ class Policy:
         seed = self.config.seed if seed is None else seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
         act, state_size = partial(self.act, deterministic=deterministic), self.actor.state_size
-        envs = [self.make_env("rgb_array" if video else render_mode) for _ in seeds[: 1 if video else num_envs]]
+        envs = [
+            self.make_env("rgb_array" if video else render_mode)
+            for _ in seeds[: 1 if video else num_envs]
+        ]
         try:
             with self._filmed(envs, video) as filmed:
                 return evaluate(act, filmed, seeds, WHOLE_EPISODE, state_size)
@@ -94,8 +116,14 @@ class Policy:
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Play an episode of the run's training again, as ppo.run.highlights has it, and make a video of it if asked to. Raises
         NotRepeated, without a video, if it does not come to the return and the length that it had."""
-        env, where = self.make_env("rgb_array" if video else None), (Stream.EPISODE, episode["environment"])
-        seeds = (integer_seed(self.config.seed, *where, number) for number in itertools.count(episode["number"]))
+        env, where = (
+            self.make_env("rgb_array" if video else None),
+            (Stream.EPISODE, episode["environment"]),
+        )
+        seeds = (
+            integer_seed(self.config.seed, *where, number)
+            for number in itertools.count(episode["number"])
+        )
         wanted = [episode["episode_return"], episode["episode_length"]]
         came: list[Any] = []
         try:
@@ -113,7 +141,9 @@ class Policy:
             env.close()
 
     @contextmanager
-    def _filmed(self, envs: list[gymnasium.Env], path: Path | None) -> Iterator[list[gymnasium.Env]]:
+    def _filmed(
+        self, envs: list[gymnasium.Env], path: Path | None
+    ) -> Iterator[list[gymnasium.Env]]:
         """The environments, of which what they show becomes a video if there is a path."""
         if path is None or not envs:
             yield envs
@@ -123,13 +153,18 @@ class Policy:
 
 
 def load_policy(
-    path: str | Path, env_name: str | None = None, model: str | None = None, precision: str | None = None
+    path: str | Path,
+    env_name: str | None = None,
+    model: str | None = None,
+    precision: str | None = None,
 ) -> Policy:
     """The policy of a checkpoint. env_name, model: repeat them if they are import paths, which a file by itself is not
     trusted with. precision: float32 or bfloat16, if it is to be another than that of the training. Raises
     CheckpointError if the file is damaged or of another environment or model."""
     tensors, state = checkpoint.load(Path(path))
-    config = SimpleNamespace(**checkpoint.settings(Path(path), state, {"env_name": env_name, "model": model}))
+    config = SimpleNamespace(
+        **checkpoint.settings(Path(path), state, {"env_name": env_name, "model": model})
+    )
     config.precision = precision or config.precision
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     normalize, network = new_normalizer(config, spaces), new_model(config, spaces)
@@ -137,11 +172,19 @@ def load_policy(
     try:
         if parts["model"].keys() != dict(network.named_parameters()).keys():
             raise KeyError("its parameters are called otherwise")
-        network.load_state_dict(parts["model"], strict=False)  # which would miss a shared trunk's second name
-        normalize.restore({name: tensor.numpy() for name, tensor in parts["normalize_observation"].items()})
+        network.load_state_dict(
+            parts["model"], strict=False
+        )  # which would miss a shared trunk's second name
+        normalize.restore(
+            {name: tensor.numpy() for name, tensor in parts["normalize_observation"].items()}
+        )
     except (KeyError, RuntimeError, ValueError) as error:
-        raise checkpoint.CheckpointError(f"{path} is of another network or environment: {error}") from error
-    return Policy(config, spaces, parameters_to_vector(network.parameters()).detach().numpy(), normalize)
+        raise checkpoint.CheckpointError(
+            f"{path} is of another network or environment: {error}"
+        ) from error
+    return Policy(
+        config, spaces, parameters_to_vector(network.parameters()).detach().numpy(), normalize
+    )
 
 
 def best_video(folder: Path, policy: Policy) -> Path | None:
@@ -164,7 +207,9 @@ def preprocessing_of(config: Any) -> Preprocessing:
 def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     """A run's model as it begins. to_act: as it is where the CPU acts, whatever the learner's device is."""
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
-    with torch.random.fork_rng(devices=[]):  # what else is drawn does not depend on how many models are made
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # what else is drawn does not depend on how many models are made
         seed = integer_seed(config.seed, Stream.MODEL)
         return make_model(config, seed, spaces.observations, spaces.actions, in_bfloat16)
 
@@ -172,4 +217,6 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
     """A run's statistics of observations as they begin: of all but pixels."""
     pixels = image_shape(spaces.observations) or (0,)
-    return NormalizeObservation(spaces.observations.shape, config.normalize_observations, int(np.prod(pixels)))
+    return NormalizeObservation(
+        spaces.observations.shape, config.normalize_observations, int(np.prod(pixels))
+    )

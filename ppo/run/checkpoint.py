@@ -16,7 +16,7 @@ import safetensors.torch
 from torch import Tensor
 
 from ppo.config.config import ELSEWHERE, Config, run_folder
-from ppo.config.flags import ConfigError
+from ppo.errors import CheckpointError, ConfigError, NotSaved
 from ppo.system.hardware import physical_memory
 
 FORMAT = 4
@@ -25,31 +25,23 @@ LAST, BEST, TEMPORARY = "last.safetensors", "best.safetensors", ".tmp-"
 FILE_NAME = re.compile(r"\d{12}\.safetensors")  # the step
 
 
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message says why."""
-
-    exit_code = 3
-
-
-class NotSaved(Exception):
-    """The last state of a run could not be written; the message says why, and what there is instead."""
-
-    exit_code = 1
-
-
 def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, or leave the file as it was: path never names half of one, nor one that does not read back as
     it was. state: plain JSON. Raises OSError, and ValueError for numbers that are not finite."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
     if wrong := [
-        name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()
+        name
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not tensor.isfinite().all()
     ]:
         raise ValueError(f"{', '.join(wrong)} would be saved with numbers that are not finite")
     state = {"format": FORMAT, **state}
     sealed = {**state, "sha256": digest(tensors, _canonical(state))}
     content = safetensors.torch.save(tensors, {"state": _canonical(sealed)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")  # in the same folder: to replace is atomic
+    temporary = path.with_name(
+        f"{TEMPORARY}{os.getpid()}-{path.name}"
+    )  # in the same folder: to replace is atomic
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -84,14 +76,27 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safetensors.safe_open(path, "pt") as file:
             state = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dict
-        sealed = digest(tensors, _canonical({name: x for name, x in state.items() if name != "sha256"}))
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        sealed = digest(
+            tensors, _canonical({name: x for name, x in state.items() if name != "sha256"})
+        )
+    except (
+        OSError,
+        safetensors.SafetensorError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise CheckpointError(f"{path} is no readable checkpoint ({reason or error}): give another") from error
+        raise CheckpointError(
+            f"{path} is no readable checkpoint ({reason or error}): give another"
+        ) from error
     if state.pop("sha256", None) != sealed:
         raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
     if state.get("format") != FORMAT:
-        raise CheckpointError(f"{path} has format {state.get('format')}, this version reads {FORMAT}: give another")
+        raise CheckpointError(
+            f"{path} has format {state.get('format')}, this version reads {FORMAT}: give another"
+        )
     return tensors, state
 
 
@@ -111,13 +116,17 @@ def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
     config = settings(path, state, repeated)
     with suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
         about = json.loads((run / "config.json").read_text())
-        watched = {name: about[name] for name in ELSEWHERE if name not in ("name", "run_dir", "resume")}
+        watched = {
+            name: about[name] for name in ELSEWHERE if name not in ("name", "run_dir", "resume")
+        }
         Config(**watched)
         config = {**config, **watched}
     try:
         Config(**config)
     except (ConfigError, TypeError) as error:
-        raise CheckpointError(f"{path} has settings that this version does not take ({error}): give another") from error
+        raise CheckpointError(
+            f"{path} has settings that this version does not take ({error}): give another"
+        ) from error
     return config
 
 
@@ -130,17 +139,25 @@ def settings(path: Path, state: Mapping[str, Any], repeated: Mapping[str, Any]) 
     for name in ("env_name", "model", "optimizer"):
         wanted = str(config.get(name))
         if ":" in wanted and not wanted.startswith("torch.optim:") and repeated.get(name) != wanted:
-            raise CheckpointError(f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}")
+            raise CheckpointError(
+                f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
+            )
     return config
 
 
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints in a folder, by the step in their names; nothing that is a link."""
-    files = [path for path in folder.glob("*") if FILE_NAME.fullmatch(path.name) and not path.is_symlink()]
+    files = [
+        path
+        for path in folder.glob("*")
+        if FILE_NAME.fullmatch(path.name) and not path.is_symlink()
+    ]
     return sorted(files, reverse=True)
 
 
-def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+def load_newest(
+    folder: Path, on_damage: Callable[[str], object]
+) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """The newest checkpoint that is whole; on_damage is told of each that is not. Raises CheckpointError if there is
     none."""
     for path in newest_first(folder):
@@ -148,7 +165,9 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
             return path, *load(path)
         except CheckpointError as error:
             on_damage(str(error).replace("give another", "the one before it is used"))
-    raise CheckpointError(f"no checkpoint in {folder} can be read: give another run, or begin one without --resume")
+    raise CheckpointError(
+        f"no checkpoint in {folder} can be read: give another run, or begin one without --resume"
+    )
 
 
 def find_checkpoint(name: str) -> Path:
@@ -161,7 +180,9 @@ def find_checkpoint(name: str) -> Path:
         raise ConfigError(
             f"{name}: there is no such run or checkpoint; give a run's folder or a file in its checkpoints/"
         )
-    return load_newest(folder / "checkpoints", lambda damage: print(f"warning: {damage}", file=sys.stderr))[0]
+    return load_newest(
+        folder / "checkpoints", lambda damage: print(f"warning: {damage}", file=sys.stderr)
+    )[0]
 
 
 class Checkpoints(AbstractContextManager):
@@ -186,7 +207,9 @@ class Checkpoints(AbstractContextManager):
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 
-    def save(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool = False) -> None:
+    def save(
+        self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool = False
+    ) -> None:
         """Begin to write what is the run's state at state["step"]; what is given must not change any more."""
         self.wait()
         self.thread = Thread(target=self._write, args=(tensors, state, is_best), daemon=True)
@@ -202,13 +225,17 @@ class Checkpoints(AbstractContextManager):
         self.wait()
         if self.failure:
             instead = f"the newest is {self.written[-1]}" if self.written else "there is none"
-            raise NotSaved(f"the last checkpoint cannot be written to {self.folder} ({self.failure}): {instead}")
+            raise NotSaved(
+                f"the last checkpoint cannot be written to {self.folder} ({self.failure}): {instead}"
+            )
 
     def __exit__(self, *exception: object) -> None:
         if not isinstance(exception[1], KeyboardInterrupt):
             self.wait()
 
-    def _write(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool) -> None:
+    def _write(
+        self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool
+    ) -> None:
         path = self.folder / f"{state['step']:012d}.safetensors"
         try:
             if path not in self.written:
@@ -226,7 +253,9 @@ class Checkpoints(AbstractContextManager):
         except (OSError, ValueError) as error:
             self.failure = error
             problem = f"the checkpoint of step {state['step']} cannot be written to {self.folder} ({error})"
-            self.on_event("checkpoint_failed", f"{problem}; older ones are intact, and it is tried again")
+            self.on_event(
+                "checkpoint_failed", f"{problem}; older ones are intact, and it is tried again"
+            )
 
 
 def _canonical(state: Mapping[str, Any]) -> str:

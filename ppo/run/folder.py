@@ -19,18 +19,25 @@ from threading import Lock
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.config.flags import ConfigError
+from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
 
 PACKAGES = {"torch", "gymnasium", "numpy", "box2d", "box2d-py", "ale-py"}
-BEGUN = {"lock", "config.json", "events.jsonl", EPISODES, "checkpoints"}  # what a run has that has saved nothing yet
-FAULTS = ("worker_lost", "observation_outside", "step_skipped", "evaluation_failed", "checkpoint_failed", "log_dropped")
-
-
-class RunInUse(Exception):
-    """Another process works in the folder; the message says which."""
-
-    exit_code = 4
+BEGUN = {
+    "lock",
+    "config.json",
+    "events.jsonl",
+    EPISODES,
+    "checkpoints",
+}  # what a run has that has saved nothing yet
+FAULTS = (
+    "worker_lost",
+    "observation_outside",
+    "step_skipped",
+    "evaluation_failed",
+    "checkpoint_failed",
+    "log_dropped",
+)
 
 
 class RunFolder(AbstractContextManager):
@@ -44,26 +51,49 @@ class RunFolder(AbstractContextManager):
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         name = folder_name(config.name or default)
         self.is_resumed = config.resume not in (None, "auto")
-        self.path = Path(str(config.resume) if self.is_resumed else config.run_dir or f"runs/{name}")
+        self.path = Path(
+            str(config.resume) if self.is_resumed else config.run_dir or f"runs/{name}"
+        )
         self.faults, self.iteration, self.guard = faults, 0, Lock()
-        choose = f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
+        choose = (
+            f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
+        )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            kept = {path.name for path in self.path.iterdir()} - (BEGUN if config.resume == "auto" else set())
+            kept = {path.name for path in self.path.iterdir()} - (
+                BEGUN if config.resume == "auto" else set()
+            )
             is_used = bool(kept) and not self.is_resumed
             self.lock = self._lock(only_look=is_used)
             if is_used:
-                raise ConfigError(f"the folder {self.path} is not empty, and no run is overwritten: {choose}")
+                raise ConfigError(
+                    f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
+                )
             about = self.path / "config.json"
             if not self.is_resumed:
-                installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+                installed = {
+                    package.name.lower(): package.version
+                    for package in importlib.metadata.distributions()
+                }
                 versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
-                machine = {"versions": {"python": platform.python_version(), **versions}, "git_commit": _git_commit()}
-                launch = {"launch": os.environ.get("TORCHELASTIC_RUN_ID")}  # by which torchrun knows it
-                write_json(about, {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8], **launch})
-            self.events, self.episodes = (AppendedFile(self.path / name) for name in ("events.jsonl", EPISODES))
+                machine = {
+                    "versions": {"python": platform.python_version(), **versions},
+                    "git_commit": _git_commit(),
+                }
+                launch = {
+                    "launch": os.environ.get("TORCHELASTIC_RUN_ID")
+                }  # by which torchrun knows it
+                write_json(
+                    about,
+                    {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8], **launch},
+                )
+            self.events, self.episodes = (
+                AppendedFile(self.path / name) for name in ("events.jsonl", EPISODES)
+            )
         except OSError as error:
-            raise ConfigError(f"the folder {self.path} cannot be written to ({error.strerror}): {choose}") from error
+            raise ConfigError(
+                f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
+            ) from error
         try:
             self.run_id = str(json.loads(about.read_text())["run_id"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -73,9 +103,14 @@ class RunFolder(AbstractContextManager):
         """A line in events.jsonl, and a message, if there is one, to the user; from any thread."""
         if kind in self.faults:
             self.faults[kind] += count
-        about = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "iteration": self.iteration}
+        about = {
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "iteration": self.iteration,
+        }
         with self.guard:
-            self.events.append(json.dumps({**about, "kind": kind, "message": message, **details}) + "\n")
+            self.events.append(
+                json.dumps({**about, "kind": kind, "message": message, **details}) + "\n"
+            )
         if message:
             with suppress(OSError):  # a log that goes to the full disk, perhaps
                 print(f"warning: {message}", file=sys.stderr, flush=True)
@@ -129,7 +164,7 @@ class AppendedFile:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A file to write in place of another, whose name it gets when the context is left; after an error that other one
     is as it was."""
     temporary = path.with_name(f".tmp-{path.name}")
@@ -143,7 +178,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a file, or leave it as it was."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -156,4 +191,8 @@ def _git_commit() -> str | None:
     """The commit of the trainer's own source; None outside a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     installed = shutil.which("git") is not None
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None if installed else None
+    return (
+        subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+        if installed
+        else None
+    )

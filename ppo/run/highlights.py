@@ -10,19 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ppo.config.flags import ConfigError
+from ppo.errors import ConfigError
 
 EPISODES = "episodes.jsonl"
 KINDS = ("best", "median", "worst")
 
 
-class NotRepeated(Exception):
-    """An episode did not happen again as it had; the message says so."""
-
-    exit_code = 1
-
-
-class Played:
+class EpisodeHighlights:
     """Whole episodes, as ppo.envs.episodes.PlayedEpisode, since the last checkpoint; once they have more than most_steps in
     all, only the best, the median and the worst, however long those are."""
 
@@ -41,10 +35,12 @@ class Played:
             self.episodes = _chosen(self.episodes)
             self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
-    def worth_seeing(self, step: int) -> str:
+    def to_json_lines(self, step: int) -> str:
         """Lines that note the best, the median and the worst, after a step of training."""
         chosen = zip(KINDS, _chosen(self.episodes), strict=True) if self.episodes else ()
-        notes = ({"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen)
+        notes = (
+            {"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen
+        )
         return "".join(json.dumps(note) + "\n" for note in notes)
 
 
@@ -57,7 +53,9 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
         return _unpack(max(reversed(found), key=lambda episode: rank * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         problem = f"there is no {kind} episode in {folder / EPISODES}"
-        raise ConfigError(f"{problem} ({error}): one is noted with a checkpoint, once an episode is over") from error
+        raise ConfigError(
+            f"{problem} ({error}): one is noted with a checkpoint, once an episode is over"
+        ) from error
 
 
 def _chosen(played: Sequence[Any]) -> list[Any]:
@@ -81,4 +79,7 @@ def _pack(episode: dict[str, Any]) -> dict[str, Any]:
 
 def _unpack(episode: dict[str, Any]) -> dict[str, Any]:
     content = zlib.decompress(base64.b64decode(episode["actions"]))
-    return {**episode, "actions": np.frombuffer(content, episode["dtype"]).reshape(episode["shape"])}
+    return {
+        **episode,
+        "actions": np.frombuffer(content, episode["dtype"]).reshape(episode["shape"]),
+    }

@@ -11,16 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from ppo.config.config import ELSEWHERE, Config
+from ppo.run.folder import atomic_write
 from ppo.system.hardware import available_cores
-from ppo.run.folder import written_whole
 
 SECONDS = 0.02  # of a rollout by worker processes, beyond which to wake them is no matter
 WORTHWHILE = 50  # iterations of a run, below which none is worth the second that it takes to try
 CLEARLY = 1.1  # times as fast as worker processes this one must be to do without, and without their protection
-NO_MATTER = {"seed", "total_steps", "num_iterations", "learning_rate", "eval_every", "num_workers", *ELSEWHERE}
+IRRELEVANT_TO_SPEED = {
+    "seed",
+    "total_steps",
+    "num_iterations",
+    "learning_rate",
+    "eval_every",
+    "num_workers",
+    *ELSEWHERE,
+}
 
 
-def find_num_workers(
+def choose_num_workers(
     config: Config, make_pool: Callable[[int], Any], made_with: dict[str, Any]
 ) -> tuple[int, str | None]:
     """The number of workers for a run of which that is left to us: a process for each core, unless this one alone is
@@ -31,8 +39,12 @@ def find_num_workers(
     is_plain = processes > 1 and not config.overlap and config.inference == "worker"
     if not is_plain or config.iterations < WORTHWHILE or _is_busy():
         return processes, None
-    about = {name: x for name, x in config.__getstate__().items() if name not in NO_MATTER}
-    digest = hashlib.sha256(json.dumps([about, processes, made_with], sort_keys=True).encode()).hexdigest()
+    about = {
+        name: x for name, x in config.__getstate__().items() if name not in IRRELEVANT_TO_SPEED
+    }
+    digest = hashlib.sha256(
+        json.dumps([about, processes, made_with], sort_keys=True).encode()
+    ).hexdigest()
     key = f"{config.env_name} {config.num_envs} x {config.num_steps} {digest[:16]}"
     kept, path = _read()
     if key not in kept:
@@ -47,13 +59,18 @@ def find_num_workers(
         if path and ":" not in f"{config.env_name}{config.model}":
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with written_whole(path) as temporary:
+                with atomic_write(path) as temporary:
                     temporary.write_text(json.dumps(kept, indent=2) + "\n")
     by_processes, *alone = kept[key]
     if not alone or alone[0] < CLEARLY * by_processes:
         return processes, None
-    found = f"{alone[0]:,.0f} steps/s without worker processes, {by_processes:,.0f} with {processes}"
-    return 0, f"workers: none, for it collects {found}; give --num_workers to be safe from hangs and crashes instead"
+    found = (
+        f"{alone[0]:,.0f} steps/s without worker processes, {by_processes:,.0f} with {processes}"
+    )
+    return (
+        0,
+        f"workers: none, for it collects {found}; give --num_workers to be safe from hangs and crashes instead",
+    )
 
 
 def measure(pool: Any, config: Config) -> float:
@@ -79,7 +96,17 @@ def _is_busy() -> bool:
 def _read() -> tuple[dict[str, list[float]], Path | None]:
     """What is kept, as far as it can be read, and where."""
     kept, path = {}, None
-    with suppress(OSError, ValueError, TypeError, AttributeError, RuntimeError):  # the last one: there is no home
-        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo" / "workers.json"
-        kept = {str(key): [float(x) for x in speeds] for key, speeds in json.loads(path.read_text()).items() if speeds}
+    with suppress(
+        OSError, ValueError, TypeError, AttributeError, RuntimeError
+    ):  # the last one: there is no home
+        path = (
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            / "ppo"
+            / "workers.json"
+        )
+        kept = {
+            str(key): [float(x) for x in speeds]
+            for key, speeds in json.loads(path.read_text()).items()
+            if speeds
+        }
     return kept, path

@@ -6,22 +6,28 @@ import sys
 
 import torch
 
-from ppo.config.flags import ConfigError
+from ppo.errors import ConfigError
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def find_device(device: str, images: bool) -> str:
     """A device that is there, auto resolved. Raises ConfigError if it is not."""
-    if device == "auto":  # for an MLP a GPU would be slower: it waits for one small matrix after another
+    if (
+        device == "auto"
+    ):  # for an MLP a GPU would be slower: it waits for one small matrix after another
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # one for each rank
+    if (
+        device.startswith("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    ):  # one for each rank
         device = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]
-        raise ConfigError(f"--device={device} cannot be used ({reason}): give --device=cpu") from error
+        raise ConfigError(
+            f"--device={device} cannot be used ({reason}): give --device=cpu"
+        ) from error
     return device
 
 
@@ -29,12 +35,16 @@ def has_bfloat16(device: str) -> bool:
     """Whether a device multiplies matrices of bfloat16 in hardware."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return device == "cpu" and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
 
 
 def available_cores() -> int:
     """Processors that this process may use; of ranks on one machine (ppo.system.distributed) each has its share."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
@@ -43,7 +53,7 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def keep_memory() -> None:
+def disable_malloc_trim() -> None:
     """Have glibc keep memory that was once taken: else it gives a minibatch's activations back to the system, and takes
     them anew, page by page, in every gradient step."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):

@@ -15,15 +15,17 @@ class Terminated(BaseException):
 
 class StopSignals(AbstractContextManager):
     """Until its context is left, signals are only noted; but if one may be heeded at once, a second SIGINT interrupts,
-    and where may_break has been entered an urgent one raises Terminated."""
+    and where interruptible has been entered an urgent one raises Terminated."""
 
     def __init__(self, at_once: bool = True) -> None:
         self.received: signal.Signals | None = None
         self.may_raise, self.at_once = False, at_once
-        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *URGENT)}
+        self.before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGINT, *URGENT)
+        }
 
     @contextmanager
-    def may_break(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Work that nothing depends on until it is done. Raises Terminated, also for what came before it."""
         self.may_raise = self.at_once
         try:
@@ -33,7 +35,7 @@ class StopSignals(AbstractContextManager):
         finally:
             self.may_raise = False
 
-    def settle(self, gather: Callable[[Any], list[Any]]) -> bool:
+    def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
         """Whether to stop, for any of those has been told to of whom gather brings what they have received. What comes
         meanwhile is for the next time, lest this one stop and the others not."""
         agreed = next(filter(None, gather(self.received)), None)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ppo.algorithm.learner import Detail
+from ppo.algorithm.learner import Histograms
 
 BINS = 50
 
@@ -16,7 +16,7 @@ class TensorBoard:
 
         self.writer: Any = SummaryWriter(str(folder), purge_step=first_step)
 
-    def log(self, metrics: dict[str, Any], detail: Detail | None) -> None:
+    def log(self, metrics: dict[str, Any], detail: Histograms | None) -> None:
         """An iteration's metrics, and sometimes more of it."""
         step = metrics["step"]
         for name, value in metrics.items():
@@ -32,7 +32,9 @@ class TensorBoard:
         """What the run came to."""
         for name in ("mean", "std"):
             if summary["evaluation"][name] is not None:
-                self.writer.add_scalar(f"evaluation/{name}", summary["evaluation"][name], summary["steps"])
+                self.writer.add_scalar(
+                    f"evaluation/{name}", summary["evaluation"][name], summary["steps"]
+                )
 
     def close(self) -> None:
         self.writer.close()

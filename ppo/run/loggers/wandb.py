@@ -8,9 +8,9 @@ from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
-from ppo.run.checkpoint import LAST
+from ppo.algorithm.learner import Histograms
 from ppo.config.config import ELSEWHERE, Config
-from ppo.algorithm.learner import Detail
+from ppo.run.checkpoint import LAST
 from ppo.run.folder import RunFolder
 
 SECONDS_TO_START, SECONDS_TO_FINISH = 10, 15
@@ -28,7 +28,7 @@ class WandbThread:
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
-    def log(self, metrics: dict[str, Any], detail: Detail | None) -> None:
+    def log(self, metrics: dict[str, Any], detail: Histograms | None) -> None:
         """An iteration's metrics, and sometimes more of it."""
 
         def call(run: Any) -> None:
@@ -54,7 +54,9 @@ class WandbThread:
                 run.log({f"videos/{path.stem}": wandb.Video(str(path))})
             if self.config.log_checkpoint:
                 artifact = wandb.Artifact(f"checkpoint-{self.run.run_id}", type="model")
-                artifact.add_file(str(self.run.path / "checkpoints" / LAST), "checkpoint.safetensors")
+                artifact.add_file(
+                    str(self.run.path / "checkpoints" / LAST), "checkpoint.safetensors"
+                )
                 run.log_artifact(artifact)
 
         self.put(call)
@@ -82,13 +84,28 @@ class WandbThread:
         try:
             import wandb  # heavy
 
-            limits: Any = {"init_timeout": SECONDS_TO_START, "login_timeout": 1, "finish_timeout": SECONDS_TO_FINISH}
+            limits: Any = {
+                "init_timeout": SECONDS_TO_START,
+                "login_timeout": 1,
+                "finish_timeout": SECONDS_TO_FINISH,
+            }
             settings = wandb.Settings(**limits, finish_timeout_raises=False)
-            about: Any = {"id": self.run.run_id, "resume": "allow", "name": self.run.path.name, "dir": self.run.path}
+            about: Any = {
+                "id": self.run.run_id,
+                "resume": "allow",
+                "name": self.run.path.name,
+                "dir": self.run.path,
+            }
             config = self.config.__getstate__()
-            about["tags"] = [str(config[name])[:64] for name in ("env_name", "model", "preset")]  # no longer ones
-            alike = {name: value for name, value in config.items() if name not in ("seed", *ELSEWHERE)}
-            about["group"] = f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}"  # of all its seeds
+            about["tags"] = [
+                str(config[name])[:64] for name in ("env_name", "model", "preset")
+            ]  # no longer ones
+            alike = {
+                name: value for name, value in config.items() if name not in ("seed", *ELSEWHERE)
+            }
+            about["group"] = (
+                f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}"  # of all its seeds
+            )
             with wandb.init(config=config, settings=settings, **about) as logged:
                 for call in iter(self.queue.get, None):
                     call(logged)
@@ -99,4 +116,7 @@ class WandbThread:
         """Do without it from now on, and say so once."""
         if not self.has_failed.is_set():
             self.has_failed.set()
-            self.run.event("wandb_failed", f"--logger=wandb: {reason}; training goes on without it, see metrics.csv")
+            self.run.event(
+                "wandb_failed",
+                f"--logger=wandb: {reason}; training goes on without it, see metrics.csv",
+            )

@@ -1,0 +1,25 @@
+"""Errors of environments and of the worker processes that step them."""
+
+import traceback
+
+from ppo.errors import PPOError
+
+
+class EnvironmentUnavailable(PPOError, ValueError):
+    """The environment cannot be made, observed or acted in."""
+
+    exit_code = 2
+
+
+class BadData(ValueError):
+    """An environment returned what its spaces or gymnasium's interface exclude."""
+
+
+class WorkerError(PPOError):
+    """A worker cannot go on. args: what happened, and the traceback of what was raised, if any."""
+
+
+def environment_error(name: str, error: Exception) -> WorkerError:
+    """Describe an error raised by an environment; call it while that error is being handled."""
+    message = f"environment {name} raised {type(error).__name__}: {error}"
+    return WorkerError(message, traceback.format_exc())

@@ -1,0 +1,49 @@
+"""Errors that end a command: each message is one sentence that names the cause and the fix."""
+
+
+class PPOError(Exception):
+    """Base of all errors that a user is meant to see, without a traceback of the trainer's own."""
+
+    exit_code = 1
+
+
+class ConfigError(PPOError, ValueError):
+    """A flag's value cannot be used; the message names the flag and the fix."""
+
+    exit_code = 2
+
+
+class CheckpointError(PPOError, ValueError):
+    """A checkpoint cannot be used."""
+
+    exit_code = 3
+
+
+class RunInUse(PPOError):
+    """Another process works in the run's folder."""
+
+    exit_code = 4
+
+
+class NotSaved(PPOError):
+    """The last state of a run could not be written."""
+
+
+class NotFinite(PPOError):
+    """A loss, a gradient or a weight is infinite or not a number."""
+
+
+class Diverged(PPOError):
+    """The ranks of a distributed run have different weights."""
+
+
+class RankLost(PPOError):
+    """Another rank of a distributed run has ended or does not answer."""
+
+
+class NotRepeated(PPOError):
+    """An episode played again did not come to the return and length it had."""
+
+
+class NotExported(PPOError):
+    """An exported policy does not act as the original does."""
