@@ -1,10 +1,17 @@
 """Errors that end a command: each message is one sentence that names the cause and the fix."""
 
+import os
+import signal
+from pathlib import Path
+
 
 class PPOError(Exception):
     """Base of all errors that a user is meant to see, without a traceback of the trainer's own."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(PPOError, ValueError):
@@ -47,3 +54,15 @@ class NotRepeated(PPOError):
 
 class NotExported(PPOError):
     """An exported policy does not act as the original does."""
+
+
+class Interrupted(PPOError):
+    """A signal ended training, after its state was saved."""
+
+    def __init__(self, received: signal.Signals, step: int, folder: Path, rank: int) -> None:
+        super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
+        self.exit_code = 130 if received == signal.SIGINT else 143
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            self.exit_code = 0  # else torchrun would start all ranks again
+        if rank:
+            self.is_reported = True  # by the first one

@@ -4,14 +4,15 @@ import csv
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
-from ppo.envs.pool import WorkerPool
+from ppo.envs.worker import RolloutInfo
 from ppo.models import make_model
-from ppo.trainer import Training
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {
@@ -36,31 +37,47 @@ def make_network(
     in_bfloat16: bool = False,
     **values: Any,
 ) -> Any:
-    """A model, by default of 64 hidden units in trunks of their own for policy and value."""
-    resolved = {
-        "model": "mlp",
-        "hidden_size": 64,
-        "share_trunk": False,
-        "log_std_init": 0.0,
-        **values,
-    }
-    return make_model(Config(**resolved), seed, observation_space, action_space, in_bfloat16)
+    """Make a model, by default with separate trunks of 64 hidden units for policy and value."""
+    defaults = {"model": "mlp", "hidden_size": 64, "share_trunk": False, "log_std_init": 0.0}
+    return make_model(
+        Config(**{**defaults, **values}),
+        seed=seed,
+        observation_space=observation_space,
+        action_space=action_space,
+        in_bfloat16=in_bfloat16,
+    )
 
 
-def make_training(env_name: str, **values: Any) -> Training:
-    """A run that has not begun, without normalisation or worker processes unless asked for."""
+def make_components(env_name: str, **values: Any) -> Components:
+    """Make the parts of a run, without normalisation or worker processes unless asked for."""
     name = f"tests.environments:{env_name}" if "NoFrameskip" not in env_name else env_name
-    return Training(*resolve(Config(**{"env_name": name, **PLAIN, **values})))
+    return Components(*resolve(Config(**{"env_name": name, **PLAIN, **values})))
 
 
-def trained(env_name: str, **values: Any) -> Training:
-    """A run that has been trained to its end."""
-    training = make_training(env_name, **values)
-    config = training.config
-    with WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers:
-        for iteration in range(1, config.iterations + 1):
-            training.learn(workers.collect(iteration))
-    return training
+def learn(
+    parts: Components, info: RolloutInfo, start_next_rollout: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Learn from the next rollout, which workers have collected, as ppo.trainer.train does."""
+    rollout = parts.receive(parts.iteration + 1, info)
+    batch = parts.make_batch(rollout)
+    parts.update_statistics(rollout)
+    if parts.config.overlap:
+        parts.publish_weights()
+    if start_next_rollout:
+        start_next_rollout()
+    metrics = parts.learner.update(batch, parts.iteration)
+    if not parts.config.overlap:
+        parts.publish_weights()
+    return metrics
+
+
+def trained(env_name: str, **values: Any) -> Components:
+    """Train to the end, and return the parts of the run."""
+    parts = make_components(env_name, **values)
+    with parts.make_pool() as workers:
+        for iteration in range(1, parts.config.iterations + 1):
+            learn(parts, workers.collect(iteration))
+    return parts
 
 
 def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:

@@ -1,4 +1,4 @@
-"""The rollout: T steps of N environments, time-major."""
+"""The rollout (T steps of N environments, time-major) and the minibatches made of it."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,16 +11,33 @@ Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
 
 
 class Rollout(SimpleNamespace):
-    """The tensors of a layout, which workers write, as numpy arrays in shared memory. Row t + 1 of observations is what
-    action t led to, or the next episode's first one if it ended one. Row T is row 0 of the next rollout, of states and
-    masks too."""
+    """Hold one rollout: the tensors of a layout, as numpy arrays in memory shared with workers.
+
+    Row t + 1 of observations is what action t led to, or the first observation of the next episode.
+    Row T is row 0 of the next rollout; the same holds for states and action_masks. info: what the
+    workers reported beside the tensors (ppo.envs.worker.RolloutInfo), once it is collected.
+    """
+
+    info: Any = None
+
+    @property
+    def dones(self) -> np.ndarray:
+        """Steps (T, N) that ended an episode, by termination or truncation."""
+        return self.terminations | self.truncations
 
     @staticmethod
     def layout(
-        num_steps: int, num_envs: int, observation_space: Any, model: Any, has_masks: bool
-    ) -> dict[str, tuple]:
-        """Shape and dtype of each tensor, by name; what the model or the environment does without has no columns."""
-        T, N, head = num_steps, num_envs, model.policy_head
+        *,
+        num_steps: int,
+        num_envs: int,
+        observation_space: Any,
+        model: Any,
+        has_action_masks: bool,
+    ) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Return shape and dtype of each tensor; parts that are not needed have no columns."""
+        T, N = num_steps, num_envs
+        head = model.policy_head
+        mask_size = head.mask_size if has_action_masks else 0
         return {
             "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
             "actions": (
@@ -29,56 +46,63 @@ class Rollout(SimpleNamespace):
             ),  # neither squashed nor clipped
             "rewards": ((T, N), np.float32),  # the environment's own
             "terminations": ((T, N), np.bool_),
-            "truncations": ((T, N), np.bool_),  # not where both
-            "features": (
-                (T, N, model.num_shared_features),
-                np.float32,
-            ),  # of observations, for policy and value
-            "states": ((T + 1, N, model.state_size), np.float32),  # that observations are met with
-            "action_masks": (
-                (T + 1, N, head.mask_size * has_masks),
-                np.bool_,
-            ),  # what is allowed then
+            "truncations": ((T, N), np.bool_),  # False where the step also terminated
+            "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
+            "states": ((T + 1, N, model.state_size), np.float32),  # of a recurrent model
+            "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
         }
 
 
-class Minibatch(NamedTuple):
-    """Which rows of a batch are in it, and what share they are of all its rows, if there are others elsewhere; of no
-    share, there are rows nevertheless."""
+class MinibatchRows(NamedTuple):
+    """Name the rows of a batch that form this rank's part of a minibatch.
+
+    weight: their share of the minibatch's rows on all ranks; with weight 0 there is one row all the
+    same, so that every rank computes a gradient.
+    """
 
     rows: Tensor
-    share: float
+    weight: float
 
 
 def minibatches(
-    sizes: tuple[int, int],
+    *,
+    num_steps: int,
+    num_envs: int,
     num_epochs: int,
     num_minibatches: int,
     batch_size: int | None,
-    length: int,
     seed: int,
-    columns: range | None = None,
-) -> list[Minibatch]:
-    """Each epoch splits the T * N rows of a run anew at random: every row is in one minibatch. There are as many as
-    num_minibatches, of sizes as equal as can be; or if a batch_size is given, minibatches of that many rows and a last
-    one with the rest. sizes: (T, N); length: rows that belong together, one environment's, stay together and in order;
-    1 for each by itself. columns: the environments whose rows are in the batch here, if not all are."""
-    T, N = sizes
-    columns = range(N) if columns is None else columns
-    here = torch.arange(T // length * N).view(-1, N)[:, columns.start : columns.stop].flatten()
-    place = torch.full((T // length * N,), -1)
-    place[here] = torch.arange(len(here))
-    rows = torch.arange(T * len(columns)).view(length, -1)
-    generator, found = torch.Generator().manual_seed(seed), []
+    sequence_length: int = 1,
+    env_ids: range | None = None,
+) -> list[MinibatchRows]:
+    """Split the T * N rows of a rollout at random, anew in each epoch; every row is used once.
+
+    Makes num_minibatches parts of sizes as equal as possible, or, given a batch_size, parts of that
+    many rows and a last one with the rest. Runs of sequence_length rows of one environment stay
+    together and in order. env_ids: the environments whose rows are in this rank's batch (all by
+    default): every rank draws the same permutation and takes its own rows of it.
+    """
+    env_ids = env_ids or range(num_envs)
+    num_sequences = num_steps // sequence_length * num_envs
+    own_sequences = torch.arange(num_sequences).view(-1, num_envs)[:, env_ids.start : env_ids.stop]
+    place = torch.full((num_sequences,), -1)  # of each sequence in this rank's batch
+    place[own_sequences.flatten()] = torch.arange(own_sequences.numel())
+    rows = torch.arange(num_steps * len(env_ids)).view(sequence_length, -1)
+    generator = torch.Generator().manual_seed(seed)
+    found = []
     for _ in range(num_epochs):
-        order = torch.randperm(len(place), generator=generator)
-        for part in (
-            order.split(max(1, batch_size // length))
-            if batch_size
-            else order.tensor_split(num_minibatches)
-        ):
-            own = part if len(columns) == N else place[part][place[part] >= 0]
-            found.append(
-                Minibatch(rows[:, own if len(own) else slice(1)].flatten(), len(own) / len(part))
-            )
+        order = torch.randperm(num_sequences, generator=generator)
+        if batch_size:
+            parts = order.split(max(1, batch_size // sequence_length))
+        else:
+            parts = order.tensor_split(num_minibatches)
+        for part in parts:
+            own = part
+            if len(env_ids) < num_envs:
+                own = place[part]
+                own = own[own >= 0]
+            weight = len(own) / len(part)
+            if not len(own):
+                own = torch.zeros(1, dtype=torch.long)
+            found.append(MinibatchRows(rows[:, own].flatten(), weight))
     return found

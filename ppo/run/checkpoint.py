@@ -1,5 +1,9 @@
-"""Checkpoints. One is a safetensors file of tensors whose metadata has one entry, "state": canonical JSON of all else
-and of "sha256", the digest of that JSON without it and of every tensor's name, dtype, shape and bytes."""
+"""Checkpoints: files that hold a state dict, and the thread that writes them.
+
+A checkpoint is a safetensors file of the state's tensors. Its metadata has one entry, "state":
+canonical JSON of everything else, and "sha256", the digest of that JSON without it and of every
+tensor's name, dtype, shape and bytes. No pickle is ever written or read.
+"""
 
 import hashlib
 import json
@@ -12,211 +16,217 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import safetensors.torch
+import torch
 from torch import Tensor
 
-from ppo.config.config import ELSEWHERE, Config, run_folder
+from ppo.config.config import Config, run_folder
 from ppo.errors import CheckpointError, ConfigError, NotSaved
+from ppo.system.files import atomic_write
 from ppo.system.hardware import physical_memory
 
 FORMAT = 4
 NUM_KEPT = 3
-LAST, BEST, TEMPORARY = "last.safetensors", "best.safetensors", ".tmp-"
+LAST = "last.safetensors"
+BEST = "best.safetensors"
 FILE_NAME = re.compile(r"\d{12}\.safetensors")  # the step
+IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
+
+State = dict[str, Any]  # by dotted name: tensors, and values that JSON can hold
 
 
-def save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, or leave the file as it was: path never names half of one, nor one that does not read back as
-    it was. state: plain JSON. Raises OSError, and ValueError for numbers that are not finite."""
-    tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    if wrong := [
-        name
-        for name, tensor in tensors.items()
-        if tensor.is_floating_point() and not tensor.isfinite().all()
-    ]:
-        raise ValueError(f"{', '.join(wrong)} would be saved with numbers that are not finite")
-    state = {"format": FORMAT, **state}
-    sealed = {**state, "sha256": digest(tensors, _canonical(state))}
-    content = safetensors.torch.save(tensors, {"state": _canonical(sealed)})
+def copy_state(state: Mapping[str, Any]) -> State:
+    """Copy a state's tensors and arrays to the CPU; nothing that changes later changes the copy."""
+    return {
+        name: torch.as_tensor(value).detach().to("cpu", copy=True)
+        if isinstance(value, (Tensor, np.ndarray, np.generic))
+        else value
+        for name, value in state.items()
+    }
+
+
+def save(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint atomically, and only if it reads back as it is. state: as copy_state's.
+
+    Raises OSError, and ValueError for numbers that are not finite.
+    """
+    tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
+    values = {name: x for name, x in state.items() if name not in tensors}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{name} would be saved with numbers that are not finite")
+    values["format"] = FORMAT
+    values["sha256"] = digest(tensors, _canonical(values))
+    content = safetensors.torch.save(tensors, {"state": _canonical(values)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(
-        f"{TEMPORARY}{os.getpid()}-{path.name}"
-    )  # in the same folder: to replace is atomic
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+        _sync(temporary)
+        try:
+            load(temporary)
+        except CheckpointError as error:
+            raise OSError(f"what was written does not read back: {error}") from error
+    _sync(path.parent)  # the new name, too, must outlast a power failure
+
+
+def load(path: Path) -> State:
+    """Read a checkpoint's state. Raises CheckpointError if it is unreadable or damaged."""
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        load(temporary)
-        temporary.replace(path)
-    except CheckpointError as error:
-        raise OSError(f"what was written does not read back: {error}") from error
-    finally:
-        with suppress(OSError):  # a read-only file system has said so already
-            temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)  # the new name, too, must outlast a power failure
-    os.close(folder)
+        if path.stat().st_size > physical_memory() / 4:
+            raise ValueError("it is larger than this machine can be asked to read")
+        with safetensors.safe_open(path, "pt") as file:
+            values = dict(json.loads(file.metadata()["state"]))
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names}
+        sealed = values.pop("sha256", None)
+        is_whole = sealed == digest(tensors, _canonical(values))
+    except OSError as error:
+        raise _unreadable(path, error.strerror or error) from error
+    except (
+        safetensors.SafetensorError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise _unreadable(path, error) from error
+    if not is_whole:
+        raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
+    version = values.pop("format", None)
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{path} has format {version}, this version reads {FORMAT}: give another"
+        )
+    return {**values, **tensors}
 
 
-def digest(tensors: Mapping[str, Tensor], state: str) -> str:
-    """The SHA-256 of a checkpoint's content, in hexadecimal."""
-    result = hashlib.sha256(state.encode())
+def digest(tensors: Mapping[str, Tensor], values: str) -> str:
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
+    result = hashlib.sha256(values.encode())
     for name, tensor in sorted(tensors.items()):
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         result.update(tensor.numpy().tobytes())
     return result.hexdigest()
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state of a checkpoint. Raises CheckpointError if it cannot be read, or is not as it was."""
-    try:
-        if path.stat().st_size > physical_memory() / 4:
-            raise ValueError("it is larger than this machine can be asked to read")
-        with safetensors.safe_open(path, "pt") as file:
-            state = dict(json.loads(file.metadata()["state"]))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dict
-        sealed = digest(
-            tensors, _canonical({name: x for name, x in state.items() if name != "sha256"})
-        )
-    except (
-        OSError,
-        safetensors.SafetensorError,
-        KeyError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise CheckpointError(
-            f"{path} is no readable checkpoint ({reason or error}): give another"
-        ) from error
-    if state.pop("sha256", None) != sealed:
-        raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
-    if state.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} has format {state.get('format')}, this version reads {FORMAT}: give another"
-        )
-    return tensors, state
-
-
-def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Tensors that are called part.name, by both."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for whole, tensor in tensors.items():
-        part, _, name = whole.partition(".")
-        parts.setdefault(part, {})[name] = tensor
-    return parts
-
-
 def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a run, by its newest whole checkpoint, and as to how it is watched by its config.json. Raises
-    CheckpointError if there is none, or none that can be a config, or that wants to import what is not repeated."""
-    path, _, state = load_newest(run / "checkpoints", lambda damage: None)
-    config = settings(path, state, repeated)
+    """Read a run's settings: from its newest intact checkpoint; those of scope "run" from its
+    config.json. Raises CheckpointError if there are none, or as trusted_settings does."""
+    path, state = load_newest(run / "checkpoints", lambda damage: None)
+    settings = trusted_settings(path, state, repeated)
     with suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
-        about = json.loads((run / "config.json").read_text())
-        watched = {
-            name: about[name] for name in ELSEWHERE if name not in ("name", "run_dir", "resume")
-        }
+        saved = json.loads((run / "config.json").read_text())
+        names = set(Config.names(scope="run")) - {"name", "run_dir", "resume"}
+        watched = {name: saved[name] for name in names}
         Config(**watched)
-        config = {**config, **watched}
+        settings = {**settings, **watched}
     try:
-        Config(**config)
+        Config(**settings)
     except (ConfigError, TypeError) as error:
         raise CheckpointError(
-            f"{path} has settings that this version does not take ({error}): give another"
+            f"{path} has settings that this version does not accept ({error}): give another"
         ) from error
-    return config
+    return settings
 
 
-def settings(path: Path, state: Mapping[str, Any], repeated: Mapping[str, Any]) -> dict[str, Any]:
-    """The config that a checkpoint's state was made with. repeated: what the user has given, without which an import
-    path is not trusted. Raises CheckpointError for one that is not, or if there is no config."""
-    config = state.get("config")
-    if not isinstance(config, dict):
+def trusted_settings(
+    path: Path, state: Mapping[str, Any], repeated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a checkpoint's run.
+
+    repeated: what the user gives now; an import path in the file is trusted only if it is in it.
+    Raises CheckpointError for one that is not, or if the file has no settings.
+    """
+    settings = state.get("config")
+    if not isinstance(settings, dict):
         raise CheckpointError(f"{path} has no config: give another")
-    for name in ("env_name", "model", "optimizer"):
-        wanted = str(config.get(name))
+    for name in IMPORT_PATHS:
+        wanted = str(settings.get(name))
         if ":" in wanted and not wanted.startswith("torch.optim:") and repeated.get(name) != wanted:
             raise CheckpointError(
                 f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
             )
-    return config
+    return settings
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, by the step in their names; nothing that is a link."""
-    files = [
-        path
-        for path in folder.glob("*")
-        if FILE_NAME.fullmatch(path.name) and not path.is_symlink()
-    ]
-    return sorted(files, reverse=True)
+    """List the checkpoints in a folder, the latest step first; links are left out."""
+    files = [path for path in folder.glob("*.safetensors") if FILE_NAME.fullmatch(path.name)]
+    return sorted((path for path in files if not path.is_symlink()), reverse=True)
 
 
-def load_newest(
-    folder: Path, on_damage: Callable[[str], object]
-) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """The newest checkpoint that is whole; on_damage is told of each that is not. Raises CheckpointError if there is
-    none."""
+def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path, State]:
+    """Load the newest intact checkpoint of a folder; on_damage receives a message for each that is
+    not. Raises CheckpointError if there is none."""
     for path in newest_first(folder):
         try:
-            return path, *load(path)
+            return path, load(path)
         except CheckpointError as error:
             on_damage(str(error).replace("give another", "the one before it is used"))
-    raise CheckpointError(
-        f"no checkpoint in {folder} can be read: give another run, or begin one without --resume"
-    )
+    fix = "give another run, or begin one without --resume"
+    raise CheckpointError(f"no checkpoint in {folder} can be read: {fix}")
 
 
 def find_checkpoint(name: str) -> Path:
-    """What a command names: a checkpoint's file, or the newest whole one of a run, by its folder or its name in runs/.
-    Raises ConfigError if there is no such thing, CheckpointError if no checkpoint of the run can be read."""
+    """Find a checkpoint: a file, or the newest intact one of a run, by its folder or name in runs/.
+
+    Raises ConfigError if there is no such run or file, CheckpointError if the run has none intact.
+    """
     if Path(name).is_file():
         return Path(name)
     folder = run_folder(name)
     if not folder:
-        raise ConfigError(
-            f"{name}: there is no such run or checkpoint; give a run's folder or a file in its checkpoints/"
-        )
-    return load_newest(
-        folder / "checkpoints", lambda damage: print(f"warning: {damage}", file=sys.stderr)
-    )[0]
+        fix = "give a run's folder or a file in its checkpoints/"
+        raise ConfigError(f"{name}: there is no such run or checkpoint; {fix}")
+    return load_newest(folder / "checkpoints", _warn)[0]
 
 
-class Checkpoints(AbstractContextManager):
-    """Writes a run's checkpoints, one at a time, on a thread: <step>.safetensors, of which the last three and the best
-    stay, and links last.safetensors and best.safetensors to them. Nothing is removed before the new one has been read
-    back, and nothing that this run has not written. on_event(kind, message) is told why one could not be written."""
+class Checkpoints(AbstractContextManager["Checkpoints"]):
+    """Write a run's checkpoints on a thread, one at a time: <step>.safetensors.
+
+    The last three and the best are kept, and named by the links last.safetensors and
+    best.safetensors; nothing that this run has not written is removed. on_event(kind, message)
+    receives the reason why a checkpoint could not be written.
+    """
 
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
-        self.folder, self.on_event = folder, on_event
+        self.folder = folder
+        self.on_event = on_event
+        self.last_state: State = {}
         self.written: list[Path] = []  # by this run, the oldest first
         self.failure: Exception | None = None
         self.thread: Thread | None = None
         with suppress(OSError):  # then nothing can be saved either, which will be said
-            for leftover in folder.glob(f"{TEMPORARY}*"):
+            for leftover in folder.glob(".tmp-*"):
                 leftover.unlink()
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Count files as written by this run that were, up to a state which it goes on from."""
+        """Count the files of the run that a state is of, up to that state, as written by this one."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError):
-                found = load(path)[1]
+                found = load(path)
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 
-    def save(
-        self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool = False
-    ) -> None:
-        """Begin to write what is the run's state at state["step"]; what is given must not change any more."""
+    def keep(self, state: Mapping[str, Any]) -> None:
+        """Copy the state of a run between two iterations, to be saved whatever comes next."""
+        self.last_state = copy_state(state)
+
+    @property
+    def last_step(self) -> int:
+        """The environment step of the state that was kept last."""
+        step: int = self.last_state["step"]
+        return step
+
+    def save(self, is_best: bool = False) -> None:
+        """Start to write the state that was kept last."""
         self.wait()
-        self.thread = Thread(target=self._write, args=(tensors, state, is_best), daemon=True)
+        self.thread = Thread(target=self._write, args=(self.last_state, is_best), daemon=True)
         self.thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written."""
+        """Wait until nothing is being written."""
         if self.thread:
             self.thread.join()
 
@@ -225,38 +235,56 @@ class Checkpoints(AbstractContextManager):
         self.wait()
         if self.failure:
             instead = f"the newest is {self.written[-1]}" if self.written else "there is none"
-            raise NotSaved(
-                f"the last checkpoint cannot be written to {self.folder} ({self.failure}): {instead}"
-            )
+            problem = f"the last checkpoint cannot be written to {self.folder} ({self.failure})"
+            raise NotSaved(f"{problem}: {instead}")
 
     def __exit__(self, *exception: object) -> None:
         if not isinstance(exception[1], KeyboardInterrupt):
             self.wait()
 
-    def _write(
-        self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], is_best: bool
-    ) -> None:
+    def _write(self, state: State, is_best: bool) -> None:
         path = self.folder / f"{state['step']:012d}.safetensors"
         try:
             if path not in self.written:
-                save(path, tensors, state)
+                save(path, state)
                 self.written.append(path)
             for name in (LAST, BEST) if is_best else (LAST,):
-                link = self.folder / f"{TEMPORARY}{os.getpid()}-{name}"
-                link.symlink_to(path.name)
-                link.replace(self.folder / name)
-            best = os.readlink(self.folder / BEST) if (self.folder / BEST).is_symlink() else None
-            for old in [old for old in self.written[:-NUM_KEPT] if old.name != best]:
-                old.unlink(missing_ok=True)
-                self.written.remove(old)
+                with atomic_write(self.folder / name) as link:
+                    link.symlink_to(path.name)
+            self._remove_old()
             self.failure = None
         except (OSError, ValueError) as error:
             self.failure = error
-            problem = f"the checkpoint of step {state['step']} cannot be written to {self.folder} ({error})"
-            self.on_event(
-                "checkpoint_failed", f"{problem}; older ones are intact, and it is tried again"
-            )
+            problem = f"the checkpoint of step {state['step']} cannot be written to {self.folder}"
+            outlook = "older ones are intact, and it is tried again"
+            self.on_event("checkpoint_failed", f"{problem} ({error}); {outlook}")
+
+    def _remove_old(self) -> None:
+        """Remove all but the last three and the best."""
+        best = self.folder / BEST
+        kept = os.readlink(best) if best.is_symlink() else None
+        for old in self.written[:-NUM_KEPT]:
+            if old.name != kept:
+                old.unlink(missing_ok=True)
+                self.written.remove(old)
 
 
-def _canonical(state: Mapping[str, Any]) -> str:
-    return json.dumps(state, sort_keys=True, allow_nan=False)
+def _canonical(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, allow_nan=False)
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, written to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(path: Path, reason: object) -> CheckpointError:
+    return CheckpointError(f"{path} is no readable checkpoint ({reason}): give another")
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)

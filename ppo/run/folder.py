@@ -5,14 +5,12 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
@@ -21,15 +19,11 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
+from ppo.system.files import AppendedFile, folder_name, write_json
 
-PACKAGES = {"torch", "gymnasium", "numpy", "box2d", "box2d-py", "ale-py"}
-BEGUN = {
-    "lock",
-    "config.json",
-    "events.jsonl",
-    EPISODES,
-    "checkpoints",
-}  # what a run has that has saved nothing yet
+PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
+# All that a run may have left before it saved its first checkpoint.
+BARELY_BEGUN = {"lock", "config.json", "events.jsonl", EPISODES, "checkpoints"}
 FAULTS = (
     "worker_lost",
     "observation_outside",
@@ -40,79 +34,62 @@ FAULTS = (
 )
 
 
-class RunFolder(AbstractContextManager):
-    """A run's folder, locked until its context is left.
+class RunFolder(AbstractContextManager["RunFolder"]):
+    """Own a run's folder: lock it until the context is left, and note events in it.
 
-    A new run's is made, with config.json: every resolved value, and what the run runs on. Raises ConfigError if it
-    holds anything already, or cannot be made; RunInUse if another process has it. faults: how often each has happened,
-    counted here."""
+    A new run's folder is made, with config.json: every resolved value, versions and the git commit.
+    faults: counts of each fault, increased here. Raises ConfigError if the folder holds another
+    run or cannot be made, RunInUse if another process has it.
+    """
 
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
+        is_resumed = config.resume not in (None, "auto")
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         name = folder_name(config.name or default)
-        self.is_resumed = config.resume not in (None, "auto")
-        self.path = Path(
-            str(config.resume) if self.is_resumed else config.run_dir or f"runs/{name}"
-        )
-        self.faults, self.iteration, self.guard = faults, 0, Lock()
-        choose = (
-            f"choose another by --{'name' if config.name and not config.run_dir else 'run_dir'}"
-        )
+        self.path = Path(config.run_dir or f"runs/{name}")
+        choose = "choose another by --run_dir"
+        if config.name and not config.run_dir:
+            choose = "choose another by --name"
+        if is_resumed:
+            self.path = Path(str(config.resume))
+        self.faults = faults
+        self.iteration = 0
+        self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            kept = {path.name for path in self.path.iterdir()} - (
-                BEGUN if config.resume == "auto" else set()
-            )
-            is_used = bool(kept) and not self.is_resumed
-            self.lock = self._lock(only_look=is_used)
-            if is_used:
-                raise ConfigError(
-                    f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
-                )
-            about = self.path / "config.json"
-            if not self.is_resumed:
-                installed = {
-                    package.name.lower(): package.version
-                    for package in importlib.metadata.distributions()
-                }
-                versions = {name: installed[name] for name in sorted(PACKAGES & installed.keys())}
-                machine = {
-                    "versions": {"python": platform.python_version(), **versions},
-                    "git_commit": _git_commit(),
-                }
-                launch = {
-                    "launch": os.environ.get("TORCHELASTIC_RUN_ID")
-                }  # by which torchrun knows it
-                write_json(
-                    about,
-                    {**config.__getstate__(), **machine, "run_id": uuid.uuid4().hex[:8], **launch},
-                )
-            self.events, self.episodes = (
-                AppendedFile(self.path / name) for name in ("events.jsonl", EPISODES)
-            )
+            files = {path.name for path in self.path.iterdir()}
+            if config.resume == "auto":
+                files -= BARELY_BEGUN
+            if files and not is_resumed:
+                if (self.path / "lock").exists():
+                    os.close(self._lock())
+                problem = f"the folder {self.path} is not empty, and no run is overwritten"
+                raise ConfigError(f"{problem}: {choose}")
+            self.lock = self._lock()
+            os.truncate(self.lock, 0)
+            os.write(self.lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            if not is_resumed:
+                write_json(self.path / "config.json", describe_run(config))
+            self.events = AppendedFile(self.path / "events.jsonl")
+            self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
-            raise ConfigError(
-                f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
-            ) from error
+            problem = f"the folder {self.path} cannot be written to ({error.strerror})"
+            raise ConfigError(f"{problem}: {choose}") from error
         try:
-            self.run_id = str(json.loads(about.read_text())["run_id"])
+            self.run_id = str(json.loads((self.path / "config.json").read_text())["run_id"])
         except (OSError, ValueError, KeyError, TypeError):
             self.run_id = uuid.uuid4().hex[:8]
 
     def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
-        """A line in events.jsonl, and a message, if there is one, to the user; from any thread."""
+        """Note an event in events.jsonl, and show its message to the user; from any thread."""
         if kind in self.faults:
             self.faults[kind] += count
-        about = {
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-            "iteration": self.iteration,
-        }
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        event = {"time": now, "iteration": self.iteration, "kind": kind, "message": message}
         with self.guard:
-            self.events.append(
-                json.dumps({**about, "kind": kind, "message": message, **details}) + "\n"
-            )
+            self.events.append(json.dumps({**event, **details}) + "\n")
         if message:
-            with suppress(OSError):  # a log that goes to the full disk, perhaps
+            with suppress(OSError):  # the output may go to a full disk
                 print(f"warning: {message}", file=sys.stderr, flush=True)
 
     def __exit__(self, *exception: object) -> None:
@@ -120,13 +97,10 @@ class RunFolder(AbstractContextManager):
         self.episodes.close()
         os.close(self.lock)
 
-    def _lock(self, only_look: bool) -> int:
-        """A descriptor whose closing, be it by this process's death, frees the folder. only_look: at a lock, if there
-        is one. Raises RunInUse if another process has it."""
-        path = self.path / "lock"
-        if only_look and not path.exists():
-            return -1
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    def _lock(self) -> int:
+        """Lock the folder, and return a descriptor whose closing, be it by the death of this
+        process, unlocks it. Raises RunInUse if another process has it."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -134,65 +108,27 @@ class RunFolder(AbstractContextManager):
             os.close(descriptor)
             fix = "wait for it, or choose another by --run_dir"
             raise RunInUse(f"the folder {self.path} is in use by {owner}: {fix}") from error
-        if only_look:
-            os.close(descriptor)
-            return -1
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         return descriptor
 
 
-class AppendedFile:
-    """A text file that grows by whole pieces: what cannot be written, for the disk is full, waits for the next time."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("ab", buffering=0)
-        self.waiting = b""
-
-    def append(self, text: str) -> OSError | None:
-        """Returns why nothing could be written, if so."""
-        self.waiting += text.encode()
-        try:
-            while self.waiting:
-                self.waiting = self.waiting[self.file.write(self.waiting) :]
-        except OSError as error:
-            return error
-        return None
-
-    def close(self) -> None:
-        self.file.close()
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """A file to write in place of another, whose name it gets when the context is left; after an error that other one
-    is as it was."""
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):  # where nothing can be written, there is nothing to remove either
-            temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file, or leave it as it was."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
-
-
-def folder_name(text: str) -> str:
-    """A text as the name of a folder."""
-    return re.sub(r"[^\w.=+-]+", "-", text)
+def describe_run(config: Config) -> dict[str, Any]:
+    """Return what config.json says: settings, versions, commit, an id, and torchrun's launch."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return {
+        **config.__getstate__(),
+        "versions": versions,
+        "git_commit": _git_commit(),
+        "run_id": uuid.uuid4().hex[:8],
+        "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # by which torchrun recognises the run
+    }
 
 
 def _git_commit() -> str | None:
-    """The commit of the trainer's own source; None outside a git checkout."""
+    """Return the commit of the trainer's own source; None outside a git checkout."""
+    if not shutil.which("git"):
+        return None
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    installed = shutil.which("git") is not None
-    return (
-        subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
-        if installed
-        else None
-    )
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Episodes worth seeing: noted in a few kilobytes while training, to be played again when someone wants to see them."""
+"""Highlights: the best, median and worst episodes, noted in a few kilobytes to be rendered later."""
 
 import base64
 import json
@@ -17,55 +17,61 @@ KINDS = ("best", "median", "worst")
 
 
 class EpisodeHighlights:
-    """Whole episodes, as ppo.envs.episodes.PlayedEpisode, since the last checkpoint; once they have more than most_steps in
-    all, only the best, the median and the worst, however long those are."""
+    """Collect the episodes (ppo.envs.episodes.PlayedEpisode) since the last checkpoint.
+
+    Once they have more than most_steps in all, only the best, the median and the worst are kept.
+    """
 
     def __init__(self, most_steps: int = 200_000) -> None:
         self.most_steps = most_steps
         self.clear()
 
     def clear(self) -> None:
+        """Forget all episodes."""
         self.episodes: list[Any] = []
         self.num_steps = 0
 
     def add(self, episodes: Sequence[Any]) -> None:
+        """Add episodes that are over."""
         self.episodes += episodes
         self.num_steps += sum(len(episode.actions) for episode in episodes)
         if self.num_steps > self.most_steps and len(self.episodes) > len(KINDS):
-            self.episodes = _chosen(self.episodes)
+            self.episodes = _choose(self.episodes)
             self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
     def to_json_lines(self, step: int) -> str:
-        """Lines that note the best, the median and the worst, after a step of training."""
-        chosen = zip(KINDS, _chosen(self.episodes), strict=True) if self.episodes else ()
-        notes = (
-            {"kind": kind, "step": step, **_pack(episode._asdict())} for kind, episode in chosen
-        )
+        """Describe the best, the median and the worst episode, a line each. step: of training."""
+        if not self.episodes:
+            return ""
+        chosen = zip(KINDS, _choose(self.episodes), strict=True)
+        notes = ({"kind": kind, "step": step, **_pack(x._asdict())} for kind, x in chosen)
         return "".join(json.dumps(note) + "\n" for note in notes)
 
 
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:
-    """The best or the worst episode of a run's notes, or the last one that was the median of its time, with its actions
-    (L, D). Raises ConfigError if there is none."""
+    """Find the best or worst episode of a run, or the last median one, with its actions (L, D).
+
+    Raises ConfigError if there is none.
+    """
+    sign = {"best": 1, "median": 0, "worst": -1}[kind]
     try:
-        found = [episode for episode in _episodes(folder / EPISODES) if episode["kind"] == kind]
-        rank = {"best": 1, "median": 0, "worst": -1}[kind]
-        return _unpack(max(reversed(found), key=lambda episode: rank * episode["episode_return"]))
+        found = [episode for episode in _read(folder / EPISODES) if episode["kind"] == kind]
+        found.reverse()  # of equal ones the last
+        return _unpack(max(found, key=lambda episode: sign * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
-        problem = f"there is no {kind} episode in {folder / EPISODES}"
-        raise ConfigError(
-            f"{problem} ({error}): one is noted with a checkpoint, once an episode is over"
-        ) from error
+        problem = f"there is no {kind} episode in {folder / EPISODES} ({error})"
+        reason = "one is noted with each checkpoint, once an episode is over"
+        raise ConfigError(f"{problem}: {reason}") from error
 
 
-def _chosen(played: Sequence[Any]) -> list[Any]:
-    """An episode of each of KINDS."""
-    ranked = sorted(played, key=lambda episode: episode.episode_return)
+def _choose(episodes: Sequence[Any]) -> list[Any]:
+    """Choose an episode of each of KINDS."""
+    ranked = sorted(episodes, key=lambda episode: episode.episode_return)
     return [ranked[-1], ranked[len(ranked) // 2], ranked[0]]
 
 
-def _episodes(path: Path) -> Iterator[dict[str, Any]]:
-    """What is noted in a file, but for lines that were torn."""
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the notes in a file; torn lines are left out."""
     for line in path.read_text().splitlines():
         with suppress(ValueError):
             yield json.loads(line)
@@ -79,7 +85,5 @@ def _pack(episode: dict[str, Any]) -> dict[str, Any]:
 
 def _unpack(episode: dict[str, Any]) -> dict[str, Any]:
     content = zlib.decompress(base64.b64decode(episode["actions"]))
-    return {
-        **episode,
-        "actions": np.frombuffer(content, episode["dtype"]).reshape(episode["shape"]),
-    }
+    actions = np.frombuffer(content, episode["dtype"]).reshape(episode["shape"])
+    return {**episode, "actions": actions}

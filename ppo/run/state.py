@@ -1,7 +1,8 @@
-"""What a checkpoint holds: all that a run needs to go on as if it had never stopped."""
+"""What a checkpoint holds: all that a run needs to continue as if it had never stopped."""
 
 import platform
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -9,179 +10,116 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppo.config.config import ELSEWHERE, FIXED
+from ppo.config.config import Config
 from ppo.errors import CheckpointError
-from ppo.run.checkpoint import by_part
+from ppo.run.checkpoint import Checkpoints, load_newest
+from ppo.run.folder import RunFolder
 
-Snapshot = tuple[dict[str, Tensor], dict[str, Any]]  # tensors, and all else as JSON can have it
-VARYING = (
-    "optimizer.",
-    "open_episodes.",
-    "episodes.recent",
-    "acting.",
-)  # there is more or less of these each time
+# There are more or fewer of these each time, so they cannot be compared with those of a new run.
+VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
 
 
-def snapshot(training: Any) -> Snapshot:
-    """A copy of the state of a ppo.trainer.Training between two iterations, with all ranks' environments."""
-    rows = {
-        name: vars(training.rollout)[name][-1]
-        for name in ("observations", "states", "action_masks")
+def snapshot(parts: Any, monitor: Any) -> dict[str, Any]:
+    """Return the state of a run between two iterations, with the environments of all ranks.
+
+    parts: ppo.components.Components; monitor: ppo.monitor.Monitor.
+    """
+    config = parts.config.__getstate__()
+    watched = Config.names(scope="run")
+    return {
+        **parts.state_dict(),
+        **monitor.state_dict(),
+        "config": {name: value for name, value in config.items() if name not in watched},
+        "made_with": made_with(),
     }
-    here = {
-        "next": rows,
-        "returns": training.normalize_reward.returns,
-        "begun": training.episode_counts_at_rollout_end,
-    }
-    training.ranks.check_same_weights(training.learner.weights)
-    everywhere = training.ranks.gather({**here, "open": training.open_episodes.open})
-    returns, begun = (
-        np.concatenate([rank[name] for rank in everywhere]) for name in ("returns", "begun")
+
+
+def resume(parts: Any, monitor: Any, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
+    """Bring a new run to the state of its newest intact checkpoint; return notes for the user.
+
+    Raises CheckpointError if there is none, and as restore does.
+    """
+    on_damage = partial(run.event, "checkpoint_damaged")
+    path, state = parts.ranks.broadcast_from_rank0(
+        lambda: load_newest(checkpoints.folder, on_damage)
     )
-    open_episodes = training.open_episodes.pack(
-        [episode for rank in everywhere for episode in rank["open"]]
-    )
-    learner, device = training.learner, torch.device(training.config.device)
-    parts: dict[str, dict[str, Any]] = {
-        "model": dict(training.model.named_parameters()),
-        "optimizer": learner.optimizer.state_dict()["state"].get(0, {}),
-        "normalize_observation": vars(training.normalize_observation.statistics),
-        "normalize_reward": vars(training.normalize_reward.statistics) | {"returns": returns},
-        "generator": {"cpu": torch.get_rng_state()},
-        "next": {
-            name: np.concatenate([rank["next"][name] for rank in everywhere]) for name in rows
-        },
-        "episodes": {
-            "begun": begun,
-            "recent": np.array(training.recent, np.float64).reshape(-1, 2),
-        },
-        "open_episodes": open_episodes,
-    }
-    if training.config.overlap:
-        parts["acting"] = {"weights": training.behaviour_weights}
-    if device.type == "cuda":
-        parts["generator"]["cuda"] = torch.cuda.get_rng_state(device)
-    named = {
-        f"{part}.{key}": x
-        for part, values in parts.items()
-        for key, x in values.items()
-        if x is not None
-    }
-    tensors = {name: torch.as_tensor(x).detach().to("cpu", copy=True) for name, x in named.items()}
-    config = {
-        name: x for name, x in training.config.__getstate__().items() if name not in ELSEWHERE
-    }
-    counters = {
-        "iteration": training.iteration,
-        "step": training.step,
-        "episodes": training.num_episodes,
-    }
-    learned = {
-        "best": training.best,
-        "learning_rate": learner.learning_rate,
-        "num_skipped": learner.num_skipped,
-    }
-    about = {"made_with": made_with(), "faults": dict(training.faults)}
-    return tensors, {"config": config, **counters, **learned, **about}
+    differences = restore(parts, monitor, state)
+    checkpoints.adopt(state)
+    run.iteration = parts.iteration
+    run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
+    notes = [f"resumes after step {parts.step:,}, from {path}"]
+    if differences:
+        notes.append(f"resume is not exact: {', '.join(differences)}")
+    return notes
 
 
-def restore(training: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> list[str]:
-    """Bring a new training to a state. Returns in what the state differs from what is asked for now, without being
-    unusable. Raises CheckpointError if it is of another environment or network, or made otherwise."""
-    mine, theirs = training.config.__getstate__(), state["config"]
-    both = [
-        (name, theirs.get(name), x)
-        for name, x in mine.items()
-        if name not in ELSEWHERE and theirs.get(name) != x
+def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
+    """Bring a new run to a saved state.
+
+    Returns how the present settings and versions differ from those of the state. Raises
+    CheckpointError if it is of another environment or model, or was made with other fixed settings.
+    """
+    present = parts.config.__getstate__()
+    saved = {**Config().__getstate__(), **state["config"]}  # of older versions flags are missing
+    watched = Config.names(scope="run")
+    changed = [
+        name for name, value in present.items() if name not in watched and saved[name] != value
     ]
-    if wrong := [f"{name}={old}, not {new}" for name, old, new in both if name in FIXED]:
+    fixed = [name for name in changed if name in Config.names(fixed=True)]
+    if fixed:
+        wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
+        fix = "leave these flags out, or begin another run"
+        raise CheckpointError(f"the run was begun with {wrong}: {fix}")
+    if problems := sorted(_misfits(parts, state)):
         raise CheckpointError(
-            f"the run was begun with {'; '.join(wrong)}: leave these flags out, or begin another run"
+            f"the checkpoint is of another environment or network: {'; '.join(problems)}"
         )
-    wanted = {name: x for name, x in snapshot(training)[0].items() if not name.startswith(VARYING)}
-    problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
-    for name, x in tensors.items():
-        fits = not name.startswith("optimizer.") or x.numel() in (
-            1,
-            training.learner.weights.numel(),
-        )
-        if name in wanted:
-            fits = (x.shape, x.dtype) == (wanted[name].shape, wanted[name].dtype)
-        if not fits:
-            here = (
-                f", here {wanted[name].dtype} {tuple(wanted[name].shape)}" if name in wanted else ""
-            )
-            problems.append(f"{name} is {x.dtype} {tuple(x.shape)}{here}")
-    if problems:
-        raise CheckpointError(
-            f"the checkpoint is of another environment or network: {'; '.join(sorted(problems))}"
-        )
-    parts = by_part(
-        {name: tensor.clone() for name, tensor in tensors.items()}
-    )  # what is given is not ours to change
     try:
-        _apply(training, parts, state)
-    except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
+        parts.load_state_dict(state)
+        monitor.load_state_dict(state)
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
-            f"the checkpoint cannot be gone on with ({error}): give another"
+            f"the checkpoint cannot be resumed ({error}): give another"
         ) from error
-    made, now = state["made_with"], made_with()
-    others = [(name, made.get(name), now[name]) for name in now if made.get(name) != now[name]]
-    return [f"{name}={new} instead of {old}" for name, old, new in [*both, *others]]
+    differences = [f"{name}={present[name]} instead of {saved[name]}" for name in changed]
+    for name, version in made_with().items():
+        before = state["made_with"].get(name)
+        if before != version:
+            differences.append(f"{name}={version} instead of {before}")
+    return differences
 
 
-def _apply(
-    training: Any, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
-) -> None:
-    learner = training.learner
-    with torch.no_grad():
-        for name, parameter in training.model.named_parameters():
-            parameter.copy_(parts["model"][name])
-    training.publish_weights()
-    if training.config.overlap and "acting" in parts:
-        training.behaviour_weights[:] = parts["acting"]["weights"].numpy()
-    if "optimizer" in parts:
-        groups = learner.optimizer.state_dict()["param_groups"]
-        learner.optimizer.load_state_dict(
-            {"state": {0: dict(parts["optimizer"])}, "param_groups": groups}
-        )
-    training.normalize_observation.restore(_arrays(parts["normalize_observation"]))
-    scales = _arrays(parts["normalize_reward"])
-    here = slice(training.numbers.start, training.numbers.stop)  # of all ranks' environments
-    training.normalize_reward.returns = scales.pop("returns")[here]
-    vars(training.normalize_reward.statistics).update(scales)
-    torch.set_rng_state(parts["generator"]["cpu"])
-    if "cuda" in parts["generator"] and training.config.device.startswith("cuda"):
-        torch.cuda.set_rng_state(parts["generator"]["cuda"], torch.device(training.config.device))
-    for name, row in _arrays(parts["next"]).items():
-        for rollout in training.rollouts:
-            vars(rollout)[name][-1] = row[here]
-    training.episode_counts_at_rollout_end[:] = training.begun[:] = parts["episodes"][
-        "begun"
-    ].numpy()[here]
-    training.recent.extend(tuple(row) for row in parts["episodes"]["recent"].tolist())
-    training.open_episodes.unpack(_arrays(parts["open_episodes"]), here)
-    training.iteration, training.step = int(state["iteration"]), int(state["step"])
-    training.num_episodes = int(state["episodes"])
-    training.best = None if state["best"] is None else float(state["best"])
-    learner.learning_rate, learner.num_skipped = (
-        float(state["learning_rate"]),
-        int(state["num_skipped"]),
-    )
-    training.faults.update(
-        {name: int(count) for name, count in state["faults"].items() if name in training.faults}
-    )
-
-
-def _arrays(part: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in part.items()}
+def _misfits(parts: Any, state: Mapping[str, Any]) -> list[str]:
+    """Say which tensors of a state are missing, or are not as those of the run's parts."""
+    wanted = {
+        name: torch.as_tensor(value)
+        for name, value in parts.learning_state().items()
+        if isinstance(value, (Tensor, np.ndarray, np.generic)) and not name.startswith(VARYING)
+    }
+    shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in wanted.items()}
+    for name, array in parts.environment_state().items():  # of this rank; the state has all ranks'
+        tensor = torch.as_tensor(array)
+        shapes[name] = ((parts.config.num_envs, *tensor.shape[1:]), tensor.dtype)
+    problems = []
+    for name, (shape, dtype) in shapes.items():
+        found = state.get(name)
+        if not isinstance(found, Tensor):
+            problems.append(f"{name} is missing")
+        elif (tuple(found.shape), found.dtype) != (shape, dtype):
+            problems.append(f"{name} is {found.dtype} {tuple(found.shape)}, here {dtype} {shape}")
+    num_weights = parts.learner.weights.numel()
+    for name, tensor in state.items():
+        if name.startswith("optimizer.") and tensor.numel() not in (1, num_weights):
+            problems.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")
+    return problems
 
 
 def made_with() -> dict[str, Any]:
-    """On what the bits of a run depend, beside its config."""
-    versions = {
+    """Return what the bits of a run depend on beside its settings: versions and threads."""
+    return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+        "threads": torch.get_num_threads(),
     }
-    return {**versions, "gymnasium": gymnasium.__version__, "threads": torch.get_num_threads()}

@@ -1,174 +1,104 @@
-"""Where metrics go: always to metrics.csv; to the console, TensorBoard and Weights & Biases if asked."""
+"""Where metrics go: always to metrics.csv, and to the loggers that are asked for."""
 
-import csv
-import io
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+import numpy as np
 
-from ppo.algorithm.learner import Histograms
 from ppo.config.config import Config
-from ppo.run.folder import AppendedFile, RunFolder, atomic_write
-from ppo.run.loggers.tensorboard import TensorBoard
-from ppo.run.loggers.wandb import WandbThread
+from ppo.run.folder import RunFolder
+from ppo.run.loggers.metrics_file import MetricsFile, Row
 
-METRICS = "metrics.csv"
-Row = dict[str, Any]
+# To add a logger, derive from Logger and name the class here.
+LOGGERS = {
+    "console": "ppo.run.loggers.console:ConsoleLogger",
+    "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
+    "wandb": "ppo.run.loggers.wandb:WandbLogger",
+}
 
 
-class Logger(AbstractContextManager):
-    """Writes metrics.csv in the run's folder, and to the console: on a terminal a bar; elsewhere a line every 5 seconds
-    and for the first and the last iteration; or everywhere a line every log_every iterations. verbose=2: all settings
-    first, and all metrics with each line. Leaving its context closes all. rows: of a run that is resumed, as read_rows
-    returns them; no failure of a logger ends a run."""
+class Histograms(NamedTuple):
+    """What loggers may show beside metrics: values (n,) by name, and the learner's newest image
+    (H, W) uint8, if it learns from images."""
+
+    values: dict[str, np.ndarray]
+    image: np.ndarray | None
+
+
+class Logger:
+    """Show the metrics of a run somewhere. A logger that raises is dropped, and training goes on.
+
+    notes: lines for the user at the start. first_step: the step from which a resumed run continues.
+    """
+
+    def __init__(
+        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
+    ) -> None:
+        self.config = config
+        self.run = run
+
+    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+        """Show the metrics of an iteration, and in some of them histograms."""
+
+    def summarize(self, summary: dict[str, Any]) -> None:
+        """Show the results of a finished run."""
+
+    def close(self) -> None:
+        """Finish what was begun."""
+
+    def abort(self) -> None:
+        """Stop at once, for the run was interrupted."""
+
+
+class Loggers(AbstractContextManager["Loggers"]):
+    """Write metrics.csv, and pass metrics on to the loggers of --logger.
+
+    Only metrics.csv must work; what any other one raises is noted as an event. rows: of the
+    metrics.csv of a resumed run (read_rows).
+    """
 
     def __init__(
         self, config: Config, run: RunFolder, notes: Sequence[str], rows: Sequence[Row] = ()
     ) -> None:
-        self.config, self.run, self.rows = config, run, list(rows)
-        self.start, self.next_line, self.first_step = (
-            time.monotonic(),
-            0.0,
-            int(rows[-1]["step"]) if rows else 0,
-        )
-        self.sinks: dict[str, Any] = {}
-        for name in {"tensorboard", "wandb"} & {*config.logger.split(",")}:
+        self.run = run
+        self.metrics_file = MetricsFile(run, rows)
+        self.loggers: dict[str, Logger] = {}
+        first_step = int(rows[-1]["step"]) if rows else 0
+        names = set() if config.logger == "none" else {"console", *config.logger.split(",")}
+        if not config.verbose:
+            names.discard("console")
+        for name in sorted(names):
             with self._guard(name):
-                is_board = name == "tensorboard"
-                self.sinks[name] = (
-                    TensorBoard(run.path, self.first_step + 1)
-                    if is_board
-                    else WandbThread(config, run)
-                )
-        self.total_steps = config.iterations * config.rollout_size
-        is_quiet = config.logger == "none" or not config.verbose
-        self.console = Console(highlight=False, markup=False, soft_wrap=True, quiet=is_quiet)
-        settings = (
-            [f"{name}={value}" for name, value in config.__getstate__().items()]
-            if config.verbose > 1
-            else []
-        )
-        self._print("\n".join([*settings, *notes]))
-        columns = (
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(
-            *columns, console=self.console, disable=is_quiet or not self.console.is_terminal
-        )
-        self.task = self.bar.add_task("starting", total=self.total_steps)
-        self.bar.start()
-        self.collecting = self.learning = 0.0  # seconds
-        self.file: AppendedFile | None = None
-        self.is_failing = False
+                make = resolve_name(LOGGERS[name])
+                self.loggers[name] = make(config, run, notes=notes, first_step=first_step)
 
-    def log(self, metrics: dict[str, Any], detail: Histograms | None = None) -> None:
-        """An iteration's metrics, under the same names each time; on disk at once. detail: for those who show it."""
-        self._write(
-            {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
-        )
-        self._call_all("log", metrics, detail)
-        step, iteration, mean = (
-            metrics[name] for name in ("step", "iteration", "episode_return_mean")
-        )
-        line = f"step {step:,} of {self.total_steps:,}, {metrics['steps_per_second']:,.0f} steps/s"
-        line += "" if mean is None else f", return {mean:.1f}"
-        line += f", KL {metrics['approx_kl']:.2g}" if "approx_kl" in metrics else ""
-        collecting, learning = metrics["seconds_collecting"], metrics["seconds_learning"]
-        line += f", {collecting / (collecting + learning):.0%} collecting"
-        self.collecting, self.learning = self.collecting + collecting, self.learning + learning
-        self.bar.update(self.task, completed=step, description=line)
-        now, log_every = time.monotonic(), self.config.log_every
-        is_due = self.bar.disable and (now >= self.next_line or step >= self.total_steps)
-        if iteration % log_every == 0 if log_every else is_due:
-            self.next_line = now + 5
-            seconds_per_step = (now - self.start) / (step - self.first_step)
-            self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
-            if self.config.verbose > 1:
-                known = {name: value for name, value in metrics.items() if value is not None}
-                self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
+    def log(self, metrics: dict[str, Any], histograms: Histograms | None = None) -> None:
+        """Log the metrics of an iteration; the names are the same in each."""
+        self.metrics_file.write(metrics)
+        self._call_all("log", metrics, histograms)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """What the run came to; not called for one that was cut short."""
-        if summary["evaluation"]["episodes"]:
-            text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
-            self._print(text.format(**summary["evaluation"]))
-        if total := self.collecting + self.learning:
-            share = self.collecting / total
-            bound = "environments and acting bound" if share > 0.5 else "the learner bounds"
-            self._print(
-                f"time: {share:.0%} collecting, {1 - share:.0%} learning, so that {bound} the speed"
-            )
+        """Log the results of a run that was not cut short."""
         self._call_all("summarize", summary)
 
     def __exit__(self, *exception: object) -> None:
-        if self.file:
-            self.file.close()
-        self.bar.stop()
-        if exception[0] is not KeyboardInterrupt:
-            self._call_all("close")
+        self.metrics_file.close()
+        self._call_all("abort" if exception[0] is KeyboardInterrupt else "close")
 
     def _call_all(self, method: str, *arguments: Any) -> None:
-        """Have all others do something."""
-        for name, sink in list(self.sinks.items()):
+        for name, logger in list(self.loggers.items()):
             with self._guard(name):
-                getattr(sink, method)(*arguments)
+                getattr(logger, method)(*arguments)
 
     @contextmanager
     def _guard(self, name: str) -> Iterator[None]:
-        """What one of the others does; if it cannot, it is done without from then on."""
+        """Drop a logger that raises."""
         try:
             yield
         except Exception as error:
-            self.sinks.pop(name, None)
+            self.loggers.pop(name, None)
             self.run.event(
-                "logger_failed", f"--logger={name}: {error}; training goes on without it"
+                "logger_failed", f"--logger={name}: {error}; training continues without it"
             )
-
-    def _print(self, text: str) -> None:
-        with suppress(OSError):  # whoever listened has gone, or the disk is full that it goes to
-            self.console.print(text)
-
-    def _write(self, row: Row) -> None:
-        """A row to metrics.csv; the first one with all of the file that it belongs to."""
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(
-            text, list(row), restval="", extrasaction="ignore", lineterminator="\n"
-        )
-        try:
-            if self.file is None:
-                writer.writeheader()
-                writer.writerows(self.rows)
-                with atomic_write(self.run.path / METRICS) as temporary:
-                    temporary.write_text(text.getvalue())
-                self.file = AppendedFile(self.run.path / METRICS)
-                text.truncate(0)
-                text.seek(0)
-            writer.writerow(row)
-            failure = self.file.append(text.getvalue())
-        except OSError as error:
-            failure, self.rows = error, [*self.rows, row]
-        if failure and not self.is_failing:
-            self.run.event(
-                "log_delayed",
-                f"{METRICS} cannot be written to ({failure}); its rows wait in memory",
-            )
-        self.is_failing = bool(failure)
-
-
-def read_rows(folder: Path, iteration: int) -> list[Row]:
-    """The rows of a run's metrics.csv up to an iteration; those after it, of which nothing was saved, do not count."""
-    try:
-        with (folder / METRICS).open(newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, ValueError, csv.Error):
-        return []
-    return [
-        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
-    ]

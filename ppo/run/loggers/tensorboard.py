@@ -1,40 +1,43 @@
 """Metrics for TensorBoard."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from ppo.algorithm.learner import Histograms
+from ppo.config.config import Config
+from ppo.run.folder import RunFolder
+from ppo.run.loggers.logger import Histograms, Logger
 
 BINS = 50
 
 
-class TensorBoard:
-    """Writes event files into a run's folder. first_step: what earlier files have from there on does not count."""
+class TensorBoardLogger(Logger):
+    """Write event files into the run's folder; of a resumed run, older files count up to
+    first_step."""
 
-    def __init__(self, folder: Path, first_step: int) -> None:
+    def __init__(
+        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
+    ) -> None:
+        super().__init__(config, run, notes=notes, first_step=first_step)
         from torch.utils.tensorboard import SummaryWriter  # heavy
 
-        self.writer: Any = SummaryWriter(str(folder), purge_step=first_step)
+        self.writer: Any = SummaryWriter(str(run.path), purge_step=first_step + 1)
 
-    def log(self, metrics: dict[str, Any], detail: Histograms | None) -> None:
-        """An iteration's metrics, and sometimes more of it."""
+    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
         step = metrics["step"]
         for name, value in metrics.items():
             if value is not None:
                 self.writer.add_scalar(name, value, step)
-        if detail:
-            for name, values in detail.values.items():
+        if histograms:
+            for name, values in histograms.values.items():
                 self.writer.add_histogram(f"histograms/{name}", values, step, bins=BINS)
-            if detail.image is not None:
-                self.writer.add_image("frame", detail.image, step, dataformats="HW")
+            if histograms.image is not None:
+                self.writer.add_image("frame", histograms.image, step, dataformats="HW")
 
     def summarize(self, summary: dict[str, Any]) -> None:
-        """What the run came to."""
         for name in ("mean", "std"):
-            if summary["evaluation"][name] is not None:
-                self.writer.add_scalar(
-                    f"evaluation/{name}", summary["evaluation"][name], summary["steps"]
-                )
+            value = summary["evaluation"][name]
+            if value is not None:
+                self.writer.add_scalar(f"evaluation/{name}", value, summary["steps"])
 
     def close(self) -> None:
         self.writer.close()

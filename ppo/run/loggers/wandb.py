@@ -1,68 +1,70 @@
-"""Weights & Biases at arm's length: it may be slow, fail or never answer, and training goes on."""
+"""Metrics for Weights & Biases, on a thread: it may be slow or never answer; training continues."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
-from ppo.algorithm.learner import Histograms
-from ppo.config.config import ELSEWHERE, Config
+from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
 from ppo.run.folder import RunFolder
+from ppo.run.loggers.logger import Histograms, Logger
 
-SECONDS_TO_START, SECONDS_TO_FINISH = 10, 15
+SECONDS_TO_START = 10
+SECONDS_TO_FINISH = 15
 MOST_WAITING = 1000  # iterations
 
 
-class WandbThread:
-    """Hands metrics to Weights & Biases on a thread, in the order of their logging, from a bounded queue; what does not
-    fit, or comes after a failure, is dropped and counted as a fault of the run. A run that is resumed goes on there."""
+class WandbLogger(Logger):
+    """Pass metrics to Weights & Biases in order, through a bounded queue to a thread.
 
-    def __init__(self, config: Config, run: RunFolder) -> None:
-        self.config, self.run = config, run
+    What does not fit into the queue, or comes after a failure, is dropped and counted as a fault of
+    the run. A resumed run continues the same one there.
+    """
+
+    def __init__(
+        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
+    ) -> None:
+        super().__init__(config, run, notes=notes, first_step=first_step)
         self.queue: Queue[Callable[[Any], None] | None] = Queue(MOST_WAITING)
         self.has_failed = Event()
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
-    def log(self, metrics: dict[str, Any], detail: Histograms | None) -> None:
-        """An iteration's metrics, and sometimes more of it."""
-
-        def call(run: Any) -> None:
+    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+        def call(logged: Any) -> None:
             import wandb
 
-            histogram: Any = wandb.Histogram
-            values = detail.values.items() if detail else ()
-            more: dict[str, Any] = {f"histograms/{name}": histogram(x) for name, x in values}
-            if detail and detail.image is not None:
-                more["frame"] = wandb.Image(detail.image)
-            run.log({**metrics, **more}, step=metrics["step"])
+            row = dict(metrics)
+            if histograms:
+                make: Any = wandb.Histogram
+                row |= {f"histograms/{name}": make(x) for name, x in histograms.values.items()}
+                if histograms.image is not None:
+                    row["frame"] = wandb.Image(histograms.image)
+            logged.log(row, step=metrics["step"])
 
         self.put(call)
 
     def summarize(self, summary: dict[str, Any]) -> None:
-        """What the run came to, with its videos, and its checkpoint if asked to."""
-
-        def call(run: Any) -> None:
+        def call(logged: Any) -> None:
             import wandb
 
-            run.summary.update(summary)
+            logged.summary.update(summary)
             for path in sorted((self.run.path / "videos").glob("*.mp4")):
-                run.log({f"videos/{path.stem}": wandb.Video(str(path))})
+                logged.log({f"videos/{path.stem}": wandb.Video(str(path))})
             if self.config.log_checkpoint:
                 artifact = wandb.Artifact(f"checkpoint-{self.run.run_id}", type="model")
-                artifact.add_file(
-                    str(self.run.path / "checkpoints" / LAST), "checkpoint.safetensors"
-                )
-                run.log_artifact(artifact)
+                path = self.run.path / "checkpoints" / LAST
+                artifact.add_file(str(path), "checkpoint.safetensors")
+                logged.log_artifact(artifact)
 
         self.put(call)
 
     def put(self, call: Callable[[Any], None]) -> None:
-        """Have call(wandb's run) made some time; never waits."""
+        """Queue a call, to be made with wandb's run; never wait."""
         if not self.has_failed.is_set():
             try:
                 self.queue.put_nowait(call)
@@ -72,7 +74,7 @@ class WandbThread:
         self.run.event("log_dropped")
 
     def close(self) -> None:
-        """Let it end what is waiting, as far as it does in time."""
+        """Wait for what is queued, as far as it is done in time."""
         if not self.has_failed.is_set():
             with suppress(Full):
                 self.queue.put(None, timeout=SECONDS_TO_FINISH)
@@ -84,39 +86,32 @@ class WandbThread:
         try:
             import wandb  # heavy
 
-            limits: Any = {
-                "init_timeout": SECONDS_TO_START,
-                "login_timeout": 1,
-                "finish_timeout": SECONDS_TO_FINISH,
-            }
-            settings = wandb.Settings(**limits, finish_timeout_raises=False)
-            about: Any = {
-                "id": self.run.run_id,
-                "resume": "allow",
-                "name": self.run.path.name,
-                "dir": self.run.path,
-            }
-            config = self.config.__getstate__()
-            about["tags"] = [
-                str(config[name])[:64] for name in ("env_name", "model", "preset")
-            ]  # no longer ones
-            alike = {
-                name: value for name, value in config.items() if name not in ("seed", *ELSEWHERE)
-            }
-            about["group"] = (
-                f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}"  # of all its seeds
-            )
-            with wandb.init(config=config, settings=settings, **about) as logged:
+            limits: Any = {"init_timeout": SECONDS_TO_START, "finish_timeout": SECONDS_TO_FINISH}
+            settings = wandb.Settings(login_timeout=1, finish_timeout_raises=False, **limits)
+            with wandb.init(settings=settings, **self._describe_run()) as logged:
                 for call in iter(self.queue.get, None):
                     call(logged)
         except BaseException as error:  # wandb itself ends its process by some
             self._fail(" ".join(str(error).split()) or type(error).__name__)
 
+    def _describe_run(self) -> dict[str, Any]:
+        """Return wandb.init's arguments; runs that differ in their seed only form a group."""
+        config = self.config.__getstate__()
+        different = {"seed", *Config.names(scope="run")}
+        alike = {name: value for name, value in config.items() if name not in different}
+        return {
+            "config": config,
+            "id": self.run.run_id,
+            "resume": "allow",
+            "name": self.run.path.name,
+            "dir": self.run.path,
+            "tags": [str(config[name])[:64] for name in ("env_name", "model", "preset")],
+            "group": f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}",
+        }
+
     def _fail(self, reason: str) -> None:
-        """Do without it from now on, and say so once."""
+        """Drop all from now on, and say so once."""
         if not self.has_failed.is_set():
             self.has_failed.set()
-            self.run.event(
-                "wandb_failed",
-                f"--logger=wandb: {reason}; training goes on without it, see metrics.csv",
-            )
+            outlook = "training continues without it, see metrics.csv"
+            self.run.event("wandb_failed", f"--logger=wandb: {reason}; {outlook}")

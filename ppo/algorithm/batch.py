@@ -1,0 +1,118 @@
+"""From a collected rollout to the batch that is learned from, and its minibatches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppo.algorithm import losses
+from ppo.algorithm.rollout import Batch, MinibatchRows, Rollout, minibatches
+from ppo.envs.seeding import Stream, integer_seed
+
+RECORDED = ("observations", "actions", "states", "action_masks", "features")  # read from a rollout
+
+
+@torch.no_grad()
+def make_batch(
+    learner: Any,
+    rollout: Rollout,
+    *,
+    observations: np.ndarray,
+    rewards: np.ndarray,
+    last_observations: Sequence[tuple[Any, ...]],
+) -> Batch:
+    """Evaluate a rollout's transitions: log-probabilities, values, advantages and returns.
+
+    learner: a ppo.algorithm.learner.Learner, whose present weights evaluate everything.
+    observations (T + 1, N, *observation), rewards (T, N): the rollout's, normalised.
+    last_observations: (step, environment, true last observation, state) of each truncated episode.
+    """
+    device = learner.weights.device
+    num_steps = len(rewards)
+    tables = {**vars(rollout), "observations": observations}
+    batch = {
+        name: _flatten(tables[name][:num_steps], device) for name in RECORDED if tables[name].size
+    }
+    batch["log_probs"], batch["values"] = log_probs_and_values(learner, batch)
+    batch.pop("features", None)  # gradient steps change the weights that made them
+    if "states" in batch:
+        dones = rollout.dones
+        starts = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
+        batch["starts"] = _flatten(starts, device)
+    values = batch["values"].cpu().numpy().reshape(rewards.shape)
+    bootstrap = _predict_values(learner, observations[-1], rollout.states[-1])
+    next_values = np.concatenate([values[1:], bootstrap[None]])
+    if last_observations:
+        steps, environments, *inputs = zip(*last_observations, strict=True)
+        next_values[steps, environments] = _predict_values(learner, *map(np.stack, inputs))
+    advantages = learner.advantages(rollout, rewards, values, next_values)
+    batch["advantages"] = _flatten(advantages, device)
+    batch["returns"] = batch["advantages"] + batch["values"]
+    return batch
+
+
+def log_probs_and_values(learner: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Evaluate a batch's actions and observations: log-probabilities and values (B,).
+
+    It is done in parts as large as minibatches, to need no more memory than those do.
+    """
+    config = learner.config
+    num_rows = len(batch["actions"])
+    size = config.batch_size or -(-num_rows // config.num_minibatches)
+    parts = [
+        learner.log_probs_and_values({name: x[first : first + size] for name, x in batch.items()})
+        for first in range(0, num_rows, size)
+    ]
+    log_probs, values = zip(*parts, strict=True)
+    return torch.cat(log_probs), torch.cat(values)
+
+
+def split_into_minibatches(
+    learner: Any, batch: Batch, iteration: int
+) -> tuple[Batch, list[MinibatchRows], list[Any]]:
+    """Draw the minibatches of all epochs, with the moments of their advantages.
+
+    Returns the batch, whose advantages are standardised if that is to be done over the rollout. Of
+    several ranks, the moments are exchanged once for all minibatches; of one they are None.
+    """
+    config = learner.config
+    advantages = batch["advantages"]
+    if config.normalize_advantages == "rollout":
+        everything = MinibatchRows(torch.arange(len(advantages)), 1.0)
+        (moments,) = learner.ranks.minibatch_moments(advantages, [everything])
+        batch = {**batch, "advantages": losses.standardize(advantages, moments)}
+    parts = minibatches(
+        num_steps=config.num_steps,
+        num_envs=config.num_envs,
+        num_epochs=config.num_epochs,
+        num_minibatches=config.num_minibatches,
+        batch_size=config.batch_size,
+        sequence_length=config.num_steps if "states" in batch else 1,
+        env_ids=learner.ranks.env_ids(config.num_envs),
+        seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
+    )
+    all_moments: list[Any] = [None] * len(parts)
+    if config.normalize_advantages == "minibatch":
+        all_moments = learner.ranks.minibatch_moments(advantages, parts)
+    return batch, parts, all_moments
+
+
+def _predict_values(learner: Any, observations: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
+    device = learner.weights.device
+    inputs = [_to_tensor(table, device) for table in (observations, states) if table.size]
+    values: Tensor = learner.predict_values(*inputs)
+    return values.cpu().numpy()
+
+
+def _flatten(table: np.ndarray, device: torch.device) -> Tensor:
+    """Move a table (T, N, ...) to the device as (T * N, ...)."""
+    return _to_tensor(table, device).flatten(0, 1)
+
+
+def _to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)  # models compute in nothing wider
+    return torch.from_numpy(array).to(device)

@@ -1,0 +1,69 @@
+"""A model's parameters as one vector, and the optimizer that steps it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from ppo.algorithm.adam import Adam
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+
+ADAM_EPSILON = 1e-5  # Baselines
+
+
+def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Move a model's parameters and gradients into two vectors (P,), and return those.
+
+    The model's own parameters become views of them, so that publishing the weights, clipping the
+    gradient and stepping the optimizer are one operation each.
+    """
+    parameters = list(model.parameters())
+    weights = parameters_to_vector(parameters).detach()
+    gradients = torch.zeros_like(weights)
+    vector_to_parameters(weights, parameters)
+    parts = gradients.split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter)
+    return weights, gradients
+
+
+@contextmanager
+def replaced_weights(weights: Tensor, others: np.ndarray | None) -> Iterator[None]:
+    """Compute with other weights (P,) until the context is left; None: with the present ones."""
+    if others is None:
+        yield
+        return
+    present = weights.clone()
+    weights.copy_(torch.from_numpy(others))
+    try:
+        yield
+    finally:
+        weights.copy_(present)
+
+
+def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:
+    """Make the optimizer of a weight vector (P,).
+
+    Raises ConfigError if --optimizer names nothing that is made as torch.optim's classes are.
+    """
+    parameter = nn.Parameter(weights)
+    parameter.grad = gradients
+    options: dict[str, Any] = {"lr": learning_rate}
+    is_adam = config.optimizer == Config.optimizer
+    if is_adam:
+        options["eps"] = ADAM_EPSILON
+    if is_adam and weights.device.type in ("cpu", "cuda"):
+        return Adam([parameter], **options)
+    try:
+        return resolve_name(config.optimizer)([parameter], **options)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        fix = "give a class of torch.optim, or one that is made in the same way"
+        raise ConfigError(
+            f"--optimizer={config.optimizer} cannot be used ({error}): {fix}"
+        ) from error

@@ -1,0 +1,52 @@
+"""Histograms of an iteration, for the loggers that show them."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppo.algorithm.batch import log_probs_and_values
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.rollout import Batch, Rollout
+from ppo.models import image_shape
+from ppo.run.loggers.logger import Histograms
+
+MOST_VALUES = 10_000  # in a histogram
+OF_BATCH = ("observations", "actions", "advantages", "returns", "values")
+
+
+@torch.no_grad()
+def make_histograms(
+    learner: Learner, rollout: Rollout, batch: Batch, observation_space: Any
+) -> Histograms:
+    """Collect what histograms are made of, after an update by the batch."""
+    tensors = {name: batch[name] for name in OF_BATCH}
+    rows = {name: tensor for name, tensor in batch.items() if name != "starts"}
+    device = learner.weights.device
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # a model that draws something must not learn otherwise
+        log_probs, _ = log_probs_and_values(learner, rows)
+    tensors["ratios"] = (log_probs - batch["log_probs"]).exp()
+    log_std = getattr(learner.model.policy_head, "log_std", None)
+    if isinstance(log_std, Tensor):
+        tensors["log_std"] = log_std
+    values = {name: _some_values(tensor) for name, tensor in tensors.items()}
+    episodes = rollout.info.episodes
+    values["episode_returns"] = np.array([x.episode_return for x in episodes], np.float32)
+    values["episode_lengths"] = np.array([x.episode_length for x in episodes], np.float32)
+    image = None
+    if shape := image_shape(observation_space):
+        pixels = rollout.observations[-1, 0].ravel()[: math.prod(shape)]
+        image = pixels.reshape(shape)[..., -1].astype(np.uint8)
+    return Histograms({name: x for name, x in values.items() if len(x)}, image)
+
+
+def _some_values(tensor: Tensor) -> np.ndarray:
+    """Copy up to MOST_VALUES finite numbers from all over a tensor."""
+    flat = tensor.flatten()
+    count = min(len(flat), MOST_VALUES)
+    chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
+    values = flat[chosen.to(flat.device)].double().cpu().numpy()
+    return values[np.isfinite(values)]

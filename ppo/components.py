@@ -1,0 +1,318 @@
+"""The parts of a run, wired together: environments, rollout, statistics, model and learner."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppo.algorithm.batch import make_batch
+from ppo.algorithm.buffers import SharedBuffers
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.algorithm.parameters import replaced_weights
+from ppo.algorithm.rollout import Batch, Rollout
+from ppo.config.config import Config
+from ppo.config.resolve import preprocessing_of, resolve
+from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
+from ppo.envs.make import Spaces, atari_spec, make_env
+from ppo.envs.normalize import NormalizeReward
+from ppo.envs.pool import WorkerPool
+from ppo.envs.sampler import RolloutSampler
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.worker import RolloutInfo, Worker
+from ppo.errors import CheckpointError, ConfigError
+from ppo.models import image_shape, make_actor
+from ppo.models.numpy_mlp import NumpyMLP, layout_of
+from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.policy import Policy
+from ppo.run.folder import FAULTS
+from ppo.run.state import made_with
+from ppo.system.autotune import choose_num_workers
+from ppo.system.distributed import SINGLE_PROCESS, SingleProcess
+from ppo.system.hardware import available_cores, check_memory
+from ppo.system.process import configure_process, generator_states, set_generator_states
+from ppo.system.state_dict import add_prefix, select_prefix
+
+MakeLearner = Callable[[Any, Config], Learner]
+
+
+def make_learner(model: Any, config: Config) -> Learner:
+    """Make the learner of a model: --learner if it is given, else one in numpy where that can do
+    all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
+    if config.learner != "auto":
+        try:
+            own = resolve_name(config.learner)
+        except (ImportError, AttributeError, ValueError) as error:
+            problem = f"--learner={config.learner} cannot be imported ({error})"
+            raise ConfigError(f"{problem}: give module:Class") from error
+        if not isinstance(own, type) or not issubclass(own, Learner):
+            raise ConfigError(
+                f"--learner={config.learner} must be a class derived from ppo.Learner"
+            )
+        return own(model, config)
+    layout = layout_of(model) if config.device == "cpu" else None
+    if layout:
+        return NumpyLearner(model, config, partial(NumpyMLP, layout))
+    return Learner(model, config)
+
+
+def prepare_run(
+    config: Config, ranks: SingleProcess, make_learner: MakeLearner
+) -> tuple["Components", list[str]]:
+    """Resolve every "auto" of a run's settings, and make its parts; return notes for the user, too.
+
+    Raises ConfigError, EnvironmentUnavailable or ModelMismatch, or CheckpointError if a run cannot
+    be resumed with these settings.
+    """
+    if config.seeds > 1:
+        reason = "is for the command line: from Python call train for each seed"
+        raise ConfigError(f"--seeds={config.seeds} {reason}")
+    is_auto = config.num_workers == "auto"
+    config, spaces = resolve(config)
+    ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
+    notes = []
+    if is_auto and ranks.size == 1:  # the trials of several ranks would disturb each other
+        make_pool = partial(_trial_pool, config, spaces)
+        num_workers, note = choose_num_workers(config, make_pool, made_with())
+        config = replace(config, num_workers=num_workers)
+        notes = [note] if note else []
+    try:
+        parts = Components(config, spaces, ranks, make_learner)
+    except ConfigError as error:
+        if not config.is_resumed:
+            raise
+        problem = f"{config.resume} cannot be resumed with these settings"
+        raise CheckpointError(f"{problem}: {error}") from error
+    return parts, [*notes, *describe_pixels(config, spaces)]
+
+
+def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
+    """Tell the user what was decided about images: preprocessing, network, precision, threads."""
+    if image_shape(spaces.observations) is None:
+        return []
+    sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
+    threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
+    return [
+        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
+        f"learner: {config.model} in {config.precision} on {config.device}{threads}",
+    ]
+
+
+def _trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
+    """Start the workers of a run that is only to show how fast they collect."""
+    return Components(replace(config, num_workers=num_workers), spaces).make_pool()
+
+
+class Components:
+    """Hold the parts of a run, with all state that its learning depends on.
+
+    Data goes one way: environments -> rollout -> make_batch -> learner -> behaviour weights.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spaces: Spaces,
+        ranks: SingleProcess = SINGLE_PROCESS,
+        make_learner: MakeLearner = make_learner,
+    ) -> None:
+        # With small matrices, more threads would only wait for each other.
+        has_images = image_shape(spaces.observations) is not None
+        configure_process(available_cores() if has_images else 1, config.torch_deterministic)
+        torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
+        hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
+        # They need at least this, with gradients and Adam's two moments.
+        check_memory("hidden_size or --num_layers", 16 * hidden_weights)
+        self.config = config
+        self.spaces = spaces
+        self.ranks = ranks
+        self.env_ids = ranks.env_ids(config.num_envs)  # of the environments that are here
+        self.num_envs = len(self.env_ids)
+        self.iteration = 0
+        self.faults = dict.fromkeys(FAULTS, 0)
+        self.model = new_model(config, spaces).to(config.device)
+        self.learner = make_learner(self.model, config)
+        self.learner.ranks = ranks
+        self.normalize_observation = new_normalizer(config, spaces)
+        self.normalize_reward = NormalizeReward(
+            self.num_envs, config.gamma, bool(config.normalize_rewards)
+        )
+        self.buffers = SharedBuffers(
+            config,
+            spaces,
+            num_envs=self.num_envs,
+            model=self.model,
+            num_weights=len(self.learner.weights),
+        )
+        self.publish_weights()
+        self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
+        # Workers act on the CPU, whatever the learner's device is.
+        rebuild = partial(new_model, config, spaces, to_act=True)
+        self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
+        self.sampler = self._make_sampler() if config.inference == "learner" else None
+        self.make_worker = partial(
+            Worker,
+            config=config,
+            make_env=partial(make_env, config.env_name, preprocessing_of(config)),
+            make_actor=None if self.sampler else self.make_actor,
+            normalize=self.normalize_observation,
+            rollouts=self.buffers.shared_rollouts,
+            weights=self.buffers.shared_weights,
+            episode_counts=self.buffers.shared_counts,
+            env_ids=self.env_ids,
+        )
+
+    def _make_sampler(self) -> RolloutSampler:
+        """Make what acts for all environments in this process, on the learner's device."""
+        config = self.config
+        make = self.make_actor
+        if config.device != "cpu":
+            rebuild = lambda: new_model(config, self.spaces).to(config.device)  # noqa: E731
+            make = partial(make_actor, rebuild, None)
+        return RolloutSampler(
+            make(self.buffers.behaviour_weights),
+            self.normalize_observation,
+            seed=config.seed,
+            env_ids=self.env_ids,
+            rollouts=self.buffers.rollouts,
+        )
+
+    def make_pool(self, on_event: Callable[..., None] = lambda kind, **details: None) -> WorkerPool:
+        """Start the workers that step the environments; on_event receives what happens to them."""
+        return WorkerPool(
+            self.make_worker,
+            self.num_envs,
+            min(self.num_envs, int(self.config.num_workers)),
+            step_timeout=self.config.step_timeout,
+            reset_timeout=self.config.reset_timeout,
+            on_event=on_event,
+            sampler=self.sampler,
+            env_ids=self.env_ids,
+        )
+
+    @property
+    def rollout(self) -> Rollout:
+        """The rollout that was collected last."""
+        rollouts = self.buffers.rollouts
+        return rollouts[self.iteration % len(rollouts)]
+
+    @property
+    def step(self) -> int:
+        """Environment steps until now, of all ranks."""
+        return self.iteration * self.config.rollout_size
+
+    def receive(self, iteration: int, info: RolloutInfo) -> Rollout:
+        """Return the rollout of an iteration, which workers have filled and report on by info."""
+        self.iteration = iteration
+        buffers = self.buffers
+        buffers.episode_counts_at_rollout_end[:] = buffers.episode_counts
+        self.normalize_reward.returns[info.reset_envs] = 0
+        rollout = self.rollout
+        rollout.info = info
+        rollout.played_episodes = self.open_episodes.update(
+            rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
+        )
+        return rollout
+
+    def make_batch(self, rollout: Rollout) -> Batch:
+        """Normalise a rollout, and evaluate it under the weights that collected it."""
+        if self.config.clip_rewards:
+            rewards = np.sign(rollout.rewards)
+        else:
+            rewards = self.normalize_reward(
+                rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
+            )
+        normalize = self.normalize_observation
+        acted = self.buffers.behaviour_weights if self.config.overlap else None
+        with replaced_weights(self.learner.weights, acted):
+            return make_batch(
+                self.learner,
+                rollout,
+                observations=normalize(rollout.observations),
+                rewards=rewards,
+                last_observations=[
+                    last._replace(observation=normalize(last.observation))
+                    for last in rollout.info.last_observations
+                ],
+            )
+
+    def update_statistics(self, rollout: Rollout) -> None:
+        """Take a rollout into the statistics of observations, which were frozen during it."""
+        observations = rollout.observations[:-1]
+        self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
+
+    def publish_weights(self) -> None:
+        """Copy the learner's weights to shared memory; the next rollout is collected by them."""
+        self.buffers.behaviour_weights[:] = self.learner.weights.cpu()
+
+    def policy(self) -> Policy:
+        """Return the present policy, to play with."""
+        weights = self.learner.weights.cpu().numpy()
+        return Policy(self.config, self.spaces, weights, self.normalize_observation)
+
+    def restore_environments(self, workers: WorkerPool) -> list[int]:
+        """Bring the environments of a resumed run to where they were; return the ids of those in
+        which the open episode was lost and a new one began."""
+        reset_envs = workers.restore(self.open_episodes.open)
+        counts = self.buffers.episode_counts
+        self.buffers.episode_counts_at_rollout_end[:] = counts
+        self.open_episodes.restart(reset_envs, counts - 1)
+        self.normalize_reward.returns[reset_envs] = 0
+        return [self.env_ids[index] for index in reset_envs]
+
+    def environment_state(self) -> dict[str, np.ndarray]:
+        """Return the state of this rank's environments: arrays (n, ...) by name."""
+        returns = {"normalize_reward.returns": self.normalize_reward.returns}
+        return {**self.buffers.state_dict(self.iteration), **returns}
+
+    def learning_state(self) -> dict[str, Any]:
+        """Return the state that is the same on all ranks."""
+        state = {
+            **self.learner.state_dict(),
+            **add_prefix("normalize_observation", self.normalize_observation.state_dict()),
+            **add_prefix("normalize_reward", self.normalize_reward.state_dict()),
+            **add_prefix("generator", generator_states(self.config.device)),
+            "iteration": self.iteration,
+            "step": self.step,
+            "faults": dict(self.faults),
+        }
+        if self.config.overlap:
+            state["acting.weights"] = self.buffers.behaviour_weights
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state of the run, gathered from all ranks."""
+        self.ranks.check_same_weights(self.learner.weights)
+        parts = self.ranks.gather((self.environment_state(), self.open_episodes.open))
+        states, episodes = zip(*parts, strict=True)
+        gathered = {name: np.concatenate([s[name] for s in states]) for name in states[0]}
+        packed = pack_episodes(sum(episodes, []), self.open_episodes.no_actions)
+        return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what state_dict() returned. Raises KeyError, ValueError, TypeError or
+        RuntimeError where it is of other parts."""
+        arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
+        here = slice(self.env_ids.start, self.env_ids.stop)
+        self.iteration = int(state["iteration"])
+        for name in self.faults.keys() & state["faults"].keys():
+            self.faults[name] = int(state["faults"][name])
+        self.learner.load_state_dict(state)
+        self.publish_weights()
+        if self.config.overlap and "acting.weights" in arrays:
+            self.buffers.behaviour_weights[:] = arrays["acting.weights"]
+        self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
+        self.normalize_reward.load_state_dict(select_prefix("normalize_reward", arrays))
+        self.normalize_reward.returns = arrays["normalize_reward.returns"][here].copy()
+        own = {name: arrays[name][here] for name in self.environment_state()}
+        self.buffers.load_state_dict(own)
+        episodes = unpack_episodes(
+            select_prefix("open_episodes", arrays), self.open_episodes.no_actions
+        )
+        self.open_episodes.open = episodes[here]
+        set_generator_states(select_prefix("generator", state), self.config.device)

@@ -1,0 +1,239 @@
+"""What watches a run: it reads rollouts, batches and metrics, and never changes what is learned."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ppo.algorithm.rollout import Batch, Rollout
+from ppo.analysis.doctor import Doctor, IterationDiagnostics
+from ppo.analysis.histograms import make_histograms
+from ppo.analysis.report import report_run
+from ppo.components import Components
+from ppo.envs.errors import WorkerError
+from ppo.models import image_shape
+from ppo.run.folder import RunFolder
+from ppo.run.highlights import EpisodeHighlights
+from ppo.run.loggers.logger import Histograms
+from ppo.system.clock import Clock
+from ppo.system.files import write_json
+
+Metrics = dict[str, Any]
+
+
+class EpisodeStatistics:
+    """Count episodes, and average the return and length of the last 100."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length)
+
+    def add(self, episode_return: float, episode_length: float) -> None:
+        """Add an episode that is over."""
+        self.count += 1
+        self.recent.append((episode_return, episode_length))
+
+    def means(self) -> Metrics:
+        """Return the averages; None before there is an episode."""
+        means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
+        return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count and the last 100 episodes."""
+        recent = np.array(self.recent, np.float64).reshape(-1, 2)
+        return {"episodes": self.count, "episodes.recent": recent}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what state_dict() returned; other names in it are ignored."""
+        self.count = int(state["episodes"])
+        self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
+
+
+class Monitor:
+    """Count episodes and faults, evaluate, diagnose, note highlights and make videos.
+
+    is_best: whether the last evaluation was the best so far. histograms: of the last iteration, if
+    they are due.
+    """
+
+    def __init__(self, parts: Components, run: RunFolder) -> None:
+        self.parts = parts
+        self.config = parts.config
+        self.run = run
+        self.episodes = EpisodeStatistics()
+        self.best: float | None = None
+        self.is_best = False
+        self.histograms: Histograms | None = None
+        self.highlights = EpisodeHighlights()
+        self.warned_envs: set[int] = set()
+        head = parts.model.policy_head
+        is_discrete = head.action_dtype is np.int64
+        self.doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
+
+    def after_update(
+        self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
+    ) -> Metrics:
+        """Watch an iteration whose update is done. Returns all of its metrics, update's included;
+        the names are the same in each iteration."""
+        parts = self.parts
+        self._count_episodes(rollout)
+        self._make_histograms(rollout, batch)
+        evaluation = self._evaluate_if_due()
+        parts.ranks.on_rank0(self._film_if_due)
+        learning = {"episodes": self.episodes.count, **self.episodes.means(), **metrics}
+        self._diagnose(rollout, batch, learning)
+        if num_skipped := metrics["skipped_steps"]:
+            problem = f"{num_skipped} gradient steps of iteration {parts.iteration} were skipped"
+            reason = "their loss or gradient was not finite"
+            self.run.event("step_skipped", f"{problem}: {reason}", num_skipped)
+        seconds = {f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()}
+        seconds["seconds_exchanging"] = parts.ranks.seconds
+        parts.ranks.seconds = 0.0
+        return {
+            "iteration": parts.iteration,
+            "step": parts.step,
+            "seconds": clock.elapsed,
+            "steps_per_second": self.config.rollout_size / sum(clock.phases.values()),
+            **learning,
+            **evaluation,
+            **seconds,
+            **{f"faults/{name}": count for name, count in parts.faults.items()},
+        }
+
+    def save_highlights(self) -> None:
+        """Note the best, median and worst episode since the last time."""
+        self.run.episodes.append(self.highlights.to_json_lines(self.parts.step))
+        self.highlights.clear()
+
+    def note_lost_episodes(self, env_ids: list[int]) -> None:
+        """Tell the user in which environments of a resumed run the open episode was lost."""
+        lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
+        if lost:
+            problem = f"resume is not exact: environments {lost} did not repeat their open episode"
+            fix = "a new one began there; --fresh_env_per_episode may help from the start"
+            self.run.event("episodes_lost", f"{problem}, {fix}")
+
+    def finish(self, clock: Clock) -> Metrics:
+        """Evaluate the final policy, and write summary.json and the report; return the summary."""
+        seconds = clock.elapsed
+        step = self.parts.step
+        summary = {
+            "env_name": self.config.env_name,
+            "seed": self.config.seed,
+            "steps": step,
+            "seconds": round(seconds, 3),
+            "steps_per_second": round(step / seconds, 1),
+            "episodes": self.episodes.count,
+            "mean_return": self.episodes.means()["episode_return_mean"],
+            "evaluation": self._evaluate(),
+        }
+        folder = self.run.path
+        write_json(folder / "summary.json", summary)
+        if self.config.report:
+            try:
+                report_run(folder, self.parts.policy())
+            except Exception as error:
+                problem = f"curve.png and report.html cannot be written: {error}"
+                self.run.event("report_failed", problem)
+        return summary
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the metrics of a resumed run depend on."""
+        return {**self.episodes.state_dict(), "best": self.best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what state_dict() returned; other names in it are ignored."""
+        self.episodes.load_state_dict(state)
+        if state["best"] is not None:
+            self.best = float(state["best"])
+
+    def _is_due(self, every: int | None) -> bool:
+        return every is not None and self.parts.iteration % every == 0
+
+    def _count_episodes(self, rollout: Rollout) -> None:
+        """Count what all ranks report: episodes, and observations outside of their space, of which
+        the user is warned once for each environment."""
+        env_ids = self.parts.env_ids
+        info = rollout.info
+        ended = [(x.step, env_ids[x.environment], *x[2:]) for x in info.episodes]
+        outside = [(env_ids[index], count) for index, count in info.num_outside.items() if count]
+        ranks = self.parts.ranks.gather((ended, outside))
+        for _, _, episode_return, length in sorted(x for rank in ranks for x in rank[0]):
+            self.episodes.add(episode_return, length)
+        self.highlights.add(rollout.played_episodes)
+        for env_id, count in sorted(found for rank in ranks for found in rank[1]):
+            if env_id in self.warned_envs:
+                self.parts.faults["observation_outside"] += count
+            else:
+                self.warned_envs.add(env_id)
+                problem = f"environment {env_id} has shown an observation outside of its space"
+                outlook = "it is used as it is, and more are only counted"
+                self.run.event("observation_outside", f"{problem}; {outlook}", count)
+
+    def _diagnose(self, rollout: Rollout, batch: Batch, metrics: Metrics) -> None:
+        """Have the doctor look at an iteration."""
+        shown = rollout.observations[:: max(1, len(rollout.observations) // 8)]
+        is_image = image_shape(self.parts.spaces.observations) is not None
+        diagnostics = IterationDiagnostics(
+            endings=[
+                bool(rollout.truncations[episode.step, episode.environment])
+                for episode in rollout.info.episodes
+            ],
+            returns_deviation=batch["returns"].std().item(),
+            largest_observation=None if is_image else float(np.abs(shown).max()),
+            is_constant=bool((shown == shown[0, 0]).all()),
+        )
+        progress = self.parts.iteration / self.config.iterations
+        for problem in self.doctor.look(metrics, diagnostics, progress):
+            self.run.event("doctor", problem)
+
+    def _make_histograms(self, rollout: Rollout, batch: Batch) -> None:
+        """Make histograms if they are due, and if a logger that shows them is asked for."""
+        self.histograms = None
+        is_shown = {"tensorboard", "wandb"} & {*self.config.logger.split(",")}
+        if is_shown and self._is_due(self.config.histogram_every):
+            space = self.parts.spaces.observations
+            self.histograms = self.parts.ranks.on_rank0(
+                make_histograms, self.parts.learner, rollout, batch, space
+            )
+
+    def _evaluate_if_due(self) -> dict[str, float | None]:
+        """Return a metric if there are regular evaluations, None between them."""
+        self.is_best = False
+        if not self.config.eval_every:
+            return {}
+        mean = None
+        if self._is_due(self.config.eval_every):
+            mean = self.parts.ranks.broadcast_from_rank0(self._try_evaluation)
+        if mean is not None and (self.best is None or mean > self.best):
+            self.best = mean
+            self.is_best = True
+        return {"evaluation_return_mean": mean}
+
+    def _try_evaluation(self) -> float | None:
+        """Return the mean return of an evaluation; an environment's error does not end training."""
+        try:
+            mean: float | None = self._evaluate()["mean"]
+        except WorkerError as error:
+            traceback = "".join(error.args[1:])
+            problem = f"{error}; training continues"
+            self.run.event("evaluation_failed", problem, traceback=traceback)
+            return None
+        return mean
+
+    def _evaluate(self) -> Metrics:
+        """Evaluate the present policy; no weight, statistic or random stream of the run changes."""
+        config = self.config
+        return self.parts.policy().evaluate(config.eval_episodes, num_envs=config.num_envs)
+
+    def _film_if_due(self) -> None:
+        """Make a video of an episode of the present policy; its failure does not end training."""
+        if self._is_due(self.config.video_every):
+            path = self.run.path / "videos" / f"{self.parts.step}.mp4"
+            try:
+                path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
+                self.parts.policy().evaluate(1, video=path)
+            except Exception as error:
+                problem = f"{path} cannot be made: {error}"
+                self.run.event("video_failed", f"{problem}; training continues")

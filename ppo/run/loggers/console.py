@@ -1,0 +1,98 @@
+"""Progress on the console."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ppo.config.config import Config
+from ppo.run.folder import RunFolder
+from ppo.run.loggers.logger import Histograms, Logger
+
+SECONDS_BETWEEN_LINES = 5
+
+
+class ConsoleLogger(Logger):
+    """Show a bar on a terminal; elsewhere, print a line every 5 seconds and for the first and the
+    last iteration; with log_every, a line every so many iterations, everywhere.
+
+    verbose=2: print all settings first, and all metrics with each line.
+    """
+
+    def __init__(
+        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
+    ) -> None:
+        super().__init__(config, run, notes=notes, first_step=first_step)
+        self.start = time.monotonic()
+        self.next_line = 0.0
+        self.first_step = first_step
+        self.total_steps = config.iterations * config.rollout_size
+        self.seconds = {"collecting": 0.0, "learning": 0.0}
+        self.console = Console(highlight=False, markup=False, soft_wrap=True)
+        settings = config.__getstate__().items() if config.verbose > 1 else ()
+        self._print("\n".join([*(f"{name}={value}" for name, value in settings), *notes]))
+        columns = (
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("starting", total=self.total_steps)
+        self.bar.start()
+
+    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+        for phase in self.seconds:
+            self.seconds[phase] += metrics[f"seconds_{phase}"]
+        step = metrics["step"]
+        line = self._describe(metrics)
+        self.bar.update(self.task, completed=step, description=line)
+        now = time.monotonic()
+        if log_every := self.config.log_every:
+            is_due = metrics["iteration"] % log_every == 0
+        else:
+            is_due = now >= self.next_line or step >= self.total_steps
+            is_due = is_due and self.bar.disable
+        if is_due:
+            self.next_line = now + SECONDS_BETWEEN_LINES
+            seconds_per_step = (now - self.start) / (step - self.first_step)
+            self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
+            if self.config.verbose > 1:
+                known = {name: value for name, value in metrics.items() if value is not None}
+                self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
+
+    def summarize(self, summary: dict[str, Any]) -> None:
+        if summary["evaluation"]["episodes"]:
+            text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
+            self._print(text.format(**summary["evaluation"]))
+        if total := sum(self.seconds.values()):
+            share = self.seconds["collecting"] / total
+            limit = "the learner limits the speed"
+            if share > 0.5:
+                limit = "environments and acting limit the speed"
+            self._print(f"time: {share:.0%} collecting, {1 - share:.0%} learning: {limit}")
+
+    def close(self) -> None:
+        self.bar.stop()
+
+    abort = close
+
+    def _describe(self, metrics: dict[str, Any]) -> str:
+        """Describe an iteration in a line."""
+        collecting = metrics["seconds_collecting"]
+        share = collecting / (collecting + metrics["seconds_learning"])
+        parts = [
+            f"step {metrics['step']:,} of {self.total_steps:,}",
+            f"{metrics['steps_per_second']:,.0f} steps/s",
+        ]
+        if metrics["episode_return_mean"] is not None:
+            parts.append(f"return {metrics['episode_return_mean']:.1f}")
+        if "approx_kl" in metrics:
+            parts.append(f"KL {metrics['approx_kl']:.2g}")
+        return ", ".join([*parts, f"{share:.0%} collecting"])
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # the reader has gone, or the output goes to a full disk
+            self.console.print(text)

@@ -1,0 +1,71 @@
+"""metrics.csv: a row for each iteration."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ppo.run.folder import RunFolder
+from ppo.system.files import AppendedFile, atomic_write
+
+METRICS = "metrics.csv"
+Row = dict[str, Any]
+
+
+class MetricsFile:
+    """Append rows to a run's metrics.csv; each is on disk at once.
+
+    rows: those of a resumed run that count; the file is written anew with them. What cannot be
+    written, for the disk is full, waits in memory for the next row.
+    """
+
+    def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
+        self.run = run
+        self.rows = list(rows)
+        self.file: AppendedFile | None = None
+        self.is_failing = False
+
+    def write(self, metrics: Row) -> None:
+        """Write a row; floats have six digits."""
+        row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
+        failure: OSError | None = None
+        path = self.run.path / METRICS
+        try:
+            if self.file is None:
+                with atomic_write(path) as temporary:
+                    temporary.write_text(_format(self.rows, list(row), with_header=True))
+                self.file = AppendedFile(path)
+            failure = self.file.append(_format([row], list(row)))
+        except OSError as error:
+            failure = error
+            self.rows.append(row)
+        if failure and not self.is_failing:
+            problem = f"{METRICS} cannot be written ({failure})"
+            self.run.event("log_delayed", f"{problem}; its rows wait in memory")
+        self.is_failing = failure is not None
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+
+def read_rows(folder: Path, iteration: int) -> list[Row]:
+    """Read the rows of a run's metrics.csv up to an iteration; later ones were never saved."""
+    try:
+        with (folder / METRICS).open(newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error):
+        return []
+    return [
+        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
+    ]
+
+
+def _format(rows: Iterable[Row], names: list[str], with_header: bool = False) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
+    if with_header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

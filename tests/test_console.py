@@ -1,0 +1,71 @@
+"""Progress on the console, read as a user would."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ppo.config.config import Config
+from ppo.run.loggers.console import ConsoleLogger
+
+
+def metrics(iteration: int, **values: Any) -> dict[str, Any]:
+    """The metrics of an iteration of 1,024 steps."""
+    return {
+        "iteration": iteration,
+        "step": 1024 * iteration,
+        "steps_per_second": 2048.0,
+        "episode_return_mean": None,
+        "seconds_collecting": 0.3,
+        "seconds_learning": 0.1,
+        **values,
+    }
+
+
+def make(notes: tuple[str, ...] = (), **values: Any) -> ConsoleLogger:
+    config = Config(num_envs=8, num_steps=128, total_steps=10_240, **values)
+    run: Any = SimpleNamespace(path=Path("run"))
+    return ConsoleLogger(config, run, notes=notes, first_step=0)
+
+
+def test_the_first_and_the_last_iteration_have_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = make(notes=("a note",))
+    for iteration in range(1, 11):
+        logger.log(metrics(iteration, approx_kl=0.0123), None)
+    logger.close()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "a note"
+    assert [line.partition(",")[0] for line in lines] == ["step 1", "step 10"]
+    assert lines[0].startswith("step 1,024 of 10,240, 2,048 steps/s, KL 0.012, 75% collecting")
+
+
+def test_log_every_asks_for_lines_by_iterations(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = make(log_every=5)
+    for iteration in range(1, 11):
+        logger.log(metrics(iteration, episode_return_mean=12.34), None)
+    logger.close()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert [line.split(" of ")[0] for line in lines] == ["step 5,120", "step 10,240"]
+    assert "return 12.3" in lines[0]
+
+
+def test_verbose_shows_settings_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = make(verbose=2)
+    logger.log(metrics(1, loss=0.5), None)
+    logger.close()
+    out = capsys.readouterr().out
+    assert "num_steps=128\n" in out
+    assert "loss 0.5" in out
+
+
+def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logger = make()
+    logger.log(metrics(1), None)
+    logger.summarize({"evaluation": {"mean": 3.21, "std": 0.5, "episodes": 20}})
+    logger.close()
+    out = capsys.readouterr().out
+    assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out
+    assert "time: 75% collecting, 25% learning: environments and acting limit the speed\n" in out

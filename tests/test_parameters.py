@@ -1,0 +1,48 @@
+"""A model's parameters as one vector."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ppo.algorithm.adam import Adam
+from ppo.algorithm.parameters import flatten_parameters, make_optimizer, replaced_weights
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+
+
+def test_a_models_parameters_and_gradients_are_views_of_two_vectors() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    weights, gradients = flatten_parameters(model)
+    assert weights.shape == gradients.shape == (13,)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+    model(torch.ones(4, 2)).sum().backward()
+    assert gradients[-1] == 4  # of the last bias
+    weights.zero_()
+    assert all((parameter == 0).all() for parameter in model.parameters())
+
+
+def test_other_weights_are_used_until_the_context_is_left_even_by_an_error() -> None:
+    weights = torch.ones(3)
+    with replaced_weights(weights, None):
+        assert weights.tolist() == [1, 1, 1]
+    with pytest.raises(ZeroDivisionError), replaced_weights(weights, np.zeros(3, np.float32)):
+        assert weights.tolist() == [0, 0, 0]
+        raise ZeroDivisionError
+    assert weights.tolist() == [1, 1, 1]
+
+
+def test_the_optimizer_is_the_flags_and_steps_the_vector() -> None:
+    weights, gradients = torch.ones(3), torch.full((3,), 2.0)
+    assert isinstance(make_optimizer(Config(), weights, gradients, 0.1), Adam)
+    sgd = make_optimizer(Config(optimizer="torch.optim:SGD"), weights, gradients, 0.1)
+    sgd.step()
+    assert weights.tolist() == pytest.approx([0.8] * 3)
+
+
+@pytest.mark.parametrize("name", ["torch.optim:Nothing", "nowhere:Adam", "math:sqrt"])
+def test_an_optimizer_that_cannot_be_made_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"--optimizer={name} cannot be used"):
+        make_optimizer(Config(optimizer=name), torch.ones(3), torch.ones(3), 0.1)

@@ -1,0 +1,31 @@
+"""Coefficients that change over a run."""
+
+from typing import Any
+
+import pytest
+
+from ppo.config.schedule import Schedule
+
+
+@pytest.mark.parametrize(
+    ("setting", "at_start", "half_way"),
+    [
+        (0.2, 0.2, 0.2),
+        ("linear:0.2", 0.2, 0.1),
+        ("adaptive:0.2", 0.2, 0.2),
+        (None, None, None),
+        (lambda remaining: 3 * remaining, 3.0, 1.5),
+    ],
+    ids=["constant", "linear", "adaptive", "none", "function"],
+)
+def test_a_schedule_gives_the_value_at_a_point_of_the_run(
+    setting: Any, at_start: float, half_way: float
+) -> None:
+    schedule = Schedule.parse(setting)
+    assert schedule(1.0) == at_start
+    assert schedule(0.5) == half_way
+
+
+def test_only_the_word_makes_a_schedule_adaptive() -> None:
+    shapes = [Schedule.parse(x).shape for x in (0.1, "linear:0.1", "adaptive:0.1")]
+    assert shapes == ["constant", "linear", "adaptive"]
