@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
@@ -291,7 +292,7 @@ class Components:
         parts = self.ranks.gather((self.environment_state(), self.open_episodes.open))
         states, episodes = zip(*parts, strict=True)
         gathered = {name: np.concatenate([s[name] for s in states]) for name in states[0]}
-        packed = pack_episodes(sum(episodes, []), self.open_episodes.no_actions)
+        packed = pack_episodes([*chain(*episodes)], self.open_episodes.no_actions)
         return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

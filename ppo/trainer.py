@@ -12,7 +12,7 @@ from ppo.monitor import Monitor
 from ppo.run.checkpoint import LAST, Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers
-from ppo.run.loggers.metrics_file import read_rows
+from ppo.run.reader import read_rows
 from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks

@@ -26,7 +26,7 @@ def metrics(iteration: int, **values: Any) -> dict[str, Any]:
 def make(notes: tuple[str, ...] = (), **values: Any) -> ConsoleLogger:
     config = Config(num_envs=8, num_steps=128, total_steps=10_240, **values)
     run: Any = SimpleNamespace(path=Path("run"))
-    return ConsoleLogger(config, run, notes=notes, first_step=0)
+    return ConsoleLogger(config, run, notes, first_step=0)
 
 
 def test_the_first_and_the_last_iteration_have_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ppo.run.loggers.metrics_file import MetricsFile, read_rows
+from ppo.run.loggers.metrics_file import MetricsFile
+from ppo.run.reader import read_rows
 
 
 class Run(SimpleNamespace):

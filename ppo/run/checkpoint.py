@@ -202,7 +202,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 leftover.unlink()
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Count the files of the run that a state is of, up to that state, as written by this one."""
+        """Count earlier files of the resumed run, up to its state, as written by this one."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError):
                 found = load(path)

@@ -1,4 +1,4 @@
-"""Highlights: the best, median and worst episodes, noted in a few kilobytes to be rendered later."""
+"""Highlights: the best, median and worst episodes, noted in a few kilobytes to be rendered."""
 
 import base64
 import json

@@ -75,6 +75,7 @@ def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
             f"the checkpoint is of another environment or network: {'; '.join(problems)}"
         )
     try:
+        made_before = dict(state["made_with"])
         parts.load_state_dict(state)
         monitor.load_state_dict(state)
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
@@ -83,7 +84,7 @@ def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
         ) from error
     differences = [f"{name}={present[name]} instead of {saved[name]}" for name in changed]
     for name, version in made_with().items():
-        before = state["made_with"].get(name)
+        before = made_before.get(name)
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
     return differences

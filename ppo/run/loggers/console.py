@@ -1,15 +1,12 @@
 """Progress on the console."""
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ppo.config.config import Config
-from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms, Logger
 
 SECONDS_BETWEEN_LINES = 5
@@ -22,18 +19,15 @@ class ConsoleLogger(Logger):
     verbose=2: print all settings first, and all metrics with each line.
     """
 
-    def __init__(
-        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
-    ) -> None:
-        super().__init__(config, run, notes=notes, first_step=first_step)
-        self.start = time.monotonic()
+    def start(self) -> None:
+        config = self.config
+        self.start_time = time.monotonic()
         self.next_line = 0.0
-        self.first_step = first_step
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
         self.console = Console(highlight=False, markup=False, soft_wrap=True)
         settings = config.__getstate__().items() if config.verbose > 1 else ()
-        self._print("\n".join([*(f"{name}={value}" for name, value in settings), *notes]))
+        self._print("\n".join([*(f"{name}={value}" for name, value in settings), *self.notes]))
         columns = (
             BarColumn(),
             TextColumn("{task.description}", markup=False),
@@ -57,7 +51,7 @@ class ConsoleLogger(Logger):
             is_due = is_due and self.bar.disable
         if is_due:
             self.next_line = now + SECONDS_BETWEEN_LINES
-            seconds_per_step = (now - self.start) / (step - self.first_step)
+            seconds_per_step = (now - self.start_time) / (step - self.first_step)
             self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
             if self.config.verbose > 1:
                 known = {name: value for name, value in metrics.items() if value is not None}

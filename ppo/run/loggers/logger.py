@@ -9,7 +9,8 @@ import numpy as np
 
 from ppo.config.config import Config
 from ppo.run.folder import RunFolder
-from ppo.run.loggers.metrics_file import MetricsFile, Row
+from ppo.run.loggers.metrics_file import MetricsFile
+from ppo.run.reader import Row
 
 # To add a logger, derive from Logger and name the class here.
 LOGGERS = {
@@ -34,10 +35,16 @@ class Logger:
     """
 
     def __init__(
-        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
+        self, config: Config, run: RunFolder, notes: Sequence[str], first_step: int
     ) -> None:
         self.config = config
         self.run = run
+        self.notes = notes
+        self.first_step = first_step
+        self.start()
+
+    def start(self) -> None:
+        """Get ready."""
 
     def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
         """Show the metrics of an iteration, and in some of them histograms."""
@@ -72,7 +79,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         for name in sorted(names):
             with self._guard(name):
                 make = resolve_name(LOGGERS[name])
-                self.loggers[name] = make(config, run, notes=notes, first_step=first_step)
+                self.loggers[name] = make(config, run, notes, first_step)
 
     def log(self, metrics: dict[str, Any], histograms: Histograms | None = None) -> None:
         """Log the metrics of an iteration; the names are the same in each."""

@@ -3,14 +3,10 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 from ppo.run.folder import RunFolder
+from ppo.run.reader import METRICS, Row
 from ppo.system.files import AppendedFile, atomic_write
-
-METRICS = "metrics.csv"
-Row = dict[str, Any]
 
 
 class MetricsFile:
@@ -48,18 +44,6 @@ class MetricsFile:
     def close(self) -> None:
         if self.file:
             self.file.close()
-
-
-def read_rows(folder: Path, iteration: int) -> list[Row]:
-    """Read the rows of a run's metrics.csv up to an iteration; later ones were never saved."""
-    try:
-        with (folder / METRICS).open(newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, ValueError, csv.Error):
-        return []
-    return [
-        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
-    ]
 
 
 def _format(rows: Iterable[Row], names: list[str], with_header: bool = False) -> str:

@@ -1,10 +1,7 @@
 """Metrics for TensorBoard."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from ppo.config.config import Config
-from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms, Logger
 
 BINS = 50
@@ -14,13 +11,10 @@ class TensorBoardLogger(Logger):
     """Write event files into the run's folder; of a resumed run, older files count up to
     first_step."""
 
-    def __init__(
-        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
-    ) -> None:
-        super().__init__(config, run, notes=notes, first_step=first_step)
+    def start(self) -> None:
         from torch.utils.tensorboard import SummaryWriter  # heavy
 
-        self.writer: Any = SummaryWriter(str(run.path), purge_step=first_step + 1)
+        self.writer: Any = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)
 
     def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
         step = metrics["step"]

@@ -1,7 +1,7 @@
 """Metrics for Weights & Biases, on a thread: it may be slow or never answer; training continues."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
 from threading import Event, Thread
@@ -10,7 +10,6 @@ from zlib import crc32
 
 from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
-from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms, Logger
 
 SECONDS_TO_START = 10
@@ -25,10 +24,7 @@ class WandbLogger(Logger):
     the run. A resumed run continues the same one there.
     """
 
-    def __init__(
-        self, config: Config, run: RunFolder, *, notes: Sequence[str], first_step: int
-    ) -> None:
-        super().__init__(config, run, notes=notes, first_step=first_step)
+    def start(self) -> None:
         self.queue: Queue[Callable[[Any], None] | None] = Queue(MOST_WAITING)
         self.has_failed = Event()
         self.thread = Thread(target=self._work, daemon=True)

@@ -1,0 +1,100 @@
+"""The parts of a run, wired together."""
+
+import numpy as np
+import pytest
+import torch
+
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.components import make_learner, prepare_run
+from ppo.config.config import Config
+from ppo.envs.worker import RolloutInfo
+from ppo.errors import CheckpointError, ConfigError
+from ppo.system.distributed import SINGLE_PROCESS
+from tests.running import learn, make_components
+
+SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
+
+
+class OwnLearner(Learner):
+    """A learner named by --learner."""
+
+
+def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
+    assert type(make_components("Counting-v0", **SMALL).learner) is NumpyLearner
+    assert type(make_components("Counting-v0", **SMALL, activation="gelu").learner) is Learner
+
+
+def test_the_learner_may_be_a_class_named_by_a_flag() -> None:
+    named = make_components("Counting-v0", **SMALL, learner="tests.test_components:OwnLearner")
+    assert type(named.learner) is OwnLearner
+
+
+@pytest.mark.parametrize("name", ["tests.test_components:Nothing", "nowhere:Thing", "math:sqrt"])
+def test_a_learner_that_cannot_be_used_is_named(name: str) -> None:
+    model = make_components("Counting-v0", **SMALL).model
+    with pytest.raises(ConfigError, match=f"--learner={name}"):
+        make_learner(model, Config(learner=name))
+
+
+def test_an_iteration_follows_the_rollout_from_the_workers_to_the_weights() -> None:
+    parts = make_components("Counting-v0", **SMALL, normalize_observations=True)
+    weights = parts.buffers.behaviour_weights.copy()
+    with parts.make_pool() as workers:
+        info = workers.collect(1)
+        rollout = parts.receive(1, info)
+        assert (parts.iteration, parts.step) == (1, 16)
+        assert rollout.info is info
+        counts = parts.buffers.episode_counts
+        assert parts.buffers.episode_counts_at_rollout_end.tolist() == counts.tolist()
+        batch = parts.make_batch(rollout)
+        assert batch["advantages"].shape == (16,)
+        frozen = parts.normalize_observation.statistics.count
+        parts.update_statistics(rollout)
+        assert parts.normalize_observation.statistics.count == frozen + 16
+        parts.learner.update(batch, 1)
+        np.testing.assert_array_equal(parts.buffers.behaviour_weights, weights)
+        parts.publish_weights()
+    assert not np.array_equal(parts.buffers.behaviour_weights, weights)
+    np.testing.assert_array_equal(parts.buffers.behaviour_weights, parts.learner.weights.numpy())
+
+
+def test_the_return_of_an_environment_that_was_reset_starts_anew() -> None:
+    parts = make_components("Counting-v0", **SMALL, normalize_rewards=True)
+    parts.normalize_reward.returns[:] = 5
+    parts.receive(1, RolloutInfo([], [], [1], {}, {}))
+    assert parts.normalize_reward.returns.tolist() == [5, 0]
+
+
+def test_what_one_run_saves_another_takes_over() -> None:
+    values = {**SMALL, "normalize_observations": True, "normalize_rewards": True}
+    first = make_components("Counting-v0", **values)
+    with first.make_pool() as workers:
+        learn(first, workers.collect(1))
+    state = {
+        name: torch.as_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+        for name, value in first.state_dict().items()
+    }
+    second = make_components("Counting-v0", **values)
+    second.load_state_dict(state)
+    again = second.state_dict()
+    assert again.keys() == state.keys()
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(torch.as_tensor(again[name]), value), name
+        else:
+            assert again[name] == value, name
+    np.testing.assert_array_equal(second.buffers.behaviour_weights, first.learner.weights.numpy())
+
+
+def test_a_run_that_cannot_be_resumed_with_its_settings_is_a_matter_of_the_checkpoint() -> None:
+    values = {"env_name": "CartPole-v1", "num_workers": 0, "optimizer": "torch.optim:Nothing"}
+    with pytest.raises(ConfigError):
+        prepare_run(Config(**values), SINGLE_PROCESS, make_learner)
+    with pytest.raises(CheckpointError, match=r"runs/x cannot be resumed with these settings"):
+        prepare_run(Config(**values, resume="runs/x"), SINGLE_PROCESS, make_learner)
+
+
+def test_seeds_are_for_the_command_line() -> None:
+    with pytest.raises(ConfigError, match="--seeds=2"):
+        prepare_run(Config(seeds=2), SINGLE_PROCESS, make_learner)

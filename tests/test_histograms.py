@@ -1,0 +1,34 @@
+"""What histograms are made of."""
+
+import numpy as np
+import torch
+
+from ppo.analysis import histograms
+from ppo.analysis.histograms import make_histograms
+from tests.running import make_components
+
+
+def test_histograms_are_of_the_batch_after_its_update() -> None:
+    parts = make_components("Counting-v0", num_envs=2, num_steps=16, num_minibatches=2)
+    with parts.make_pool() as workers:
+        rollout = parts.receive(1, workers.collect(1))
+        batch = parts.make_batch(rollout)
+        found = make_histograms(parts.learner, rollout, batch, parts.spaces.observations)
+        np.testing.assert_allclose(found.values["ratios"], 1, rtol=1e-5)  # nothing is learned yet
+        parts.learner.update(batch, 1)
+        generator = torch.get_rng_state()
+        found = make_histograms(parts.learner, rollout, batch, parts.spaces.observations)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert found.image is None
+    assert not np.allclose(found.values["ratios"], 1, rtol=1e-5)
+    np.testing.assert_array_equal(found.values["returns"], batch["returns"].numpy())
+    lengths = [episode.episode_length for episode in rollout.info.episodes]
+    assert found.values["episode_lengths"].tolist() == lengths
+
+
+def test_large_tensors_are_sampled_and_only_finite_numbers_count() -> None:
+    values = torch.arange(100_000.0)
+    values[0] = float("nan")
+    sampled = histograms._some_values(values)
+    assert len(sampled) == histograms.MOST_VALUES - 1
+    assert sampled[-1] == 99_999

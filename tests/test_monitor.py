@@ -1,0 +1,156 @@
+"""What watches a run: it counts, evaluates and warns, and changes nothing of the training."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ppo.components import Components
+from ppo.envs.errors import WorkerError
+from ppo.monitor import EpisodeStatistics, Monitor
+from ppo.system.clock import Clock
+from tests.running import make_components
+
+SMALL = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_size": 8}
+
+
+class Run(SimpleNamespace):
+    """A run's folder that remembers events and highlights."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path=path, told=[], episodes=SimpleNamespace(append=self.note), lines=[])
+
+    def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
+        self.told.append((kind, message, count))
+
+    def note(self, text: str) -> None:
+        self.lines += [json.loads(line) for line in text.splitlines()]
+
+
+def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run, dict[str, Any]]:
+    """Train for an iteration under a monitor; changed: metrics of the update to be replaced."""
+    run = Run(folder)
+    monitor = Monitor(parts, run)  # type: ignore[arg-type]
+    clock = Clock()
+    with parts.make_pool() as workers:
+        rollout = parts.receive(1, workers.collect(1))
+        clock.end_phase("collecting")
+        batch = parts.make_batch(rollout)
+        metrics = parts.learner.update(batch, 1)
+        clock.end_phase("learning")
+        return monitor, run, monitor.after_update(rollout, batch, {**metrics, **changed}, clock)
+
+
+def test_the_last_hundred_episodes_are_averaged() -> None:
+    statistics = EpisodeStatistics()
+    assert statistics.means() == {"episode_return_mean": None, "episode_length_mean": None}
+    for number in range(150):
+        statistics.add(float(number), 2)
+    assert statistics.count == 150
+    assert statistics.means() == {"episode_return_mean": 99.5, "episode_length_mean": 2.0}
+    restored = EpisodeStatistics()
+    state = statistics.state_dict()
+    restored.load_state_dict({**state, "episodes.recent": torch.tensor(state["episodes.recent"])})
+    assert restored.count == 150
+    assert restored.means() == statistics.means()
+
+
+def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:
+    parts = make_components("Counting-v0", **SMALL)
+    monitor, run, metrics = watch(parts, tmp_path)
+    weights = parts.learner.weights.clone()
+    assert metrics["iteration"] == 1
+    assert metrics["step"] == 32
+    assert metrics["episodes"] == monitor.episodes.count > 0
+    assert 3 <= metrics["episode_length_mean"] <= 9
+    assert metrics["steps_per_second"] == pytest.approx(
+        32 / (metrics["seconds_collecting"] + metrics["seconds_learning"])
+    )
+    assert {"loss", "approx_kl", "seconds_exchanging", "faults/worker_lost"} <= metrics.keys()
+    assert torch.equal(parts.learner.weights, weights)
+    assert run.told == []
+
+
+def test_skipped_steps_are_told(tmp_path: Path) -> None:
+    _, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path, skipped_steps=2)
+    ((kind, message, count),) = run.told
+    assert (kind, count) == ("step_skipped", 2)
+    assert "2 gradient steps of iteration 1 were skipped" in message
+
+
+def test_observations_outside_of_the_space_are_told_once_for_each_environment(
+    tmp_path: Path,
+) -> None:
+    parts = make_components("Counting-v0", **SMALL)
+    monitor, run, _ = watch(parts, tmp_path)
+    rollout = parts.rollout
+    rollout.info = rollout.info._replace(num_outside={0: 0, 1: 3}, episodes=[])
+    rollout.played_episodes = []
+    for _ in range(2):
+        monitor._count_episodes(rollout)
+    ((kind, message, count),) = run.told
+    assert (kind, count) == ("observation_outside", 3)
+    assert "environment 1 has shown an observation outside of its space" in message
+    assert parts.faults["observation_outside"] == 3  # the second time; the first one is the event's
+
+
+def test_the_best_evaluation_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = make_components("Counting-v0", **SMALL, eval_every=1)
+    monitor = Monitor(parts, Run(tmp_path))  # type: ignore[arg-type]
+    found = []
+    for mean in (1.0, 3.0, 2.0, 4.0):
+        monkeypatch.setattr(monitor, "_evaluate", lambda mean=mean: {"mean": mean})
+        assert monitor._evaluate_if_due() == {"evaluation_return_mean": mean}
+        found.append(monitor.is_best)
+    assert found == [True, True, False, True]
+    assert monitor.state_dict()["best"] == 4.0
+
+
+def test_an_evaluation_that_fails_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = make_components("Counting-v0", **SMALL, eval_every=1)
+    run = Run(tmp_path)
+    monitor = Monitor(parts, run)  # type: ignore[arg-type]
+
+    def fail() -> None:
+        raise WorkerError("environment X raised", "its traceback")
+
+    monkeypatch.setattr(monitor, "_evaluate", fail)
+    assert monitor._evaluate_if_due() == {"evaluation_return_mean": None}
+    assert not monitor.is_best
+    assert [(kind, message) for kind, message, _ in run.told] == [
+        ("evaluation_failed", "environment X raised; training continues")
+    ]
+
+
+def test_highlights_are_noted_once(tmp_path: Path) -> None:
+    monitor, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path)
+    monitor.save_highlights()
+    assert [line["kind"] for line in run.lines] == ["best", "median", "worst"]
+    returns = [line["episode_return"] for line in run.lines]
+    assert returns == sorted(returns, reverse=True)
+    monitor.save_highlights()
+    assert len(run.lines) == 3
+
+
+def test_the_summary_is_written(tmp_path: Path) -> None:
+    parts = make_components("Counting-v0", **SMALL, report=False, eval_episodes=2)
+    monitor, _, _ = watch(parts, tmp_path)
+    summary = monitor.finish(Clock(earlier=8.0))
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert summary["steps"] == 32
+    assert summary["seconds"] == pytest.approx(8.0, abs=1.0)
+    assert summary["evaluation"]["episodes"] == 2
+    assert np.isfinite(summary["evaluation"]["mean"])
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    parts = make_components("Counting-v0", **SMALL, report=True, eval_episodes=0)
+    monitor, run, _ = watch(parts, tmp_path)
+    monitor.finish(Clock())  # there is no config.json to read
+    assert [kind for kind, _, _ in run.told] == ["report_failed"]

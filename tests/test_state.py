@@ -1,0 +1,93 @@
+"""What a checkpoint holds, and what is refused when it is resumed."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from ppo.components import Components
+from ppo.errors import CheckpointError
+from ppo.monitor import Monitor
+from ppo.run.checkpoint import copy_state
+from ppo.run.state import made_with, restore, snapshot
+from tests.running import learn, make_components
+
+SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
+
+
+def make(env_name: str = "Counting-v0", **values: Any) -> tuple[Components, Monitor]:
+    parts = make_components(env_name, **{**SMALL, **values})
+    return parts, Monitor(parts, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, Any]:
+    """The state of a run after an iteration."""
+    parts, monitor = make()
+    with parts.make_pool() as workers:
+        learn(parts, workers.collect(1))
+    return copy_state(snapshot(parts, monitor))
+
+
+def test_a_state_has_settings_versions_and_what_learning_depends_on(state: dict[str, Any]) -> None:
+    assert state["iteration"] == 1
+    assert state["step"] == 16
+    assert state["made_with"] == made_with()
+    assert state["config"]["num_steps"] == 8
+    assert "run_dir" not in state["config"]
+    parts = {name.partition(".")[0] for name in state if "." in name}
+    assert parts >= {"model", "optimizer", "generator", "next", "episodes", "open_episodes"}
+
+
+def test_a_state_is_restored_without_differences(state: dict[str, Any]) -> None:
+    parts, monitor = make()
+    assert restore(parts, monitor, state) == []
+    again = copy_state(snapshot(parts, monitor))
+    assert again.keys() == state.keys()
+    for name, value in state.items():
+        same = torch.equal(again[name], value) if torch.is_tensor(value) else again[name] == value
+        assert same, name
+
+
+def test_flags_and_versions_that_differ_are_told(state: dict[str, Any]) -> None:
+    parts, monitor = make(learning_rate=1e-3)
+    older = {**state, "made_with": {**state["made_with"], "torch": "1.0"}}
+    rate, version = restore(parts, monitor, older)
+    assert rate == "learning_rate=0.001 instead of 0.00025"
+    assert version == f"torch={torch.__version__} instead of 1.0"
+
+
+def test_a_flag_that_is_newer_than_the_checkpoint_has_had_its_default(
+    state: dict[str, Any],
+) -> None:
+    older = {name: value for name, value in state["config"].items() if name != "learner"}
+    parts, monitor = make()
+    assert restore(parts, monitor, {**state, "config": older}) == []
+
+
+def test_fixed_flags_cannot_be_changed(state: dict[str, Any]) -> None:
+    parts, monitor = make(num_steps=16)
+    with pytest.raises(CheckpointError, match=r"the run was begun with num_steps=8, not 16"):
+        restore(parts, monitor, state)
+
+
+def test_every_tensor_that_is_missing_or_of_another_shape_is_named(state: dict[str, Any]) -> None:
+    parts, monitor = make()
+    name = "model.value_head.bias"
+    broken = {**state, "next.observations": torch.zeros(2, 3, dtype=torch.float64)}
+    del broken[name]
+    broken["optimizer.exp_avg"] = torch.zeros(5)
+    with pytest.raises(CheckpointError) as error:
+        restore(parts, monitor, broken)
+    message = str(error.value)
+    assert f"{name} is missing" in message
+    assert "next.observations is torch.float64 (2, 3), here torch.float64 (2, 2)" in message
+    assert "optimizer.exp_avg is torch.float32 (5,)" in message
+
+
+@pytest.mark.parametrize("name", ["iteration", "best", "open_episodes.numbers", "made_with"])
+def test_a_state_that_lacks_something_is_refused(name: str, state: dict[str, Any]) -> None:
+    parts, monitor = make()
+    incomplete = {key: value for key, value in state.items() if key != name}
+    with pytest.raises(CheckpointError):
+        restore(parts, monitor, incomplete)
