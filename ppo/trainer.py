@@ -32,7 +32,7 @@ from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
-from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
+from ppo.models.numpy_mlp import layout_of
 from ppo.policy.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
 from ppo.run.checkpoint import LAST, Checkpoints, load_newest
 from ppo.run.folder import FAULTS, RunFolder, write_json
@@ -47,10 +47,8 @@ from ppo.system.signals import StopSignals, Terminated
 
 def new_learner(model: Any, config: Config) -> Learner:
     """What learns with a model: in numpy if it has its layout and is on the CPU, else in torch."""
-    layout = model.numpy_layout() if config.device == "cpu" else None
-    return (
-        NumpyLearner(model, config, partial(NumpyMLP, layout)) if layout else Learner(model, config)
-    )
+    layout = layout_of(model) if config.device == "cpu" else None
+    return NumpyLearner(model, config, layout) if layout else Learner(model, config)
 
 
 class Interrupted(Exception):
@@ -227,11 +225,10 @@ class Training:
         )  # at least, with gradients and Adam's moments
         self.model = new_model(config, spaces).to(config.device)
         # Workers act on the CPU, whatever the learner's device is.
-        layout = self.model.numpy_layout()
-        on_cpu = partial(new_model, config, spaces, to_act=True)
-        self.make_actor: Any = (
-            partial(NumpyActor, layout) if layout else partial(make_actor, on_cpu)
-        )
+        layout = layout_of(self.model)
+        # Without torch's model, for unpickling that imports torch.
+        on_cpu = None if layout else partial(new_model, config, spaces, to_act=True)
+        self.make_actor: Any = partial(make_actor, on_cpu, layout)
         self.learner = make_learner(self.model, config)
         self.learner.ranks = ranks
         self.normalize_observation = new_normalizer(config, spaces)
@@ -281,7 +278,8 @@ class Training:
         """What acts in this process, on the learner's device, in all environments."""
         config, make = self.config, self.make_actor
         if config.device != "cpu":
-            make = partial(make_actor, lambda: new_model(config, self.spaces).to(config.device))
+            on_device = partial(new_model, config, self.spaces)
+            make = partial(make_actor, lambda: on_device().to(config.device), None)
         return RolloutSampler(
             make(self.behaviour_weights),
             self.normalize_observation,

@@ -44,7 +44,13 @@ def make_network(
         "log_std_init": 0.0,
         **values,
     }
-    return make_model(Config(**resolved), seed, observation_space, action_space, in_bfloat16)
+    return make_model(
+        Config(**resolved),
+        seed=seed,
+        observation_space=observation_space,
+        action_space=action_space,
+        in_bfloat16=in_bfloat16,
+    )
 
 
 def make_training(env_name: str, **values: Any) -> Training:

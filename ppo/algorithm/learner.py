@@ -40,6 +40,14 @@ class Histograms(NamedTuple):
     image: np.ndarray | None
 
 
+class Coefficients(NamedTuple):
+    """The scheduled coefficients of the objective, as they are in one iteration."""
+
+    clip: float
+    clip_value: float | None
+    entropy: float
+
+
 class Learner:
     """Owns the optimiser, and moves the model's parameters and gradients into two vectors (P,), weights and gradients:
     to publish_weights, to clip or to step is then one operation each."""
@@ -123,10 +131,16 @@ class Learner:
         if last_observations:
             steps, environments, *met = zip(*last_observations, strict=True)
             next_values[steps, environments] = self._predict_values(*map(np.stack, met))
-        ends = (rollout.terminations, rollout.truncations)
-        discounts = (self.config.gamma, self.config.gae_lambda)
         batch["advantages"] = self._flat(
-            generalized_advantages(rewards, values, next_values, *ends, *discounts)
+            generalized_advantages(
+                rewards,
+                values,
+                next_values,
+                terminations=rollout.terminations,
+                truncations=rollout.truncations,
+                gamma=self.config.gamma,
+                gae_lambda=self.config.gae_lambda,
+            )
         )
         return {**batch, "returns": batch["advantages"] + batch["values"]}
 
@@ -236,13 +250,16 @@ class Learner:
         """As ppo.algorithm.losses.standardize."""
         return losses.standardize(advantages, moments)
 
+    def close(self) -> None:
+        """Release what learning has taken beside memory."""
+
     def _schedule(self, remaining: float) -> None:
         """Set what depends on how much of the run remains: what ratios and values are clipped to, and the weight of the
         entropy."""
         settings = (self.config.clip_coef, self.config.clip_value_coef, self.config.entropy_coef)
         self.remaining, self.coefficients = (
             remaining,
-            [scheduled(value, remaining) for value in settings],
+            Coefficients(*(scheduled(value, remaining) for value in settings)),
         )
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -255,10 +272,10 @@ class Learner:
             minibatch["log_probs"],
         )
         policy_loss = losses.clipped_surrogate(
-            log_probs, old_log_probs, minibatch["advantages"], clip
+            log_probs, old_log_probs, minibatch["advantages"], clip_coef=clip
         )
         value_loss = losses.value_loss(
-            values, minibatch["values"], minibatch["returns"], clip_value
+            values, minibatch["values"], minibatch["returns"], clip_coef=clip_value
         )
         entropy = distribution.entropy().mean()
         total = policy_loss + config.value_coef * value_loss - entropy_coef * entropy
