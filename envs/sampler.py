@@ -41,10 +41,10 @@ class RolloutSampler:
         """Write the actions of row t, in all columns or some, and what is remembered of it."""
         rollout = self.rollout
         rollout.states[t + 1, columns] = rollout.states[t, columns]
-        memory = (
+        rollout.actions[t, columns] = self.act(
+            self.normalize(rollout.observations[t, columns]),
+            self.noise[t, columns],
             rollout.action_masks[t, columns],
-            rollout.states[t + 1, columns],
-            rollout.features[t, columns],
+            states=rollout.states[t + 1, columns],
+            features=rollout.features[t, columns],
         )
-        observations = self.normalize(rollout.observations[t, columns])
-        rollout.actions[t, columns] = self.act(observations, self.noise[t, columns], *memory)

@@ -1,66 +1,68 @@
-"""The policy as workers use it."""
+"""The policy as workers use it, in torch."""
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 import torch
+from numpy import ndarray
 
 from ppo.models.actor_critic import ActorCritic
-
-Table = np.ndarray
-NONE = np.zeros(0, np.float32)
+from ppo.models.noise import EMPTY
 
 
 class Actor:
-    """Acts by a copy of weights that lie in an array (P,), which another process may change between refreshes."""
+    """Act by a copy of weights (P,), which another process may change between refreshes."""
 
-    def __init__(self, model: ActorCritic, weights: np.ndarray) -> None:
-        self.model, self.state_size = model, model.state_size
+    def __init__(self, model: ActorCritic, weights: ndarray) -> None:
+        self.model = model
+        self.state_size = model.state_size
+        self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
-        self.draw_noise: Callable[[np.random.Generator, int], np.ndarray] = (
-            model.policy_head.draw_noise
-        )
         model.prepare_to_act()
-        copies = list(model.parameters())
-        parts = torch.from_numpy(weights).split([copy.numel() for copy in copies])
-        self.copies = [(copy, part.view_as(copy)) for copy, part in zip(copies, parts, strict=True)]
+        parameters = list(model.parameters())
+        sizes = [parameter.numel() for parameter in parameters]
+        parts = torch.split(torch.from_numpy(weights), sizes)
+        self.copies = [
+            (parameter, part.view_as(parameter))
+            for parameter, part in zip(parameters, parts, strict=True)
+        ]
         self.refresh()
 
     def refresh(self) -> None:
-        """Act by the weights as they are now."""
-        for copy, weights in self.copies:
-            copy.copy_(weights)
+        """Copy the weights, as they are now."""
+        for parameter, weights in self.copies:
+            parameter.copy_(weights)
 
     def __call__(
         self,
-        observations: Table,
-        noise: Table | None,
-        mask: Table = NONE,
-        states: Table = NONE,
-        features: Table = NONE,
-    ) -> np.ndarray:
-        """observations: (n, *observation); noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool,
-        what is allowed. To be overwritten: states (n, S), by those after this step, and features (n, F), that policy
-        and value share. Returns actions: (n, D)."""
-        shared: Any
-        remembered: Any
-        distribution, shared, remembered = self.model.act(
+        observations: ndarray,
+        noise: ndarray | None,
+        mask: ndarray = EMPTY,
+        *,
+        states: ndarray = EMPTY,
+        features: ndarray = EMPTY,
+    ) -> ndarray:
+        """Return actions (n, D) for observations (n, *observation).
+
+        noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
+        choices. Overwrites states (n, S) by those after this step, and features (n, F) by those
+        that policy and value share.
+        """
+        distribution, shared_features, next_states = self.model.act(
             self._tensor(observations), self._tensor(states)
         )
         if mask.size:
             distribution = distribution.masked(self._tensor(mask))
-        actions = distribution.mode() if noise is None else distribution.sample(self._tensor(noise))
-        if features.size:
-            features[:] = shared.cpu()
-        if states.size:
-            states[:] = remembered.cpu()
-        return actions.cpu().numpy()
+        if noise is None:
+            actions = distribution.mode()
+        else:
+            actions = distribution.sample(self._tensor(noise))
+        if features.size and shared_features is not None:
+            features[:] = shared_features.cpu()
+        if states.size and next_states is not None:
+            states[:] = next_states.cpu()
+        result: ndarray = actions.cpu().numpy()
+        return result
 
-    def _tensor(self, table: Table) -> torch.Tensor:
+    def _tensor(self, table: ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(table)
-        return (
-            tensor.pin_memory().to(self.device, non_blocking=True)
-            if self.device.type == "cuda"
-            else tensor
-        )
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor

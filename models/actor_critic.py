@@ -1,42 +1,46 @@
-"""Actor-critics: what all are, and those whose policy and value read features that a trunk makes of observations."""
+"""Actor-critics: the base of all models, and those whose heads read the features of a trunk."""
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ppo.models.distributions import Distribution, orthogonal, policy_head
-from ppo.models.numpy_mlp import ACTIVATIONS, Layout
+from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+
+Step = tuple[Distribution, Tensor | None, Tensor | None]
 
 
 class ActorCritic(nn.Module):
-    """What a model of your own derives from. It is made from (observation_space, action_space, config), sets
-    policy_head to ppo.models.distributions.policy_head(F, action_space, config), and has a forward. Its parameters are
-    all that is shared with workers and saved: no buffers, and no memory of its own (ppo.models.lstm has that)."""
+    """Base class of models, your own too.
 
-    policy_head: Any
-    state_size = 0  # how many numbers it remembers from one step to the next
-    num_shared_features = (
-        0  # features that policy and value share: workers record them, to be computed once
-    )
+    A model is made from (observation_space, action_space, config), sets policy_head to
+    ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Workers and
+    checkpoints get its parameters only: it must have no buffers, and no memory but states, as
+    Recurrent has.
+    """
+
+    policy_head: PolicyHead
+    state_size = 0  # S, numbers remembered from one step to the next
+    num_shared_features = 0  # features that policy and value read; workers record them
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """observations: (B, *observation), float32 if normalised, else as they come. Returns what policy_head makes of
-        features (B, F), and values (B,)."""
+        """Return policy_head's distribution of features (B, F), and values (B,).
+
+        observations: (B, *observation), float32 if they are normalised, else of the space's dtype.
+        """
         raise NotImplementedError
 
-    def act(
-        self, observations: Tensor, states: Tensor | None
-    ) -> tuple[Distribution, Tensor | None, Tensor | None]:
-        """As workers use it: the distribution, features (B, num_shared_features), and the states after this step."""
+    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+        """Evaluate one step of n environments, as workers do.
+
+        Returns the distribution, the features (n, num_shared_features) that the value reads too,
+        and the states (n, S) after the step.
+        """
         return self(observations)[0], None, None
 
-    def numpy_layout(self) -> Layout | None:
-        """What ppo.models.numpy_mlp needs to do all that this does; None if it cannot."""
-        return None
-
     def prepare_to_act(self) -> None:
-        """Make what is to act only, by weights that are copied in, as fast as it can be."""
+        """Turn into a model that only acts, by weights that are copied into it."""
         self.requires_grad_(False).eval()
         for module in self.modules():
             if isinstance(module, Trunk):
@@ -44,53 +48,75 @@ class ActorCritic(nn.Module):
 
 
 class Trunk(nn.Module):
-    """From observations (B, *observation) to features (B, num_features) float32."""
+    """Base class of networks from observations (B, *observation) to features (B, num_features)."""
 
     num_features: int
-    hidden_layers_only: str | None = None  # of what kind, if it is nothing but such layers
+    state_size = 0  # S, if it remembers
 
     def prepare_to_act(self) -> None:
-        """As an actor-critic does."""
+        """Make acting fast; the trunk is not trained afterwards."""
 
 
 class FeedForward(ActorCritic):
-    """Policy and value, each linear in features: from a trunk each, or one that they share. Orthogonal initial weights
-    of gain sqrt(2), but 0.01 for the policy's head and 1 for the value's; zero bias (Baselines)."""
+    """A policy and a value that are linear in the features of a trunk each, or of a shared one.
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Any, config: Any) -> None:
+    Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
+    1 in the value's; biases are zero (Baselines).
+    """
+
+    def __init__(self, make_trunk: Callable[[], Any], action_space: Any, config: Any) -> None:
         super().__init__()
         self.policy_trunk = make_trunk()
         self.value_trunk = self.policy_trunk if config.share_trunk else make_trunk()
+        self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
-        self.num_shared_features = num_features if config.share_trunk else 0
+        if config.share_trunk:
+            self.num_shared_features = num_features
         self.policy_head = policy_head(num_features, action_space, config)
         self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         features = self.policy_trunk(observations)
-        return self.heads(
-            features, features if self.num_shared_features else self.value_trunk(observations)
-        )
-
-    def numpy_layout(self) -> Layout | None:
-        activation, head = self.policy_trunk.hidden_layers_only, self.policy_head
-        if (
-            type(self) is not FeedForward
-            or activation not in ACTIVATIONS
-            or head.num_choices is None
-        ):
-            return None
-        shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
-        return Layout(shapes, activation, head.action_size, head.num_choices)
+        if self.num_shared_features:
+            return self.heads(features, features)
+        return self.heads(features, self.value_trunk(observations))
 
     def heads(self, policy_features: Tensor, value_features: Tensor) -> tuple[Distribution, Tensor]:
-        """features: (B, F) each. Returns the distribution of actions, and values (B,)."""
+        """Return the distribution of actions and values (B,), from features (B, F)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def act(
-        self, observations: Tensor, states: Tensor | None
-    ) -> tuple[Distribution, Tensor | None, Tensor | None]:
-        features = self.policy_trunk.forward(
-            observations
-        )  # calls of modules cost as much as their arithmetic here
+    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+        # forward directly: calling a module costs as much as the arithmetic of a small layer
+        features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
+
+
+class Recurrent(FeedForward):
+    """A policy and a value on the features of one ppo.models.lstm.LSTMTrunk."""
+
+    def forward(
+        self, observations: Tensor, states: Tensor | None = None, starts: Tensor | None = None
+    ) -> tuple[Distribution, Tensor]:
+        """Return the distribution of actions and values (T * b), of sequences of b environments.
+
+        observations: (T * b, *observation), time-major; states: (b, S), before the first of them;
+        starts: (T * b) bool, observations that are an episode's first.
+        """
+        features = self.policy_trunk(observations, states, starts)[0]
+        return self.heads(features, features)
+
+    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+        features, states = self.policy_trunk.step(observations, states)
+        return self.policy_head(features), features, states
+
+
+def check_model(model: Any, observation_space: Any) -> None:
+    """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
+    if not isinstance(model, ActorCritic):
+        raise TypeError("it does not derive from ActorCritic")
+    distribution, values = model(torch.zeros(2, *observation_space.shape))
+    if not isinstance(distribution, Distribution) or values.shape != (2,):
+        raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if model.state_dict().keys() - parameters.keys():
+        raise TypeError("it has buffers, but only parameters are shared with workers")

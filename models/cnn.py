@@ -8,24 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ppo.models import MODELS, image_shape
 from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 
-MakeLayers = Callable[[tuple[int, ...], int], nn.Module]  # from (H, W, C) and a number of features
-
 
 class ImageTrunk(Trunk):
-    """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here; as they lie in memory, channels last,
-    convolutions take them fastest.
+    """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here.
 
-    in_bfloat16: it computes in it, with float32 weights in training; heads are float32 always."""
+    Images stay in memory as they are, with channels last: convolutions are fastest on that.
+    in_bfloat16: compute in bfloat16; weights in training, and heads, are float32 always.
+    """
 
-    def __init__(self, layers: nn.Module, size: int, in_bfloat16: bool) -> None:
+    def __init__(self, layers: nn.Sequential, size: int, in_bfloat16: bool) -> None:
         super().__init__()
-        self.layers: Any = layers
-        self.num_features, self.in_bfloat16 = size, in_bfloat16
+        self.layers = layers
+        self.num_features = size
+        self.in_bfloat16 = in_bfloat16
 
     def prepare_to_act(self) -> None:
         if self.in_bfloat16:  # else every step would convert the weights
@@ -33,68 +34,48 @@ class ImageTrunk(Trunk):
             self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
     def forward(self, observations: Tensor) -> Tensor:
-        images = observations.permute(0, 3, 1, 2).to(
-            torch.bfloat16 if self.in_bfloat16 else torch.float32
-        )
-        with torch.autocast(observations.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-            return self.layers(images).float()
+        x = observations.permute(0, 3, 1, 2)
+        x = x.to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
+            features: Tensor = self.layers(x).float()
+        return features
 
 
 class ImageAndVectorTrunk(Trunk):
-    """A trunk for the first numbers of observations (B, n), the pixels of an image, and one for the others."""
+    """A trunk for the image that observations (B, n) begin with, and one for the other numbers."""
 
     def __init__(self, shape: tuple[int, ...], images: ImageTrunk, vectors: VectorTrunk) -> None:
         super().__init__()
-        self.shape, self.images, self.vectors = shape, images, vectors
+        self.shape = shape
+        self.images = images
+        self.vectors = vectors
         self.num_features = images.num_features + vectors.num_features
 
     def forward(self, observations: Tensor) -> Tensor:
         pixels, others = observations.tensor_split([math.prod(self.shape)], 1)
-        return torch.cat([self.images(pixels.unflatten(1, self.shape)), self.vectors(others)], 1)
-
-
-def nature(shape: tuple[int, ...], hidden_size: int, last_width: int = 64) -> nn.Module:
-    """Mnih et al. 2015, methods: three convolutions and a hidden layer."""
-    layers = [
-        PixelConv2d(shape[-1], 32, 8, stride=4),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.Conv2d(64, last_width, 3),
-    ]
-    return _trunk(
-        [part for layer in layers for part in (layer, nn.ReLU(inplace=True))], shape, hidden_size
-    )
-
-
-def impala(shape: tuple[int, ...], hidden_size: int) -> nn.Module:
-    """Espeholt et al. 2018, figure 3 (right), without the LSTM: three sections, each of which halves the image."""
-    layers: list[nn.Module] = []
-    for before, width in zip((shape[-1], 16, 32), (16, 32, 32), strict=True):
-        convolution = nn.Conv2d if layers else PixelConv2d
-        layers += [
-            convolution(before, width, 3, padding=1),
-            nn.MaxPool2d(3, stride=2, padding=1),
-            Residual(width),
-            Residual(width),
-        ]
-    return _trunk([*layers, nn.ReLU()], shape, hidden_size)
+        images = pixels.reshape(-1, *self.shape)
+        return torch.cat([self.images(images), self.vectors(others)], 1)
 
 
 class PixelConv2d(nn.Conv2d):
-    """A convolution of pixels 0 to 255 as if they were scaled to [0, 1]: it is its weights that are, being fewer."""
+    """A convolution of pixels 0 to 255 as if they were scaled to [0, 1].
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    Its weights are scaled instead, of which there are fewer.
+    """
+
+    def forward(self, pixels: Tensor) -> Any:
         return self._conv_forward(pixels, self.weight * (1 / 255), self.bias)
 
 
 class FlattenPixels(nn.Module):
-    """Images (B, C, H, W) that lie in memory with channels last to vectors (B, H * W * C), without a copy."""
+    """Flatten images (B, C, H, W) to (B, H * W * C): as they lie in memory, without a copy."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.permute(0, 2, 3, 1).flatten(1)
 
 
 class Residual(nn.Module):
-    """Adds to images what two convolutions find in them."""
+    """Two convolutions whose result is added to the images that they read."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -106,30 +87,70 @@ class Residual(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        return images + self.layers(images)
+        return torch.add(images, self.layers(images))
 
 
-def _trunk(layers: list[nn.Module], shape: tuple[int, ...], hidden_size: int) -> nn.Module:
-    """Layers on images (H, W, C), then a hidden layer. Raises ModelMismatch if the images are too small for them."""
+def nature(shape: tuple[int, ...], last_width: int = 64) -> list[nn.Module]:
+    """Make three convolutions for images (H, W, C) (Mnih et al. 2015, methods)."""
+    return [
+        PixelConv2d(shape[-1], 32, 8, stride=4),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(64, last_width, 3),
+        nn.ReLU(inplace=True),
+    ]
+
+
+def impala(shape: tuple[int, ...]) -> list[nn.Module]:
+    """Make three sections, each of which halves the image (H, W, C).
+
+    Espeholt et al. 2018, figure 3 (right), without the LSTM.
+    """
+    layers: list[nn.Module] = []
+    for num_channels, width in ((shape[-1], 16), (16, 32), (32, 32)):
+        convolution = nn.Conv2d if layers else PixelConv2d
+        layers += [
+            convolution(num_channels, width, 3, padding=1),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            Residual(width),
+            Residual(width),
+        ]
+    return [*layers, nn.ReLU()]
+
+
+def make_image_trunk(
+    make_convolutions: Callable[[tuple[int, ...]], list[nn.Module]],
+    observation_space: Any,
+    config: Any,
+    *,
+    size: int,
+    in_bfloat16: bool,
+) -> Trunk:
+    """Make convolutions and a hidden layer, for images or vectors that begin with one.
+
+    Raises ModelMismatch if the images are too small for the convolutions.
+    """
+    shape = image_shape(observation_space)
+    convolutions = nn.Sequential(*make_convolutions(shape), FlattenPixels())
     try:
-        num_features = nn.Sequential(*layers, FlattenPixels())(
-            torch.zeros(1, shape[2], *shape[:2])
-        ).shape[1]
+        num_features = convolutions(torch.zeros(1, shape[2], *shape[:2])).shape[1]
     except RuntimeError as error:
         raise ModelMismatch(
             f"--screen_size={shape[0]} is too small for this network: give a larger one"
         ) from error
-    trunk = nn.Sequential(
-        *layers, FlattenPixels(), nn.Linear(num_features, hidden_size), nn.ReLU(inplace=True)
-    )
-    for layer in trunk.modules():
+    layers = convolutions.extend([nn.Linear(num_features, size), nn.ReLU(inplace=True)])
+    for layer in layers.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             orthogonal(layer, math.sqrt(2))
-    return trunk
+    images = ImageTrunk(layers, size, in_bfloat16)
+    if shape == observation_space.shape:
+        return images
+    num_others = math.prod(observation_space.shape) - math.prod(shape)
+    vectors = VectorTrunk((num_others,), MODELS["mlp"].hidden_size, config)
+    return ImageAndVectorTrunk(shape, images, vectors)
 
 
-LAYERS: dict[str, MakeLayers] = {
-    "cnn": nature,
-    "cnn_small": partial(nature, last_width=32),
-    "impala": impala,
-}
+make_nature_trunk = partial(make_image_trunk, nature)
+make_small_nature_trunk = partial(make_image_trunk, partial(nature, last_width=32))
+make_impala_trunk = partial(make_image_trunk, impala)

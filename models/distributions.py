@@ -1,7 +1,9 @@
-"""Distributions over actions, and the layers that end in them. To sample, they take noise that was drawn for a whole
-rollout: an action depends on its environment's own stream of random numbers only, whoever computes it.
+"""Distributions of actions, and the policy heads that end in them.
 
-However a space is nested, actions are (..., D): a column for each number in it."""
+Sampling takes noise that is drawn beforehand for a whole rollout: an action depends on its
+environment's own random stream only, whoever computes it. However a space is nested, actions are
+(..., D), with a column for each number in it.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,17 +17,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ppo.models.errors import ModelMismatch
-from ppo.models.noise import draw_gumbel, draw_normal
-from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, MASKED_LOGIT
+from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
-NODES = np.linspace(
-    -8, 8, 129
-)  # of a standard normal; the rule is exact enough while the deviation is below 7
-WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
+# Trapezoidal rule for a standard normal, exact enough while the deviation is below 7.
+NODES = np.linspace(-8, 8, 129)
+DENSITIES = np.exp(-(NODES**2) / 2)
+WEIGHTS = DENSITIES / DENSITIES.sum()
 
 
 class Distribution:
-    """Of actions (..., D): sample(noise), mode(), and sums over the D columns (...): log_prob(actions), entropy()."""
+    """A distribution of actions (..., D): sample(noise) and mode().
+
+    log_prob(actions) and entropy(), (...), are sums over its D columns.
+    """
 
     sample: Any
     mode: Any
@@ -33,13 +37,16 @@ class Distribution:
     entropy: Any
 
     def masked(self, mask: Tensor) -> "Distribution":
-        """The same without the choices that a mask (..., M) forbids, where there are choices."""
+        """Return the distribution without the choices that a mask (..., M) forbids."""
         return self
 
 
 class Categorical(Distribution):
-    """D independent choices, each among K. logits: (..., D, K); mask: (..., D * K); noise: (..., D * K), standard
-    Gumbel, to which logits are added and the greatest taken (Maddison et al. 2014, "A* Sampling", section 2)."""
+    """D independent choices among K each.
+
+    logits: (..., D, K); mask: (..., D * K); noise: (..., D * K), standard Gumbel, to which logits
+    are added and the greatest taken (Maddison et al. 2014, "A* Sampling", section 2).
+    """
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
@@ -49,6 +56,7 @@ class Categorical(Distribution):
 
     @cached_property
     def log_probs(self) -> Tensor:
+        """The log-probability of each choice, (..., D, K)."""
         return functional.log_softmax(self.logits, -1)
 
     def sample(self, noise: Tensor) -> Tensor:
@@ -65,10 +73,11 @@ class Categorical(Distribution):
 
 
 class DiagonalGaussian(Distribution):
-    """D independent normals. mean: (..., D); log_std: (D,) or (..., D); noise: (..., D), standard normal."""
+    """D independent normals. mean, standard normal noise: (..., D); log_std: (D,) or (..., D)."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
-        self.mean, self.log_std = mean, log_std
+        self.mean = mean
+        self.log_std = log_std
 
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.log_std.exp() * noise
@@ -85,11 +94,15 @@ class DiagonalGaussian(Distribution):
 
 
 class StateDependentGaussian(DiagonalGaussian):
-    """Exploration that is a linear function of features (..., F), the same one for as long as noise (..., F * D) is
-    (Raffin et al. 2021, "Smooth Exploration for Robotic RL", eqs. 7 and 8). log_std: (F, D), of that function."""
+    """A Gaussian whose exploration is a linear function of features (..., F): gSDE.
+
+    noise: (..., F * D); the function stays the same for as long as the noise does. log_std: (F, D),
+    of the function (Raffin et al. 2021, "Smooth Exploration for Robotic RL", eqs. 7 and 8).
+    """
 
     def __init__(self, mean: Tensor, log_std: Tensor, features: Tensor) -> None:
-        self.std, self.features = log_std.exp(), features
+        self.std = log_std.exp()
+        self.features = features
         super().__init__(mean, 0.5 * (features.square() @ self.std.square() + 1e-6).log())
 
     def sample(self, noise: Tensor) -> Tensor:
@@ -98,82 +111,94 @@ class StateDependentGaussian(DiagonalGaussian):
 
 
 class Squashed(Distribution):
-    """tanh of a Gaussian's samples. Actions are those before tanh: that is applied, as is the scale of the box, on
-    their way to the environment. Probabilities are those of tanh(actions) (Haarnoja et al. 2018, appendix C)."""
+    """The tanh of a Gaussian's samples.
+
+    Actions are those before tanh, which is applied on their way to the environment, as is the scale
+    of the box. Probabilities are those of tanh(actions) (Haarnoja et al. 2018, appendix C).
+    """
 
     def __init__(self, gaussian: DiagonalGaussian) -> None:
-        self.gaussian, self.sample, self.mode = gaussian, gaussian.sample, gaussian.mode
+        self.gaussian = gaussian
+        self.sample = gaussian.sample
+        self.mode = gaussian.mode
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self.gaussian.log_prob(actions) - _log_slope_of_tanh(actions).sum(-1)
 
     def entropy(self) -> Tensor:
-        """The Gaussian's plus E[log(1 - tanh^2)], by the trapezoidal rule."""
-        mean, std = self.gaussian.mean, self.gaussian.log_std.exp()
-        nodes, weights = (mean.new_tensor(x) for x in (NODES, WEIGHTS))
-        slopes = _log_slope_of_tanh(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes) @ weights
+        """Return the Gaussian's entropy plus E[log(1 - tanh^2)], by the trapezoidal rule."""
+        mean = self.gaussian.mean
+        deviations = self.gaussian.log_std.exp().unsqueeze(-1) * mean.new_tensor(NODES)
+        slopes = _log_slope_of_tanh(mean.unsqueeze(-1) + deviations) @ mean.new_tensor(WEIGHTS)
         return self.gaussian.entropy() + slopes.sum(-1)
 
 
 def _log_slope_of_tanh(x: Tensor) -> Tensor:
-    """log(1 - tanh(x)^2), for large x too."""
+    """Compute log(1 - tanh(x)^2), also for large x."""
     return 2 * (math.log(2) - x - functional.softplus(-2 * x))
 
 
 class Product(Distribution):
-    """Independent parts, whose columns stand side by side; heads know how many each has."""
+    """Independent distributions whose columns stand side by side, as many as their heads say."""
 
-    def __init__(self, parts: Sequence[Distribution], heads: Sequence[Any]) -> None:
-        self.parts, self.heads = parts, heads
+    def __init__(self, parts: Sequence[Distribution], heads: Sequence["PolicyHead"]) -> None:
+        self.parts = parts
+        self.heads = heads
 
     def masked(self, mask: Tensor) -> "Product":
-        return Product(
-            [part.masked(own) for part, own in self._split(mask, "mask_size")], self.heads
-        )
+        split = self._split(mask, "mask_size")
+        return Product([part.masked(columns) for part, columns in split], self.heads)
 
     def sample(self, noise: Tensor) -> Tensor:
-        return torch.cat([part.sample(own) for part, own in self._split(noise, "noise_size")], -1)
+        split = self._split(noise, "noise_size")
+        return torch.cat([part.sample(columns) for part, columns in split], -1)
 
     def mode(self) -> Tensor:
         return torch.cat([part.mode() for part in self.parts], -1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        return torch.stack(
-            [part.log_prob(own) for part, own in self._split(actions, "action_size")]
-        ).sum(0)
+        split = self._split(actions, "action_size")
+        return torch.stack([part.log_prob(columns) for part, columns in split]).sum(0)
 
     def entropy(self) -> Tensor:
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
-    def _split(self, columns: Tensor, size: str) -> Any:
-        return zip(
-            self.parts, columns.split([getattr(head, size) for head in self.heads], -1), strict=True
-        )
+    def _split(self, table: Tensor, size: str) -> Any:
+        """Pair each part with its columns of a table; size: the heads' attribute for their number."""
+        widths = [getattr(head, size) for head in self.heads]
+        return zip(self.parts, torch.split(table, widths, -1), strict=True)
 
 
-class CategoricalHead(nn.Module):
-    """From features (..., F) to choices of several sizes, padded to the largest."""
+class PolicyHead(nn.Module):
+    """Base class of layers from features (..., F) to a Distribution.
 
-    action_dtype: Any = np.int64
+    Actions have action_size (D) columns of action_dtype, noise has noise_size, masks mask_size.
+    draw_noise(generator, num_steps) draws the noise (num_steps, noise_size) of one environment.
+    """
+
+    action_size: int
+    action_dtype: Any
+    noise_size: int
+    mask_size = 0
+    draw_noise: Any
+
+
+class CategoricalHead(PolicyHead):
+    """Choices of several sizes, padded to the largest."""
+
+    action_dtype = np.int64
     columns: Tensor
 
     def __init__(self, num_features: int, sizes: Sequence[int]) -> None:
         super().__init__()
         exists = np.arange(max(sizes)) < np.reshape(sizes, (-1, 1))
-        self.shape, self.action_size, self.noise_size, self.mask_size = (
-            exists.shape,
-            len(sizes),
-            *[exists.size] * 2,
-        )
-        self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
-        columns = np.full(
-            exists.shape, -1
-        )  # the logit of each choice, or the padding behind the last one
-        columns[exists] = np.arange(sum(sizes))
+        self.shape = exists.shape
+        self.action_size = len(sizes)
+        self.noise_size = self.mask_size = exists.size
         self.is_padded = not exists.all()
-        self.num_choices = (
-            None if self.is_padded else max(sizes)
-        )  # for ppo.models.numpy_mlp; None: it does not have it
+        self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
+        columns = np.full(exists.shape, -1)  # of each choice; -1 is the padding behind the last
+        columns[exists] = np.arange(sum(sizes))
         self.register_buffer("columns", torch.from_numpy(columns.ravel()), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
@@ -187,78 +212,67 @@ class CategoricalHead(nn.Module):
 
 
 class BernoulliHead(CategoricalHead):
-    """From features (..., F) to D bits: choices of two, by one logit each."""
+    """D bits: choices of two, with one logit each."""
 
     def __init__(self, num_features: int, num_bits: int) -> None:
         super().__init__(num_features, [2] * num_bits)
-        self.logits, self.num_choices = (
-            orthogonal(nn.Linear(num_features, num_bits), gain=0.01),
-            None,
-        )
+        self.logits = orthogonal(nn.Linear(num_features, num_bits), gain=0.01)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
         return Categorical(torch.stack([torch.zeros_like(logits), logits], -1))
 
 
-class GaussianHead(nn.Module):
-    """From features (..., F) to D normals, whose deviation depends on the features only for gSDE."""
+class GaussianHead(PolicyHead):
+    """D normals, whose deviation depends on the features for gSDE only."""
 
-    action_dtype: Any = np.float32
-    mask_size = 0
+    action_dtype = np.float32
 
     def __init__(self, num_features: int, num_actions: int, config: Any) -> None:
         super().__init__()
-        self.action_size, self.config = num_actions, config
-        self.num_choices = None if config.use_sde or config.squash_actions else 0
+        self.action_size = num_actions
+        self.config = config
         self.mean = orthogonal(nn.Linear(num_features, num_actions), gain=0.01)
         shape = (num_features, num_actions) if config.use_sde else (num_actions,)
         self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
         self.noise_size = self.log_std.numel()
 
     def forward(self, features: Tensor) -> Distribution:
-        mean, log_std = self.mean(features), self.log_std
-        sde = self.config.use_sde
-        gaussian = (
-            StateDependentGaussian(mean, log_std, features.detach())
-            if sde
-            else DiagonalGaussian(mean, log_std)
-        )
+        gaussian = DiagonalGaussian(self.mean(features), self.log_std)
+        if self.config.use_sde:
+            gaussian = StateDependentGaussian(gaussian.mean, self.log_std, features.detach())
         return Squashed(gaussian) if self.config.squash_actions else gaussian
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        every = self.config.sde_sample_freq if self.config.use_sde else 1
-        return draw_normal(generator, num_steps, self.noise_size, every)
+        sample_freq = self.config.sde_sample_freq if self.config.use_sde else 1
+        return draw_normal(generator, num_steps, self.noise_size, sample_freq=sample_freq)
 
 
-class ProductHead(nn.Module):
-    """From features (..., F) to a distribution for each part of a Tuple or Dict."""
+class ProductHead(PolicyHead):
+    """A head for each part of a Tuple or Dict."""
 
-    def __init__(self, heads: Sequence[Any]) -> None:
+    def __init__(self, heads: Sequence[PolicyHead]) -> None:
         super().__init__()
         self.heads: Any = nn.ModuleList(heads)
-        self.num_choices = None
-        sizes = zip(
-            *((head.action_size, head.noise_size, head.mask_size) for head in heads), strict=True
-        )
-        self.action_size, self.noise_size, self.mask_size = map(sum, sizes)
-        self.action_dtype = (
-            np.int64 if all(head.action_dtype is np.int64 for head in heads) else np.float32
-        )
+        self.action_size = sum(head.action_size for head in heads)
+        self.noise_size = sum(head.noise_size for head in heads)
+        self.mask_size = sum(head.mask_size for head in heads)
+        is_discrete = all(head.action_dtype is np.int64 for head in heads)
+        self.action_dtype = np.int64 if is_discrete else np.float32
 
     def forward(self, features: Tensor) -> Product:
         return Product([head(features) for head in self.heads], self.heads)
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        return np.concatenate(
-            [head.draw_noise(generator, num_steps) for head in self.heads], axis=1
-        )
+        noise = [head.draw_noise(generator, num_steps) for head in self.heads]
+        return np.concatenate(noise, axis=1)
 
 
-def policy_head(num_features: int, space: Any, config: Any) -> Any:
-    """The layer from features (..., F) to a Distribution over a space. Its action_size D, action_dtype, noise_size and
-    mask_size say what columns actions, noise and masks have; draw_noise(generator, T) draws noise (T, noise_size).
-    Raises ModelMismatch if actions without bounds are to be squashed into them."""
+def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:
+    """Make the head from features (..., F) to a Distribution over an action space.
+
+    Raises ModelMismatch if actions without bounds are to be squashed.
+    """
     if isinstance(space, (spaces.Tuple, spaces.Dict)):
         parts = space.values() if isinstance(space, spaces.Dict) else space
         return ProductHead([policy_head(num_features, part, config) for part in parts])
@@ -270,13 +284,12 @@ def policy_head(num_features: int, space: Any, config: Any) -> Any:
         return GaussianHead(num_features, math.prod(space.shape), config)
     if isinstance(space, spaces.MultiBinary):
         return BernoulliHead(num_features, math.prod(space.shape))
-    return CategoricalHead(
-        num_features, np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
-    )
+    sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n
+    return CategoricalHead(num_features, np.ravel(sizes).tolist())
 
 
 def orthogonal(layer: Any, gain: float) -> Any:
-    """Orthogonal weights (Saxe et al. 2013), zero bias."""
+    """Draw orthogonal weights (Saxe et al. 2013) for a layer and set its bias to zero."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

@@ -1,4 +1,4 @@
-"""Trunks for vectors."""
+"""The trunk for vectors."""
 
 import math
 from typing import Any
@@ -11,20 +11,27 @@ from ppo.models.distributions import orthogonal
 
 
 class VectorTrunk(Trunk):
-    """Hidden layers of units of one kind on observations of any shape, flattened."""
+    """Hidden layers of equal size, on observations of any shape, which are flattened."""
 
     def __init__(self, shape: tuple[int, ...], size: int, config: Any) -> None:
         super().__init__()
         self.num_features = size
-        self.activation: Any = getattr(functional, config.activation)
-        self.hidden_layers_only = config.activation
-        inputs = [math.prod(shape), *[size] * (config.num_layers - 1)]
+        self.activation: str = config.activation
+        self.activate: Any = getattr(functional, config.activation)
+        input_sizes = [math.prod(shape)] + [size] * (config.num_layers - 1)
         self.layers: Any = nn.ModuleList(
-            orthogonal(nn.Linear(width, size), math.sqrt(2)) for width in inputs
+            orthogonal(nn.Linear(input_size, size), math.sqrt(2)) for input_size in input_sizes
         )
 
     def forward(self, observations: Tensor) -> Tensor:
         features = observations.flatten(1).float()
-        for layer in self.layers:  # half the cost of calling layers
-            features = self.activation(functional.linear(features, layer.weight, layer.bias))
+        for layer in self.layers:  # calling the layers would take twice as long
+            features = self.activate(functional.linear(features, layer.weight, layer.bias))
         return features
+
+
+def make_vector_trunk(
+    observation_space: Any, config: Any, *, size: int, in_bfloat16: bool
+) -> VectorTrunk:
+    """Make the trunk of --model=mlp; it always computes in float32."""
+    return VectorTrunk(observation_space.shape, size, config)

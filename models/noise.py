@@ -1,20 +1,30 @@
-"""What makes actions random, drawn for a whole rollout of one environment."""
+"""Noise for sampling actions, and constants: shared by the distributions in torch and in numpy."""
 
 import math
 
 import numpy as np
 
+MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
+
 
 def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> np.ndarray:
-    """Standard Gumbel (num_steps, size)."""
+    """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+    noise: np.ndarray = -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+    return noise
 
 
 def draw_normal(
-    generator: np.random.Generator, num_steps: int, size: int, every: int = 1
+    generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1
 ) -> np.ndarray:
-    """Standard normal (num_steps, size), which stays for every so many steps; for all of them if that is below 1."""
-    every = num_steps if every < 1 else every
-    draws = generator.standard_normal((math.ceil(num_steps / every), size), dtype=np.float32)
-    return draws if every == 1 else np.repeat(draws, every, axis=0)[:num_steps]
+    """Draw standard normal noise (num_steps, size) for a rollout of one environment.
+
+    Each draw lasts for sample_freq steps; below 1, for the whole rollout.
+    """
+    if sample_freq < 1:
+        sample_freq = num_steps
+    num_draws = math.ceil(num_steps / sample_freq)
+    draws = generator.standard_normal((num_draws, size), dtype=np.float32)
+    return np.repeat(draws, sample_freq, axis=0)[:num_steps]

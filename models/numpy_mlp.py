@@ -1,31 +1,43 @@
-"""The mlp with its gradient, written out in numpy: torch takes longer to dispatch what matrices this small need than
-they do, and a worker that acts by it starts without torch. ppo.models.mlp says what it computes, and tests that it does."""
+"""The mlp and its gradient, written out in numpy.
+
+Dispatching operations on matrices this small takes torch longer than computing them, and a worker
+that acts by this starts without torch. The classes compute what their twins in ppo.models.mlp,
+distributions and actor do; tests compare them.
+"""
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
-from ppo.models.noise import draw_gumbel, draw_normal
+from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
-MASKED_LOGIT = -1e8  # as a logit: its probability is 0, and yet it is finite
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-# In place, and its slope by its result, in place as well.
-ACTIVATIONS: dict[
-    str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
-] = {
-    "tanh": (
-        lambda x: np.tanh(x, out=x),
-        lambda y: np.subtract(1, np.multiply(y, y, out=y), out=y),
-    ),
-    "relu": (lambda x: np.maximum(x, 0, out=x), lambda y: np.sign(y, out=y)),
+
+def _relu(x: ndarray, out: ndarray) -> Any:
+    return np.maximum(x, 0, out=out)
+
+
+def _slope_of_tanh(outputs: ndarray, out: ndarray) -> Any:
+    np.multiply(outputs, outputs, out=out)
+    return np.subtract(1, out, out=out)
+
+
+# By name: the function, and its slope from its outputs. Both write to out.
+ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "tanh": (np.tanh, _slope_of_tanh),
+    "relu": (_relu, np.sign),
 }
 
 
 class Layout(NamedTuple):
-    """What a ppo.models.actor_critic.FeedForward has on vectors. shapes: of its parameters, by name and in order;
-    activation: of its hidden layers; num_actions: D; num_choices: K, of each action, 0 if they are Gaussian."""
+    """The structure of a ppo.models.actor_critic.FeedForward on vectors.
+
+    shapes: of its parameters, by name and in order; activation: of its hidden layers; num_actions:
+    D; num_choices: K of each action, 0 if actions are Gaussian.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
     activation: str
@@ -33,187 +45,264 @@ class Layout(NamedTuple):
     num_choices: int
 
 
-class Linear:
+def layout_of(model: Any) -> Layout | None:
+    """Return the layout of a torch model; None if it has a part that is not written out here."""
+    from ppo.models.actor_critic import FeedForward
+    from ppo.models.distributions import CategoricalHead, GaussianHead
+    from ppo.models.mlp import VectorTrunk
+
+    if type(model) is not FeedForward or type(model.policy_trunk) is not VectorTrunk:
+        return None
+    activation = model.policy_trunk.activation
+    if activation not in ACTIVATIONS:
+        return None
+    head = model.policy_head
+    if type(head) is CategoricalHead and not head.is_padded:
+        num_choices = head.shape[1]
+    elif type(head) is GaussianHead and not (head.config.use_sde or head.config.squash_actions):
+        num_choices = 0
+    else:
+        return None
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return Layout(shapes, activation, head.action_size, num_choices)
+
+
+class Linear(NamedTuple):
     """A layer with weights (out, in) and a bias (out,), and arrays for the gradients of both."""
 
-    def __init__(self, weight: np.ndarray, bias: np.ndarray, *gradients: np.ndarray) -> None:
-        self.weight, self.bias, self.gradients = weight, bias, gradients
+    weight: ndarray
+    grad_weight: ndarray
+    bias: ndarray
+    grad_bias: ndarray
 
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """inputs: (B, in). Returns (B, out)."""
-        outputs = inputs @ self.weight.T
+    def __call__(self, inputs: ndarray) -> ndarray:
+        """Return the outputs (B, out) of inputs (B, in)."""
+        outputs: ndarray = inputs @ self.weight.T
         outputs += self.bias
         return outputs
 
-    def backward(self, inputs: np.ndarray, gradient: np.ndarray) -> None:
-        """Write the gradients of weights and bias by that of the outputs, (B, out)."""
-        np.matmul(gradient.T, inputs, out=self.gradients[0])
-        np.matmul(
-            np.ones(len(gradient), np.float32), gradient, out=self.gradients[1]
-        )  # a sum, in half the time
+    def backward(self, inputs: ndarray, grad_outputs: ndarray) -> None:
+        """Write the gradients of weights and bias, from that of the outputs (B, out)."""
+        np.matmul(grad_outputs.T, inputs, out=self.grad_weight)
+        ones = np.ones(len(grad_outputs), np.float32)
+        np.matmul(ones, grad_outputs, out=self.grad_bias)  # twice as fast as a sum
 
 
-class NumpyCategorical:
-    """D independent choices among K, as ppo.models.distributions.Categorical. logits: (B, D * K), which lie here as
-    (K, B * D): sums over long rows are fast."""
+class NumpyVectorTrunk:
+    """Hidden layers with an activation, on observations of any shape, which are flattened."""
 
-    def __init__(self, logits: np.ndarray, actions: np.ndarray, num_choices: int) -> None:
-        self.shape = actions.shape
-        self.log_probabilities = np.ascontiguousarray(logits.reshape(-1, num_choices).T)
-        self.log_probabilities -= self.log_probabilities.max(0)
-        self.probabilities = np.exp(self.log_probabilities)
-        totals = self.probabilities.sum(0)
-        self.probabilities /= totals
-        self.log_probabilities -= np.log(totals)
-        self.entropies = -(self.probabilities * self.log_probabilities).sum(0)
-        self.chosen = (actions.ravel(), np.arange(actions.size))
-        self.log_prob = self._sum(self.log_probabilities[self.chosen])
-        self.entropy = self._sum(self.entropies)
+    def __init__(self, layers: list[Linear], activation: str) -> None:
+        self.layers = layers
+        self.activate, self.slope = ACTIVATIONS[activation]
 
-    def backward(self, of_log_prob: np.ndarray, of_entropy: float) -> np.ndarray:
-        """The gradient of the logits (B, D * K), by those of log_prob (B,) and of every entropy."""
-        by_choice = of_log_prob if self.shape[1] == 1 else np.repeat(of_log_prob, self.shape[1])
-        gradient = self.log_probabilities + self.entropies
-        gradient *= -of_entropy
-        gradient -= by_choice
-        gradient *= self.probabilities
-        gradient[self.chosen] += by_choice
-        return gradient.T.reshape(self.shape[0], -1)
-
-    def _sum(self, of_choices: np.ndarray) -> np.ndarray:
-        return of_choices if self.shape[1] == 1 else of_choices.reshape(self.shape).sum(1)
-
-
-class NumpyDiagonalGaussian:
-    """D independent normals, as ppo.models.distributions.DiagonalGaussian. mean: (B, D); log_std: (D,), with an array for
-    its gradient."""
-
-    def __init__(self, mean: np.ndarray, actions: np.ndarray, log_std: Any, gradient: Any) -> None:
-        self.inverse, self.gradient = np.exp(-log_std), gradient
-        self.standardized = (actions - mean) * self.inverse
-        constant = log_std.sum() + log_std.size * HALF_LOG_TWO_PI
-        self.log_prob = (
-            -0.5 * np.einsum("ij,ij->i", self.standardized, self.standardized) - constant
-        )
-        self.entropy = np.full(len(mean), constant + log_std.size / 2, np.float32)
-
-    def backward(self, of_log_prob: np.ndarray, of_entropy: float) -> np.ndarray:
-        """The gradient of the mean (B, D), as NumpyCategorical has it; that of log_std is written."""
-        squares = self.standardized * self.standardized
-        np.matmul(of_log_prob, squares - 1, out=self.gradient)
-        self.gradient += of_entropy * len(of_log_prob)
-        return of_log_prob[:, None] * self.standardized * self.inverse
-
-
-class NumpyMLP:
-    """By weights (P,), and with an array for their gradients (P,)."""
-
-    def __init__(
-        self, layout: Layout, weights: np.ndarray, gradients: np.ndarray | None = None
-    ) -> None:
-        self.layout, self.gradients = layout, gradients
-        parameters = _views(layout.shapes, weights)
-        slots = {} if gradients is None else _views(layout.shapes, gradients)
-
-        def layer(name: str) -> Linear:
-            both = (f"{name}.weight", f"{name}.bias")
-            return Linear(
-                *(parameters[part] for part in both), *(slots[part] for part in both if slots)
-            )
-
-        def trunk(name: str) -> list[Linear]:
-            layers = {key.rsplit(".", 1)[0] for key in layout.shapes if key.startswith(name)}
-            return [
-                layer(part) for part in sorted(layers, key=lambda part: int(part.rsplit(".", 1)[1]))
-            ]
-
-        self.policy_trunk = trunk("policy_trunk")
-        self.value_trunk = trunk("value_trunk") or self.policy_trunk
-        self.policy_head = layer("policy_head.logits" if layout.num_choices else "policy_head.mean")
-        self.value_head = layer("value_head")
-        self.log_std: Any
-        self.log_std, self.of_log_std = (
-            table.get("policy_head.log_std") for table in (parameters, slots)
-        )
-        self.activate, self.slope = ACTIVATIONS[layout.activation]
-
-    def features(self, trunk: list[Linear], observations: np.ndarray) -> list[np.ndarray]:
-        """Observations (B, *observation) as vectors, and what each hidden layer makes of them, (B, F)."""
-        outputs = [observations.reshape(len(observations), -1).astype(np.float32, copy=False)]
-        for layer in trunk:
+    def __call__(self, observations: ndarray) -> list[ndarray]:
+        """Return observations as vectors, then the outputs (B, F) of each layer."""
+        vectors = observations.reshape(len(observations), -1)
+        outputs = [vectors.astype(np.float32, copy=False)]
+        for layer in self.layers:
             x = layer(outputs[-1])
-            self.activate(x)
+            self.activate(x, out=x)
             outputs.append(x)
         return outputs
 
+    def backward(self, outputs: list[ndarray], gradient: ndarray) -> None:
+        """Write the gradients of all layers, from that of the features (B, F).
+
+        outputs: as calling the trunk returned them. They and the gradient are overwritten.
+        """
+        for index in reversed(range(len(self.layers))):
+            layer = self.layers[index]
+            gradient *= self.slope(outputs[index + 1], out=outputs[index + 1])
+            layer.backward(outputs[index], gradient)
+            if index:
+                gradient = gradient @ layer.weight
+
+
+class NumpyCategorical:
+    """D independent choices among K each. logits: (B, D, K); noise: (B, D * K); actions: (B, D)."""
+
+    def __init__(self, logits: ndarray) -> None:
+        self.logits = logits
+
+    def sample(self, noise: ndarray) -> ndarray:
+        actions: ndarray = (self.logits + noise.reshape(self.logits.shape)).argmax(-1)
+        return actions
+
+    def mode(self) -> ndarray:
+        actions: ndarray = self.logits.argmax(-1)
+        return actions
+
+    @cached_property
+    def tables(self) -> tuple[ndarray, ndarray, ndarray]:
+        """Log-probabilities and probabilities (K, B * D), and entropies (B * D).
+
+        Choices are the first axis, for sums over long rows are fast.
+        """
+        log_probs = np.array(self.logits.reshape(-1, self.logits.shape[-1]).T, order="C")
+        log_probs -= log_probs.max(0)
+        probabilities = np.exp(log_probs)
+        totals = probabilities.sum(0)
+        probabilities /= totals
+        log_probs -= np.log(totals)
+        return log_probs, probabilities, -(probabilities * log_probs).sum(0)
+
+    def log_prob(self, actions: ndarray) -> ndarray:
+        self.chosen = (actions.ravel(), np.arange(actions.size))
+        return self._sum(self.tables[0][self.chosen])
+
+    def entropy(self) -> ndarray:
+        return self._sum(self.tables[2])
+
+    def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
+        """Return the gradient of the logits (B, D * K).
+
+        grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy.
+        """
+        log_probs, probabilities, entropies = self.tables
+        num_rows, num_actions, _ = self.logits.shape
+        if num_actions > 1:
+            grad_log_prob = np.repeat(grad_log_prob, num_actions)
+        gradient: ndarray = log_probs + entropies
+        gradient *= -grad_entropy
+        gradient -= grad_log_prob
+        gradient *= probabilities
+        gradient[self.chosen] += grad_log_prob
+        return gradient.T.reshape(num_rows, -1)
+
+    def _sum(self, table: ndarray) -> ndarray:
+        """Sum a table (B * D) over the D choices of each row."""
+        if self.logits.shape[1] > 1:
+            return np.asarray(table.reshape(len(self.logits), -1).sum(1))
+        return table
+
+
+class NumpyDiagonalGaussian:
+    """D independent normals. mean, noise, actions: (B, D); log_std and its gradient: (D,)."""
+
+    def __init__(self, mean: ndarray, log_std: ndarray, grad_log_std: ndarray) -> None:
+        self.mean = mean
+        self.log_std = log_std
+        self.grad_log_std = grad_log_std
+
+    def sample(self, noise: ndarray) -> ndarray:
+        actions: ndarray = self.mean + np.exp(self.log_std) * noise
+        return actions
+
+    def mode(self) -> ndarray:
+        return self.mean
+
+    @cached_property
+    def log_normalizer(self) -> Any:
+        """The entropy without its constant D / 2."""
+        return self.log_std.sum() + self.log_std.size * HALF_LOG_TWO_PI
+
+    def log_prob(self, actions: ndarray) -> ndarray:
+        self.inverse_std = np.exp(-self.log_std)
+        self.standardized = (actions - self.mean) * self.inverse_std
+        squares = np.einsum("ij,ij->i", self.standardized, self.standardized)
+        log_prob: ndarray = -0.5 * squares - self.log_normalizer
+        return log_prob
+
+    def entropy(self) -> ndarray:
+        return np.full(len(self.mean), self.log_normalizer + self.log_std.size / 2, np.float32)
+
+    def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
+        """Return the gradient of the mean (B, D) and write that of log_std.
+
+        grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy.
+        """
+        squares = self.standardized * self.standardized
+        np.matmul(grad_log_prob, squares - 1, out=self.grad_log_std)
+        self.grad_log_std += grad_entropy * len(grad_log_prob)
+        gradient: ndarray = grad_log_prob[:, None] * self.standardized * self.inverse_std
+        return gradient
+
+
+class NumpyMLP:
+    """The model of a layout, by vectors of its weights (P,) and of their gradients (P,)."""
+
+    def __init__(self, layout: Layout, weights: ndarray, gradients: ndarray) -> None:
+        self.num_choices = layout.num_choices
+        self.gradients = gradients
+        views = zip(_views(layout, weights), _views(layout, gradients), strict=True)
+        parameters = dict(zip(layout.shapes, views, strict=True))
+        layers = {}
+        for name in layout.shapes:
+            if name.endswith(".weight"):
+                layer = name.removesuffix(".weight")
+                layers[layer] = Linear(*parameters[name], *parameters[f"{layer}.bias"])
+
+        def trunk(prefix: str) -> NumpyVectorTrunk:
+            own = [layer for name, layer in layers.items() if name.startswith(prefix)]
+            return NumpyVectorTrunk(own, layout.activation)
+
+        self.policy_trunk = trunk("policy_trunk")
+        self.value_trunk = trunk("value_trunk")
+        self.is_shared = not self.value_trunk.layers
+        if self.is_shared:
+            self.value_trunk = self.policy_trunk
+        self.policy_head = layers["policy_head.logits" if self.num_choices else "policy_head.mean"]
+        self.value_head = layers["value_head"]
+        self.log_std = parameters.get("policy_head.log_std", ())
+
     def distribution(
-        self, columns: np.ndarray, actions: np.ndarray, masks: np.ndarray | None
+        self, features: ndarray, mask: ndarray
     ) -> NumpyCategorical | NumpyDiagonalGaussian:
-        """Of what the policy's head has given (B, C), within masks (B, C), with actions (B, D) taken."""
-        if not self.layout.num_choices:
-            return NumpyDiagonalGaussian(columns, actions, self.log_std, self.of_log_std)
-        columns = columns if masks is None else np.where(masks, columns, MASKED_LOGIT)
-        return NumpyCategorical(columns, actions, self.layout.num_choices)
+        """Return the distribution of actions, from features (B, F); mask: (B, M), or empty."""
+        outputs = self.policy_head(features)
+        if not self.num_choices:
+            return NumpyDiagonalGaussian(outputs, *self.log_std)
+        if mask.size:
+            outputs = np.where(mask, outputs, MASKED_LOGIT)
+        return NumpyCategorical(outputs.reshape(len(outputs), -1, self.num_choices))
 
-    def values(self, features: np.ndarray) -> np.ndarray:
-        """Values (B,) of the value's features (B, F)."""
+    def values(self, features: ndarray) -> ndarray:
+        """Return values (B,), from features (B, F)."""
         return self.value_head(features)[:, 0]
-
-    def backward(
-        self, trunk: list[Linear], outputs: list[np.ndarray], gradient: np.ndarray
-    ) -> None:
-        """Write the gradient of a trunk by that of its features (B, F). outputs: what features returned, which is used
-        up."""
-        for number in range(len(trunk) - 1, -1, -1):
-            gradient *= self.slope(outputs[number + 1])
-            trunk[number].backward(outputs[number], gradient)
-            if number:
-                gradient = gradient @ trunk[number].weight
 
 
 class NumpyActor:
-    """Acts as a ppo.models.actor.Actor does."""
+    """Act by a copy of weights (P,), which another process may change between refreshes."""
 
     state_size = 0
 
-    def __init__(self, layout: Layout, weights: np.ndarray) -> None:
-        self.source, self.weights = weights, weights.copy()
-        self.mlp, self.num_actions, self.num_choices = NumpyMLP(layout, self.weights), *layout[2:]
+    def __init__(self, layout: Layout, weights: ndarray) -> None:
+        self.layout = layout
+        self.source = weights
+        self.weights = weights.copy()
+        self.mlp = NumpyMLP(layout, self.weights, gradients=np.empty_like(weights))
 
     def refresh(self) -> None:
-        """Act by the weights as they are now."""
+        """Copy the weights, as they are now."""
         self.weights[:] = self.source
 
-    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        if self.num_choices:
-            return draw_gumbel(generator, num_steps, self.num_actions * self.num_choices)
-        return draw_normal(generator, num_steps, self.num_actions)
+    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> ndarray:
+        """Draw the noise (num_steps, noise_size) of a rollout of one environment."""
+        _, _, num_actions, num_choices = self.layout
+        if num_choices:
+            return draw_gumbel(generator, num_steps, num_actions * num_choices)
+        return draw_normal(generator, num_steps, num_actions)
 
     def __call__(
         self,
-        observations: np.ndarray,
-        noise: np.ndarray | None,
-        mask: np.ndarray | None = None,
-        states: np.ndarray | None = None,
-        features: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """All as ppo.models.actor.Actor has it."""
-        hidden = self.mlp.features(self.mlp.policy_trunk, observations)[-1]
-        if features is not None and features.size:
-            features[:] = hidden
-        columns = self.mlp.policy_head(hidden)
-        if not self.num_choices:
-            return columns if noise is None else columns + np.exp(self.mlp.log_std) * noise
-        if mask is not None and mask.size:
-            columns = np.where(mask, columns, MASKED_LOGIT)
-        if noise is not None:
-            columns += noise
-        return columns.reshape(len(columns), self.num_actions, self.num_choices).argmax(-1)
+        observations: ndarray,
+        noise: ndarray | None,
+        mask: ndarray = EMPTY,
+        *,
+        states: ndarray = EMPTY,
+        features: ndarray = EMPTY,
+    ) -> ndarray:
+        """Return actions (n, D) for observations, as ppo.models.actor.Actor does."""
+        policy_features = self.mlp.policy_trunk(observations)[-1]
+        if features.size:
+            features[:] = policy_features
+        distribution = self.mlp.distribution(policy_features, mask)
+        return distribution.mode() if noise is None else distribution.sample(noise)
 
 
-def _views(shapes: Mapping[str, tuple[int, ...]], flat: np.ndarray) -> dict[str, np.ndarray]:
-    """Parts of a vector (P,), by name."""
-    parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1])
-    return {
-        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
+def _views(layout: Layout, vector: ndarray) -> list[ndarray]:
+    """Return the parts of a vector (P,), each in the shape of its parameter."""
+    shapes = layout.shapes.values()
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    parts = np.split(vector, ends[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from ppo.models import HIDDEN_SIZES, choose_model
+from ppo.models import MODELS, choose_model
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import FeedForward
-from ppo.models.cnn import LAYERS, ImageTrunk
+from ppo.models.cnn import ImageTrunk
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 from tests.running import make_network
@@ -28,7 +29,8 @@ DISCRETE, CONTINUOUS = spaces.Discrete(6), spaces.Box(-1, 1, (2,))
 
 torch.set_num_threads(1)  # as in training: to start others would take longer than these tests
 
-NAMES = pytest.mark.parametrize("name", list(LAYERS))
+IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.reads == "images"]
+NAMES = pytest.mark.parametrize("name", IMAGE_MODELS)
 ACTION_SPACES = pytest.mark.parametrize(
     "action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"]
 )
@@ -43,9 +45,16 @@ def make_cnn(
     share_trunk: bool = True,
     bfloat16: bool = False,
     seed: int = 0,
+    **values: Any,
 ) -> FeedForward:
     return make_network(
-        observation_space, action_space, seed, bfloat16, model=name, share_trunk=share_trunk
+        observation_space,
+        action_space,
+        seed,
+        bfloat16,
+        model=name,
+        share_trunk=share_trunk,
+        **values,
     )
 
 
@@ -89,8 +98,8 @@ IMPALA = sum(
 def test_trunks_on_four_images_of_84_pixels_have_the_papers_size(
     name: str, num_parameters: int
 ) -> None:
-    layers = LAYERS[name]((84, 84, 4), HIDDEN_SIZES[name])
-    assert sum(parameter.numel() for parameter in layers.parameters()) == num_parameters
+    trunk = make_cnn(name, IMAGES, hidden_size=MODELS[name].hidden_size).policy_trunk
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == num_parameters
 
 
 @NAMES
@@ -146,7 +155,7 @@ def transcript(
 @pytest.mark.parametrize(
     ("name", "convolutions"),
     [("cnn", nature), ("cnn_small", nature), ("impala", impala)],
-    ids=list(LAYERS),
+    ids=IMAGE_MODELS,
 )
 def test_outputs_are_those_of_the_papers_layers_on_pixels_up_to_1(
     name: str, convolutions: Callable[[Tensor, Layer], Tensor], share_trunk: bool
@@ -357,7 +366,9 @@ def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, n
     assert choose_model("auto", space) == name
 
 
-@pytest.mark.parametrize(("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in LAYERS)])
+@pytest.mark.parametrize(
+    ("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in IMAGE_MODELS)]
+)
 def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
     assert choose_model(name, space) == name
     model = make_network(space, DISCRETE, model=name, share_trunk=True)
@@ -366,7 +377,7 @@ def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
 
 @pytest.mark.parametrize(
     ("name", "space", "right"),
-    [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in LAYERS)],
+    [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in IMAGE_MODELS)],
 )
 def test_a_model_that_does_not_fit_is_answered_with_one_that_does(
     name: str, space: spaces.Box, right: str

@@ -6,9 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ppo.algorithm.gae import generalized_advantages
+from ppo.algorithm import gae
 
 NUMBERS, FLAGS, DISCOUNTS = st.floats(-10, 10), st.booleans(), st.floats(0, 1)
+
+
+def generalized_advantages(
+    rewards, values, next_values, terminations, truncations, gamma, gae_lambda
+):
+    """gae.generalized_advantages, by position: most tests have these tables in a tuple."""
+    return gae.generalized_advantages(
+        rewards,
+        values,
+        next_values,
+        terminations=terminations,
+        truncations=truncations,
+        gamma=gamma,
+        gae_lambda=gae_lambda,
+    )
 
 
 def column(*numbers):

@@ -21,7 +21,7 @@ def tensors(*arrays):
 
 def policy_loss(advantages, clip_coef=0.2):
     return losses.clipped_surrogate(
-        *tensors(LOG_PROBS, OLD_LOG_PROBS, advantages), clip_coef
+        *tensors(LOG_PROBS, OLD_LOG_PROBS, advantages), clip_coef=clip_coef
     ).item()
 
 
@@ -33,7 +33,8 @@ def policy_loss_defined(advantages, clip_coef=0.2):
 def test_golden_ratios():
     pairs = zip(LOG_PROBS, OLD_LOG_PROBS, strict=True)
     unclipped = [
-        -losses.clipped_surrogate(*tensors([new], [old], [1]), 10).item() for new, old in pairs
+        -losses.clipped_surrogate(*tensors([new], [old], [1]), clip_coef=10).item()
+        for new, old in pairs
     ]
     assert unclipped == pytest.approx(list(RATIOS))
     assert list(RATIOS) == pytest.approx([1.105171, 0.740818, 2.013753, 1], abs=6e-7)
@@ -82,12 +83,12 @@ def test_golden_value_loss_with_and_without_clipping():
     worse = [
         max((v - r) ** 2, (c - r) ** 2) for v, c, r in zip(VALUES, clipped, RETURNS, strict=True)
     ]
-    assert losses.value_loss(*values, 0.2).item() == pytest.approx(np.mean(worse) / 2)
-    assert losses.value_loss(*values, 0.2).item() == pytest.approx(0.13)
-    assert losses.value_loss(*values, None).item() == pytest.approx(
+    assert losses.value_loss(*values, clip_coef=0.2).item() == pytest.approx(np.mean(worse) / 2)
+    assert losses.value_loss(*values, clip_coef=0.2).item() == pytest.approx(0.13)
+    assert losses.value_loss(*values, clip_coef=None).item() == pytest.approx(
         np.mean((VALUES - RETURNS) ** 2) / 2
     )
-    assert losses.value_loss(*values, None).item() == pytest.approx(0.055)
+    assert losses.value_loss(*values, clip_coef=None).item() == pytest.approx(0.055)
 
 
 @pytest.mark.parametrize(
@@ -104,25 +105,27 @@ def test_policy_gradient_is_minus_ratio_times_advantage_or_zero_where_clipped(
     ratio, advantage, gradient
 ):
     log_probs = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
-    losses.clipped_surrogate(log_probs, *tensors([0], [advantage]), 0.2).backward()
+    losses.clipped_surrogate(log_probs, *tensors([0], [advantage]), clip_coef=0.2).backward()
     assert log_probs.grad.item() == pytest.approx(gradient)
 
 
 def test_policy_gradient_is_zero_where_a_clipped_ratio_overflows():
     log_probs = torch.tensor([200.0], requires_grad=True)
-    losses.clipped_surrogate(log_probs, torch.zeros(1), torch.ones(1), 0.2).backward()
+    losses.clipped_surrogate(log_probs, torch.zeros(1), torch.ones(1), clip_coef=0.2).backward()
     assert log_probs.grad.item() == 0
 
 
 def test_value_gradient_is_zero_where_a_value_has_moved_enough():
     values = torch.tensor([1.0], requires_grad=True)
-    losses.value_loss(values, torch.tensor([0.5]), torch.tensor([1.2]), 0.2).backward()
+    losses.value_loss(values, torch.tensor([0.5]), torch.tensor([1.2]), clip_coef=0.2).backward()
     assert values.grad.item() == 0
 
 
 def test_extreme_log_probs_enter_as_their_difference():
     log_probs = torch.tensor([-200.0, 200.0], requires_grad=True)
-    loss = losses.clipped_surrogate(log_probs, log_probs.detach(), torch.tensor([3.0, 5.0]), 0.2)
+    loss = losses.clipped_surrogate(
+        log_probs, log_probs.detach(), torch.tensor([3.0, 5.0]), clip_coef=0.2
+    )
     loss.backward()
     assert loss.item() == -(3 + 5) / 2
     assert log_probs.grad.tolist() == [-3 / 2, -5 / 2]

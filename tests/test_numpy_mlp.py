@@ -16,7 +16,7 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import ActorCritic, FeedForward
-from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
+from ppo.models.numpy_mlp import NumpyActor, layout_of
 from ppo.trainer import Training, new_learner
 from tests.running import make_network, make_training, run_main
 
@@ -67,9 +67,7 @@ def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
 
 def learners(model, **values):
     config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
-    return Learner(deepcopy(model), config), NumpyLearner(
-        model, config, partial(NumpyMLP, model.numpy_layout())
-    )
+    return Learner(deepcopy(model), config), NumpyLearner(model, config, layout_of(model))
 
 
 def assert_same_gradient(model, batch, **values) -> None:
@@ -148,8 +146,8 @@ def test_values_and_log_probabilities_are_those_of_torch(action_space, share_tru
     observations = batch["observations"].numpy()
     with torch.no_grad():
         np.testing.assert_allclose(
-            by_numpy._values(observations, np.zeros((B, 0))),
-            by_torch._values(observations, np.zeros((B, 0))),
+            by_numpy._predict_values(observations, np.zeros((B, 0))),
+            by_torch._predict_values(observations, np.zeros((B, 0))),
             rtol=1e-5,
             atol=1e-5,
         )
@@ -161,7 +159,7 @@ def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
     model, other = (make_model(action_space, share_trunk=share_trunk) for _ in range(2))
     weights = parameters_to_vector(model.parameters()).detach().numpy()
     shared = np.zeros_like(weights)
-    one, by_torch = NumpyActor(model.numpy_layout(), shared), Actor(other, weights)
+    one, by_torch = NumpyActor(layout_of(model), shared), Actor(other, weights)
     shared[:] = weights
     one.refresh()
     shared[:] = 0  # until the next refresh that changes nothing
@@ -170,8 +168,8 @@ def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
     observations = np.random.default_rng(1).normal(size=(B, 5)).astype(np.float32)
     records = np.zeros((2, B, model.num_shared_features), np.float32)
     no_mask, no_states = np.zeros((B, 0), np.bool_), np.zeros((B, 0), np.float32)
-    found = one(observations, noise, no_mask, no_states, records[0])
-    expected = by_torch(observations, noise, no_mask, no_states, records[1])
+    found = one(observations, noise, no_mask, states=no_states, features=records[0])
+    expected = by_torch(observations, noise, no_mask, states=no_states, features=records[1])
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(*records, atol=1e-5)
     np.testing.assert_allclose(one(observations, None), by_torch(observations, None), atol=1e-5)
@@ -197,7 +195,7 @@ def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
     ],
 )
 def test_what_is_not_written_out_is_left_to_autograd(action_space, values) -> None:
-    assert make_network(VECTOR, action_space, **values).numpy_layout() is None
+    assert layout_of(make_network(VECTOR, action_space, **values)) is None
 
 
 def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> None:
@@ -211,8 +209,8 @@ def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> N
     own = Own(
         lambda: model.policy_trunk, SPACES["choice"], Config(hidden_size=64, share_trunk=False)
     )
-    assert own.numpy_layout() is None
-    assert ActorCritic().numpy_layout() is None
+    assert layout_of(own) is None
+    assert layout_of(ActorCritic()) is None
     assert type(new_learner(model, Config(clip_value_coef=None))) is NumpyLearner
     assert type(new_learner(own, Config(clip_value_coef=None))) is Learner
     training = make_training("Bandit-v0")

@@ -1,4 +1,4 @@
-"""Adam without what surrounds it in torch.optim, which imports torch's compiler: half a second of every start."""
+"""Adam without torch.optim, which imports torch's compiler: half a second of every start."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,8 +8,11 @@ from torch import nn
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015, algorithm 1) of one vector (P,), by the kernel of torch.optim.Adam(fused=True), and so
-    with the same bits. As far as it is used here it has the same interface."""
+    """Step one vector (P,) by Adam (Kingma & Ba 2015, algorithm 1).
+
+    Calls the kernel of torch.optim.Adam(fused=True), so that all bits are the same, and has those
+    parts of its interface that are used here.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
         (self.weights,) = parameters
@@ -21,30 +24,35 @@ class Adam:
         """Move the weights by their gradient."""
         weights = self.weights.data
         if not self.state:
-            moments = {name: torch.zeros_like(weights) for name in ("exp_avg", "exp_avg_sq")}
-            self.state = {"step": torch.zeros((), device=weights.device), **moments}
+            self.state = {
+                "step": torch.zeros((), device=weights.device),
+                "exp_avg": torch.zeros_like(weights),
+                "exp_avg_sq": torch.zeros_like(weights),
+            }
         self.state["step"] += 1
         kernel: Any = torch._fused_adam_
-        lists = [
-            [x]
-            for x in (weights, self.weights.grad, self.state["exp_avg"], self.state["exp_avg_sq"])
-        ]
-        options = {
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "weight_decay": 0.0,
-            "amsgrad": False,
-            "maximize": False,
-        }
         kernel(
-            *lists, [], [self.state["step"]], lr=self.param_groups[0]["lr"], eps=self.eps, **options
+            [weights],
+            [self.weights.grad],
+            [self.state["exp_avg"]],
+            [self.state["exp_avg_sq"]],
+            [],
+            [self.state["step"]],
+            lr=self.param_groups[0]["lr"],
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch.optim.Adam has it."""
-        return {"state": {0: self.state} if self.state else {}, "param_groups": self.param_groups}
+        """Return the state, in the form that torch.optim.Adam has."""
+        states = {0: self.state} if self.state else {}
+        return {"state": states, "param_groups": self.param_groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take on what state_dict returned, on whatever device."""
+        """Restore what state_dict returned, on the device of the weights."""
         device = self.weights.device
         self.state = {name: tensor.to(device).clone() for name, tensor in state["state"][0].items()}

@@ -1,39 +1,62 @@
 """Generalized advantage estimation (Schulman et al. 2016, section 3)."""
 
+from typing import Any
+
 import numpy as np
+from numpy import ndarray
 
 
 def generalized_advantages(
-    rewards: np.ndarray,
-    values: np.ndarray,
-    next_values: np.ndarray,
-    terminations: np.ndarray,
-    truncations: np.ndarray,
+    rewards: ndarray,
+    values: ndarray,
+    next_values: ndarray,
+    *,
+    terminations: ndarray,
+    truncations: ndarray,
     gamma: float,
     gae_lambda: float,
-) -> np.ndarray:
-    """A_t = d_t + gamma lambda A_{t+1}, with d_t = r_t + gamma V(s_{t+1}) - V(s_t) (eqs. 11 and 16).
+) -> ndarray:
+    """Compute A_t = d_t + gamma lambda A_{t+1}, d_t = r_t + gamma V(s_{t+1}) - V(s_t).
 
-    All arguments and the result: (T, N). next_values: of the observation that action t led to, the true last one where
-    an episode was truncated: a time limit is not a failure (Pardo et al. 2018). After a termination nothing has value.
-    Both cut the trace, for what follows is another episode."""
+    Equations 11 and 16. All arguments and the result: (T, N). next_values are those of the
+    observations that actions led to, the true last ones where an episode was truncated: a time
+    limit is not a failure (Pardo et al. 2018), but nothing has value after a termination. Both cut
+    the trace, for what follows is another episode.
+    """
     errors = rewards + gamma * next_values * ~terminations - values
     decay = gamma * gae_lambda * ~(terminations | truncations)
-    advantages = np.empty_like(errors)
+    advantages: ndarray = np.empty_like(errors)
     advantage = np.zeros_like(errors[0])
-    for t in range(len(errors) - 1, -1, -1):
-        advantages[t] = advantage = errors[t] + decay[t] * advantage
+    for t in reversed(range(len(errors))):
+        advantage = errors[t] + decay[t] * advantage
+        advantages[t] = advantage
     return advantages
 
 
 class GAE:
-    """The same as labml's annotated implementation has it: an environment is a row, and every end is a termination."""
+    """generalized_advantages with the interface of labml's annotated implementation.
+
+    An environment is a row, and every end is a termination.
+    """
 
     def __init__(self, n_workers: int, worker_steps: int, gamma: float, lambda_: float) -> None:
-        self.shape, self.discounts = (n_workers, worker_steps), (gamma, lambda_)
+        self.shape = (n_workers, worker_steps)
+        self.gamma = gamma
+        self.gae_lambda = lambda_
 
-    def __call__(self, done: np.ndarray, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """done, rewards: (n_workers, worker_steps); values: one step more. Returns (n_workers, worker_steps)."""
+    def __call__(self, done: ndarray, rewards: ndarray, values: ndarray) -> Any:
+        """Compute advantages (n_workers, worker_steps).
+
+        done, rewards: (n_workers, worker_steps); values: one step more.
+        """
         ends = np.reshape(done, self.shape).T.astype(np.bool_)
-        tables = (rewards.T, values[:, :-1].T, values[:, 1:].T, ends, np.zeros_like(ends))
-        return generalized_advantages(*tables, *self.discounts).T
+        advantages = generalized_advantages(
+            rewards.T,
+            values[:, :-1].T,
+            values[:, 1:].T,
+            terminations=ends,
+            truncations=np.zeros_like(ends),
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+        )
+        return advantages.T

@@ -1,62 +1,65 @@
-"""Learning with a model whose gradient is written out (ppo.models.numpy_mlp), and that of the PPO objective here."""
+"""Learning with the gradient of the PPO objective, and of the mlp, written out in numpy."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.losses import LARGEST_LOG_RATIO
 from ppo.algorithm.rollout import Batch
 from ppo.config.config import Config
+from ppo.models.noise import EMPTY
+from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
 
-Arrays = dict[str, np.ndarray]
-METRICS = (
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "value_clip_fraction",
-)
-LARGE = 512  # rows of a minibatch, above which a second thread is worth waking
+Arrays = dict[str, ndarray]
+Metrics = dict[str, Any]
+LARGE = 512  # rows of a minibatch from which on a second thread is worth waking
 
 
 class NumpyLearner(Learner):
-    """A Learner that comes to the same, as tests say, in a third of the time. mlp: the model by make_mlp(weights,
-    gradients), vectors (P,) that it reads and writes. Of large minibatches policy and value are in a thread each."""
+    """A Learner whose results are the same as tests say, in a third of the time.
 
-    def __init__(self, model: Any, config: Config, make_mlp: Any) -> None:
+    layout: the model's, from ppo.models.numpy_mlp.layout_of. If policy and value share no trunk,
+    large minibatches take a thread for each.
+    """
+
+    def __init__(self, model: Any, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
-        self.mlp = make_mlp(self.weights.numpy(), self.gradients.numpy())
-        self.is_shared = self.mlp.value_trunk is self.mlp.policy_trunk
-        self.thread = ThreadPoolExecutor(1)
+        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
+        self.value_thread = ThreadPoolExecutor(1)
 
-    @np.errstate(all="ignore")  # as torch: what is not finite, learn will see
-    def compute_gradients(self, minibatch: Batch) -> dict[str, Any]:
-        mlp, batch = self.mlp, {name: tensor.numpy() for name, tensor in minibatch.items()}
-        inv_batch = np.full(
-            len(batch["values"]), 1 / len(batch["values"]), np.float32
-        )  # a mean is the product with it
-        if self.is_shared:
-            features = mlp.features(mlp.policy_trunk, batch["observations"])
-            grad_features, metrics = self._policy(features[-1], batch, inv_batch)
-            of_value, value_metrics = self._value(features[-1], batch, inv_batch)
-            mlp.backward(mlp.policy_trunk, features, grad_features + of_value)
+    def close(self) -> None:
+        self.value_thread.shutdown()
+
+    @np.errstate(all="ignore")  # as torch does; learn() looks for numbers that are not finite
+    def compute_gradients(self, minibatch: Batch) -> Metrics:
+        mlp = self.mlp
+        batch = _arrays(minibatch)
+        size = len(batch["values"])
+        batch["inv_batch"] = np.full(size, 1 / size, np.float32)  # a mean is the product with it
+        if mlp.is_shared:
+            outputs = mlp.policy_trunk(batch["observations"])
+            grad_policy, metrics = self._policy_gradients(outputs[-1], batch)
+            grad_value, value_metrics = self._value_gradients(outputs[-1], batch)
+            mlp.policy_trunk.backward(outputs, grad_policy + grad_value)
         else:
-            value_side = (mlp.value_trunk, self._value, batch, inv_batch)
-            aside = (
-                self.thread.submit(self._through, *value_side) if len(inv_batch) >= LARGE else None
-            )
-            metrics = self._through(mlp.policy_trunk, self._policy, batch, inv_batch)
-            value_metrics = aside.result() if aside else self._through(*value_side)
-        metrics = {**metrics, **value_metrics}
-        bonus = self.coefficients[2] * metrics["entropy"]
-        loss = metrics["policy_loss"] + self.config.value_coef * metrics["value_loss"] - bonus
-        return {"loss": loss, **{name: metrics[name] for name in METRICS if name in metrics}}
+            value_side: Any = partial(self._side, mlp.value_trunk, self._value_gradients, batch)
+            if size >= LARGE:
+                value_side = self.value_thread.submit(value_side).result
+            metrics = self._side(mlp.policy_trunk, self._policy_gradients, batch)
+            value_metrics = value_side()
+        loss = metrics["policy_loss"] + self.config.value_coef * value_metrics["value_loss"]
+        loss -= self.coefficients.entropy * metrics["entropy"]
+        policy_loss = metrics.pop("policy_loss")
+        value_loss = value_metrics.pop("value_loss")
+        losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        return {**losses, **metrics, **value_metrics}
 
     def standardize(self, advantages: Tensor, moments: Any) -> Tensor:
         if moments or len(advantages) < 2:
@@ -66,55 +69,50 @@ class NumpyLearner(Learner):
         values /= np.sqrt(values @ values / (len(values) - 1)) + np.float32(1e-8)
         return torch.from_numpy(values)
 
-    @np.errstate(all="ignore")  # for its thread
-    def _through(
-        self, trunk: Any, part: Any, batch: Arrays, inv_batch: np.ndarray
-    ) -> dict[str, Any]:
-        """Write the gradient of a trunk of its own, and of the part of the objective that follows."""
-        features = self.mlp.features(trunk, batch["observations"])
-        of_features, metrics = part(features[-1], batch, inv_batch)
-        self.mlp.backward(trunk, features, of_features)
-        return metrics
+    @np.errstate(all="ignore")  # which holds for one thread only
+    def _side(self, trunk: NumpyVectorTrunk, head_gradients: Any, batch: Arrays) -> Metrics:
+        """Write the gradients of a trunk that is not shared, and of its head; return metrics."""
+        outputs = trunk(batch["observations"])
+        grad_features, metrics = head_gradients(outputs[-1], batch)
+        trunk.backward(outputs, grad_features)
+        return dict(metrics)
 
-    def _policy(
-        self, features: np.ndarray, batch: Arrays, inv_batch: np.ndarray
-    ) -> tuple[np.ndarray, dict]:
-        """Write the gradient of the policy's head; returns that of its features (B, F), and metrics."""
-        mlp, (clip, _, entropy_coef) = self.mlp, self.coefficients
-        columns = mlp.policy_head(features)
-        distribution = mlp.distribution(columns, batch["actions"], batch.get("action_masks"))
-        log_probs = (distribution.log_prob, batch["log_probs"])
-        loss, of_log_probs, metrics = clipped_surrogate(
-            *log_probs, batch["advantages"], clip, inv_batch
+    def _policy_gradients(self, features: ndarray, batch: Arrays) -> tuple[ndarray, Metrics]:
+        """Write the policy head's gradients; return that of its features (B, F), and metrics."""
+        mlp = self.mlp
+        inv_batch = batch["inv_batch"]
+        distribution = mlp.distribution(features, batch.get("action_masks", EMPTY))
+        loss, grad_log_probs, metrics = clipped_surrogate(
+            distribution.log_prob(batch["actions"]),
+            batch["log_probs"],
+            batch["advantages"],
+            clip_coef=self.coefficients.clip,
+            inv_batch=inv_batch,
         )
-        grad_logits = distribution.backward(of_log_probs, -entropy_coef * inv_batch[0])
-        mlp.policy_head.backward(features, grad_logits)
-        return grad_logits @ mlp.policy_head.weight, {
-            "policy_loss": loss,
-            "entropy": distribution.entropy @ inv_batch,
-            **metrics,
-        }
+        metrics = {"policy_loss": loss, "entropy": distribution.entropy() @ inv_batch, **metrics}
+        grad_outputs = distribution.backward(
+            grad_log_probs, -self.coefficients.entropy * inv_batch[0]
+        )
+        mlp.policy_head.backward(features, grad_outputs)
+        return grad_outputs @ mlp.policy_head.weight, metrics
 
-    def _value(
-        self, features: np.ndarray, batch: Arrays, inv_batch: np.ndarray
-    ) -> tuple[np.ndarray, dict]:
-        """The same of the value's."""
-        mlp, clip = self.mlp, self.coefficients[1]
-        targets = (batch["values"], batch["returns"])
-        loss, of_values, clipped = clipped_value_loss(
-            mlp.values(features), *targets, clip, inv_batch
+    def _value_gradients(self, features: ndarray, batch: Arrays) -> tuple[ndarray, Metrics]:
+        """Write the value head's gradients; return that of its features (B, F), and metrics."""
+        head = self.mlp.value_head
+        loss, grad_values, metrics = value_loss(
+            self.mlp.values(features),
+            batch["values"],
+            batch["returns"],
+            clip_coef=self.coefficients.clip_value,
+            inv_batch=batch["inv_batch"],
         )
-        of_values = self.config.value_coef * of_values[:, None]
-        mlp.value_head.backward(features, of_values)
-        metrics = (
-            {"value_loss": loss}
-            if clip is None
-            else {"value_loss": loss, "value_clip_fraction": clipped}
-        )
-        return of_values * mlp.value_head.weight, metrics
+        grad_outputs = self.config.value_coef * grad_values[:, None]
+        head.backward(features, grad_outputs)
+        return grad_outputs * head.weight, {"value_loss": loss, **metrics}
 
     def _clip_gradients(self) -> float:
-        gradients, limit = self.mlp.gradients, self.config.max_grad_norm
+        gradients = self.mlp.gradients
+        limit = self.config.max_grad_norm
         norm = math.sqrt(gradients @ gradients)
         if 0 < limit < norm:
             gradients *= limit / (norm + 1e-6)
@@ -122,62 +120,73 @@ class NumpyLearner(Learner):
 
     @np.errstate(all="ignore")
     def _log_probs_and_values_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        mlp, arrays = self.mlp, {name: tensor.numpy() for name, tensor in batch.items()}
+        mlp = self.mlp
+        arrays = _arrays(batch)
         if "features" in arrays:
-            policy = value = arrays["features"]
+            policy_features = value_features = arrays["features"]
         else:
-            policy = mlp.features(mlp.policy_trunk, arrays["observations"])[-1]
-            value = (
-                policy
-                if self.is_shared
-                else mlp.features(mlp.value_trunk, arrays["observations"])[-1]
-            )
-        distribution = mlp.distribution(
-            mlp.policy_head(policy), arrays["actions"], arrays.get("action_masks")
-        )
-        return torch.from_numpy(distribution.log_prob), torch.from_numpy(mlp.values(value).copy())
+            policy_features = value_features = mlp.policy_trunk(arrays["observations"])[-1]
+            if not mlp.is_shared:
+                value_features = mlp.value_trunk(arrays["observations"])[-1]
+        distribution = mlp.distribution(policy_features, arrays.get("action_masks", EMPTY))
+        log_probs = distribution.log_prob(arrays["actions"])
+        return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(value_features).copy())
 
-    def _predict_values(self, *met: np.ndarray) -> np.ndarray:
-        return self.mlp.values(self.mlp.features(self.mlp.value_trunk, met[0])[-1])
+    def _predict_values(self, *inputs: ndarray) -> ndarray:
+        return self.mlp.values(self.mlp.value_trunk(inputs[0])[-1])
+
+
+def _arrays(batch: Batch) -> Arrays:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def clipped_surrogate(
-    log_probs: np.ndarray,
-    old: np.ndarray,
-    advantages: np.ndarray,
-    clip: float,
-    inv_batch: np.ndarray,
-) -> tuple[float, np.ndarray, dict[str, float]]:
-    """ppo.algorithm.losses.clipped_surrogate (B,), its gradient by log_probs (B,), and what is watched about both."""
-    log_ratio = log_probs - old
+    log_probs: ndarray,
+    behaviour_log_probs: ndarray,
+    advantages: ndarray,
+    *,
+    clip_coef: float,
+    inv_batch: ndarray,
+) -> tuple[float, ndarray, Metrics]:
+    """Compute ppo.algorithm.losses.clipped_surrogate, its gradient by log_probs, and metrics.
+
+    All arrays: (B,); inv_batch: 1 / B in each row.
+    """
+    log_ratio = log_probs - behaviour_log_probs
     ratio = np.exp(np.minimum(log_ratio, LARGEST_LOG_RATIO))
     gains = ratio * advantages
-    limited = np.minimum(np.maximum(ratio, 1 - clip), 1 + clip) * advantages
-    gradient = np.where(
-        (gains <= limited) & (log_ratio <= LARGEST_LOG_RATIO), gains * -inv_batch, np.float32(0)
-    )
+    clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * advantages
+    has_gradient = (gains <= clipped) & (log_ratio <= LARGEST_LOG_RATIO)
+    gradient = np.where(has_gradient, gains * -inv_batch, np.float32(0))
     metrics = {
         "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,
-        "clip_fraction": (np.abs(ratio - 1) > clip) @ inv_batch,
+        "clip_fraction": (np.abs(ratio - 1) > clip_coef) @ inv_batch,
     }
-    return -(np.minimum(gains, limited) @ inv_batch), gradient, metrics
+    return -(np.minimum(gains, clipped) @ inv_batch), gradient, metrics
 
 
-def clipped_value_loss(
-    values: np.ndarray,
-    old: np.ndarray,
-    returns: np.ndarray,
-    clip: float | None,
-    inv_batch: np.ndarray,
-) -> tuple[float, np.ndarray, float]:
-    """ppo.algorithm.losses.value_loss (B,), its gradient by values (B,), and the share of values that moved by more than clip."""
+def value_loss(
+    values: ndarray,
+    behaviour_values: ndarray,
+    returns: ndarray,
+    *,
+    clip_coef: float | None,
+    inv_batch: ndarray,
+) -> tuple[float, ndarray, Metrics]:
+    """Compute ppo.algorithm.losses.value_loss, its gradient by values, and metrics.
+
+    All arrays: (B,); inv_batch: 1 / B in each row.
+    """
     errors = values - returns
     squares = errors * errors
-    if clip is None:
-        return 0.5 * (squares @ inv_batch), errors * inv_batch, 0.0
-    moves = values - old
-    limited = old + np.minimum(np.maximum(moves, -clip), clip) - returns
-    limited *= limited
-    is_outside = np.abs(moves) > clip
-    gradient = np.where(is_outside & (limited > squares), np.float32(0), errors * inv_batch)
-    return 0.5 * (np.maximum(squares, limited) @ inv_batch), gradient, is_outside @ inv_batch
+    if clip_coef is None:
+        return 0.5 * (squares @ inv_batch), errors * inv_batch, {}
+    moves = values - behaviour_values
+    clipped = np.minimum(np.maximum(moves, -clip_coef), clip_coef)
+    clipped_squares = behaviour_values + clipped - returns
+    clipped_squares *= clipped_squares
+    is_clipped = np.abs(moves) > clip_coef
+    is_flat = is_clipped & (clipped_squares > squares)
+    gradient = np.where(is_flat, np.float32(0), errors * inv_batch)
+    loss = 0.5 * (np.maximum(squares, clipped_squares) @ inv_batch)
+    return loss, gradient, {"value_clip_fraction": is_clipped @ inv_batch}

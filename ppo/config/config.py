@@ -9,12 +9,12 @@ from typing import Any
 
 from ppo.config.flags import AUTO, COUNT, NONE, POSITIVE, SHARE, SWITCH, Flags, flag
 from ppo.errors import ConfigError
+from ppo.models import MODELS
 
 PRESETS = Path(__file__).parent / "presets"
 LOGGERS = r"none|(console|tensorboard|wandb)(,(console|tensorboard|wandb))*"
 SOME_LOGGERS = "none, or some of console,tensorboard,wandb"
 PATH = r"[\w.]+:\w+"
-MODELS = ("auto", "mlp", "cnn", "cnn_small", "impala", "lstm")
 LINEAR = ("linear:",)  # a number follows
 RATES = ("linear:", "adaptive:")
 CLIPS = ("linear:", "auto", "none")
@@ -85,7 +85,7 @@ class Config(Flags):
         "network, or one's own; auto: mlp, cnn for images",
         kind=str,
         pattern=PATH,
-        words=MODELS,
+        words=("auto", *MODELS),
     )
     preset: str = flag(
         "auto",

@@ -6,7 +6,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
 from ppo.errors import ConfigError
-from ppo.models import HIDDEN_SIZES, choose_model, image_shape
+from ppo.models import MODELS, choose_model, image_shape
 from ppo.policy.policy import preprocessing_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
@@ -21,6 +21,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
+    entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
     for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
         if getattr(config, name) != getattr(PREPROCESSING, name):
@@ -36,7 +37,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         raise ConfigError(
             "--precision=bfloat16 is for images: leave it out, the mlp would not gain by it"
         )
-    if model == "lstm" and config.share_trunk is False:
+    if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
             "--share_trunk=False: leave it out, policy and value share what the lstm remembers"
         )
@@ -50,8 +51,8 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         clip_value_coef=config.clip_coef,
         normalize_observations=not only_images,
         normalize_rewards=images is None and not config.clip_rewards,
-        hidden_size=HIDDEN_SIZES.get(model, HIDDEN_SIZES["mlp"]),
-        share_trunk=images is not None or model == "lstm",
+        hidden_size=entry.hidden_size,
+        share_trunk=images is not None or entry.is_recurrent,
         inference="learner"
         if images and device.startswith("cuda") and not config.overlap
         else "worker",

@@ -22,7 +22,7 @@ from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import Filmed, Video
 from ppo.errors import NotRepeated
 from ppo.models import image_shape, make_actor, make_model
-from ppo.models.numpy_mlp import NumpyActor
+from ppo.models.numpy_mlp import layout_of
 from ppo.policy.evaluation import evaluate
 from ppo.run import checkpoint
 from ppo.run.highlights import find_episode
@@ -37,9 +37,8 @@ class Policy:
     ) -> None:
         self.config, self.normalize = config, normalize
         model = new_model(config, spaces, to_act=True)
-        self.make_torch_actor = partial(make_actor, lambda: model, weights)
-        layout = model.numpy_layout()
-        self.actor = NumpyActor(layout, weights) if layout else self.make_torch_actor()
+        self.make_torch_actor = partial(make_actor, lambda: model, None, weights)
+        self.actor = make_actor(lambda: model, layout_of(model), weights)
         self.to_actions = action_converter(spaces.actions, config.squash_actions)
         self.to_mask = mask_converter(spaces.actions) if spaces.has_masks else None
         self.generator = np.random.default_rng(config.seed)
@@ -83,7 +82,8 @@ class Policy:
         masks = np.array(
             [self.to_mask(info.get(ACTION_MASK)) for info in infos] if self.to_mask else []
         )
-        return self.to_actions(self.actor(self.normalize(observations), noise, masks, states))
+        actions = self.actor(self.normalize(observations), noise, masks, states=states)
+        return self.to_actions(actions)
 
     def evaluate(
         self,
@@ -211,7 +211,13 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
         devices=[]
     ):  # what else is drawn does not depend on how many models are made
         seed = integer_seed(config.seed, Stream.MODEL)
-        return make_model(config, seed, spaces.observations, spaces.actions, in_bfloat16)
+        return make_model(
+            config,
+            seed=seed,
+            observation_space=spaces.observations,
+            action_space=spaces.actions,
+            in_bfloat16=in_bfloat16,
+        )
 
 
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
