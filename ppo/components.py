@@ -28,7 +28,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
-from ppo.models.numpy_mlp import NumpyMLP, layout_of
+from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.folder import FAULTS
@@ -56,9 +56,9 @@ def make_learner(model: Any, config: Config) -> Learner:
                 f"--learner={config.learner} must be a class derived from ppo.Learner"
             )
         return own(model, config)
-    layout = layout_of(model) if config.device == "cpu" else None
-    if layout:
-        return NumpyLearner(model, config, partial(NumpyMLP, layout))
+    layout = layout_of(model)
+    if layout and config.device == "cpu":
+        return NumpyLearner(model, config, layout)
     return Learner(model, config)
 
 

@@ -76,10 +76,10 @@ class Learner:
             rewards,
             values,
             next_values,
-            rollout.terminations,
-            rollout.truncations,
-            self.config.gamma,
-            self.config.gae_lambda,
+            terminations=rollout.terminations,
+            truncations=rollout.truncations,
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
         )
 
     def update(self, batch: Batch, iteration: int) -> dict[str, float]:
@@ -145,10 +145,10 @@ class Learner:
         clip, clip_value, entropy_coef = self.coefficients
         behaviour_log_probs = minibatch["log_probs"]
         policy_loss = losses.clipped_surrogate(
-            log_probs, behaviour_log_probs, minibatch["advantages"], clip
+            log_probs, behaviour_log_probs, minibatch["advantages"], clip_coef=clip
         )
         value_loss = losses.value_loss(
-            values, minibatch["values"], minibatch["returns"], clip_value
+            values, minibatch["values"], minibatch["returns"], clip_coef=clip_value
         )
         entropy = distribution.entropy().mean()
         loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
