@@ -1,7 +1,6 @@
 """Training: collect, learn, log, save."""
 
 import dataclasses
-import gc
 import math
 import os
 import signal
@@ -20,7 +19,7 @@ from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.analysis.doctor import Doctor, IterationDiagnostics
 from ppo.config.config import Config, load_preset
-from ppo.config.resolve import resolve
+from ppo.config.resolve import preprocessing_of, resolve
 from ppo.envs.episodes import OpenEpisodes
 from ppo.envs.errors import WorkerError
 from ppo.envs.make import Spaces, atari_spec, canonical_id, family, make_env
@@ -33,15 +32,19 @@ from ppo.envs.worker import RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
 from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
-from ppo.policy.policy import Policy, best_video, new_model, new_normalizer, preprocessing_of
+from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.policy import Policy, best_video
 from ppo.run.checkpoint import LAST, Checkpoints, load_newest
-from ppo.run.folder import FAULTS, RunFolder, write_json
+from ppo.run.folder import FAULTS, RunFolder
 from ppo.run.highlights import EpisodeHighlights
-from ppo.run.loggers.logger import Logger, read_rows
+from ppo.run.loggers.logger import Logger
+from ppo.run.reader import read_rows
 from ppo.run.state import Snapshot, made_with, restore, snapshot
 from ppo.system.autotune import choose_num_workers, measure
 from ppo.system.distributed import SINGLE_PROCESS, SingleProcess, join_ranks
-from ppo.system.hardware import available_cores, check_memory, disable_malloc_trim
+from ppo.system.files import write_json
+from ppo.system.hardware import available_cores, check_memory
+from ppo.system.process import configure_process, freeze_garbage
 from ppo.system.signals import StopSignals, Terminated
 
 
@@ -84,7 +87,7 @@ def train(
     is_left_to_us = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks = join_ranks()
-    ranks.check_same_settings(config.__getstate__())
+    ranks.check_same_settings(config.__getstate__(), config.names(per_host=True))
     if is_left_to_us and ranks.size == 1:  # ranks would disturb each other's trials
         count, found = choose_num_workers(config, partial(_pool, config, spaces), made_with())
         config = dataclasses.replace(config, num_workers=count)
@@ -97,11 +100,7 @@ def train(
         raise CheckpointError(
             f"{config.resume} cannot be gone on with, for its settings: {error}"
         ) from error
-    if gc.get_freeze_count():  # there was a run before this one
-        gc.unfreeze()
-        gc.collect()
-    gc.freeze()  # what lasts as long as the run needs not be looked at for garbage
-    gc.enable()
+    freeze_garbage()
     start = time.perf_counter()
     one = ranks.on_rank0
     with (
@@ -116,7 +115,7 @@ def train(
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes = (training.num_envs, min(training.num_envs, int(config.num_workers)))
         timeouts = (config.step_timeout, config.reset_timeout)
-        tell = ranks.noting(run.event)
+        tell = ranks.forward_events(run.event)
         pool = WorkerPool(
             training.make_worker, *sizes, *timeouts, tell, training.acting, training.numbers
         )
@@ -164,7 +163,7 @@ def _iterate(
                     stop.agree_to_stop(training.ranks.gather) or iteration == config.iterations
                 )
                 is_due = is_best or iteration % config.checkpoint_every == 0
-                if training.ranks.is_to_keep(is_due or is_last):
+                if training.ranks.needs_snapshot(is_due or is_last):
                     whole = training.snapshot()
                 about = {
                     "iteration": iteration,
@@ -206,17 +205,9 @@ class Training:
     ) -> None:
         has_images = image_shape(spaces.observations) is not None
         # With small matrices, more threads would only wait for each other.
-        torch.set_num_threads(available_cores() if has_images else 1)
-        disable_malloc_trim()
-        if config.torch_deterministic:
-            os.environ.setdefault(
-                "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-            )  # without which CUDA refuses
-            torch.use_deterministic_algorithms(
-                True
-            )  # even False would import torch's whole compiler
+        configure_process(available_cores() if has_images else 1, config.torch_deterministic)
         self.config, self.spaces, self.ranks = config, spaces, ranks
-        self.numbers = ranks.columns(config.num_envs)  # of the environments that are here
+        self.numbers = ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.numbers)
         torch.manual_seed(
             integer_seed(config.seed, Stream.MODEL)
@@ -447,8 +438,9 @@ class Training:
 
     def report(self, run: RunFolder) -> None:
         """Show what the run has come to, as far as that can be."""
-        from ppo.analysis.plots import draw, read_run
+        from ppo.analysis.plots import draw
         from ppo.analysis.report import write_report
+        from ppo.run.reader import read_run
 
         try:
             written = read_run(run.path)
@@ -559,7 +551,10 @@ class Training:
     def _policy(self) -> Policy:
         """What acts as the learner's weights are now."""
         return Policy(
-            self.config, self.spaces, self.learner.weights.cpu().numpy(), self.normalize_observation
+            self.config,
+            self.spaces,
+            self.learner.weights.cpu().numpy(),
+            normalize=self.normalize_observation,
         )
 
     def _recent_means(self) -> dict[str, float | None]:

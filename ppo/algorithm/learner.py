@@ -145,7 +145,7 @@ class Learner:
         num_steps = 0
         advantages = batch["advantages"]
         if config.normalize_advantages == "rollout":
-            (moments,) = self.ranks.moments(
+            (moments,) = self.ranks.minibatch_moments(
                 advantages, [Minibatch(torch.arange(len(advantages)), 1.0)]
             )
             batch = {**batch, "advantages": losses.standardize(advantages, moments)}
@@ -154,10 +154,12 @@ class Learner:
             config.num_steps if "states" in batch else 1,
         )
         ways = (config.num_epochs, config.num_minibatches, config.batch_size, length, shuffle_seed)
-        parts = minibatches(sizes, *ways, self.ranks.columns(config.num_envs))
+        parts = minibatches(sizes, *ways, self.ranks.env_ids(config.num_envs))
         is_standardized = config.normalize_advantages == "minibatch"
         all_moments = (
-            self.ranks.moments(advantages, parts) if is_standardized else [None] * len(parts)
+            self.ranks.minibatch_moments(advantages, parts)
+            if is_standardized
+            else [None] * len(parts)
         )
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(advantages.device)

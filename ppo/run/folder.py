@@ -5,14 +5,12 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
@@ -21,6 +19,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
+from ppo.system.files import AppendedFile, folder_name, write_json
 
 PACKAGES = {"torch", "gymnasium", "numpy", "box2d", "box2d-py", "ale-py"}
 BEGUN = {
@@ -140,51 +139,6 @@ class RunFolder(AbstractContextManager):
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         return descriptor
-
-
-class AppendedFile:
-    """A text file that grows by whole pieces: what cannot be written, for the disk is full, waits for the next time."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("ab", buffering=0)
-        self.waiting = b""
-
-    def append(self, text: str) -> OSError | None:
-        """Returns why nothing could be written, if so."""
-        self.waiting += text.encode()
-        try:
-            while self.waiting:
-                self.waiting = self.waiting[self.file.write(self.waiting) :]
-        except OSError as error:
-            return error
-        return None
-
-    def close(self) -> None:
-        self.file.close()
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """A file to write in place of another, whose name it gets when the context is left; after an error that other one
-    is as it was."""
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):  # where nothing can be written, there is nothing to remove either
-            temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file, or leave it as it was."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
-
-
-def folder_name(text: str) -> str:
-    """A text as the name of a folder."""
-    return re.sub(r"[^\w.=+-]+", "-", text)
 
 
 def _git_commit() -> str | None:

@@ -5,7 +5,6 @@ import io
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,12 +12,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.learner import Histograms
 from ppo.config.config import Config
-from ppo.run.folder import AppendedFile, RunFolder, atomic_write
+from ppo.run.folder import RunFolder
 from ppo.run.loggers.tensorboard import TensorBoard
 from ppo.run.loggers.wandb import WandbThread
-
-METRICS = "metrics.csv"
-Row = dict[str, Any]
+from ppo.run.reader import METRICS, Row
+from ppo.system.files import AppendedFile, atomic_write
 
 
 class Logger(AbstractContextManager):
@@ -160,15 +158,3 @@ class Logger(AbstractContextManager):
                 f"{METRICS} cannot be written to ({failure}); its rows wait in memory",
             )
         self.is_failing = bool(failure)
-
-
-def read_rows(folder: Path, iteration: int) -> list[Row]:
-    """The rows of a run's metrics.csv up to an iteration; those after it, of which nothing was saved, do not count."""
-    try:
-        with (folder / METRICS).open(newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, ValueError, csv.Error):
-        return []
-    return [
-        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
-    ]

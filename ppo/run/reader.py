@@ -1,0 +1,71 @@
+"""Read what a run has written to its folder."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppo.errors import ConfigError
+
+METRICS = "metrics.csv"
+RETURN = "episode_return_mean"
+Row = dict[str, Any]
+
+
+class RunRecord(NamedTuple):
+    """A run's settings, and its metrics as arrays (iterations,), NaN where there is no value."""
+
+    folder: Path
+    config: dict[str, Any]
+    metrics: dict[str, np.ndarray]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Raises ConfigError unless it is the folder of a run that has finished an iteration."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        rows = _read_table(folder / METRICS)
+        metrics = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
+        if not metrics.keys() >= {"step", "seconds", RETURN} or "env_name" not in config:
+            raise ValueError("columns are missing")
+    except (OSError, ValueError, TypeError, KeyError, IndexError, csv.Error) as error:
+        problem = f"{folder} is no run that can be plotted ({error})"
+        raise ConfigError(f"{problem}: give a run's folder") from error
+    return RunRecord(folder, config, metrics)
+
+
+def read_rows(folder: Path, iteration: int) -> list[Row]:
+    """Return the rows of metrics.csv up to an iteration: the state after later ones was not saved.
+    Torn rows are left out; without a readable file there are none."""
+    try:
+        rows = _read_table(folder / METRICS)
+    except (OSError, ValueError, csv.Error):
+        return []
+    whole = [row for row in rows if None not in row.values()]
+    return [row for row in whole if int(row["iteration"] or 0) <= iteration]
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return summary.json; {} if the run has not ended or the file is damaged."""
+    return dict(_read_json(folder / "summary.json", {}))
+
+
+def read_evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Return the evaluations that were made after the run; [] if evaluation.json is damaged."""
+    return list(_read_json(folder / "evaluation.json", []))
+
+
+def _read_table(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, strict=True))
+
+
+def _read_json(path: Path, default: Any) -> Any:
+    """Return a file's content, or the default if it is damaged or of another type."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return default
+    return content if isinstance(content, type(default)) else default

@@ -1,0 +1,53 @@
+"""Files that a crash or a full disk never leaves half-written."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+class AppendedFile:
+    """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next call."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("ab", buffering=0)
+        self.waiting = b""
+
+    def append(self, text: str) -> OSError | None:
+        """Write a text after all that still waits. Returns the error if something could not be written."""
+        self.waiting += text.encode()
+        try:
+            while self.waiting:
+                written = self.file.write(self.waiting)
+                self.waiting = self.waiting[written:]
+        except OSError as error:
+            return error
+        return None
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary file in the same folder that replaces path on success. After an error path is unchanged."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # on a read-only disk there is nothing to remove either
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file as a whole; after an error the old file is unchanged."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def folder_name(text: str) -> str:
+    """Replace the characters of a text that do not belong in the name of a folder."""
+    return re.sub(r"[^\w.=+-]+", "-", text)
