@@ -295,6 +295,7 @@ class Config(Flags):
             "scope": ELSEWHERE,
             "per_host": ("num_workers", "run_dir", "resume"),
             "speed": (
+                *ELSEWHERE,
                 "seed",
                 "total_steps",
                 "num_iterations",

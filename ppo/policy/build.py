@@ -1,4 +1,4 @@
-"""Build the parts that training and playing share: the model, and the normaliser of observations."""
+"""Build what training and playing share: the model and the observation normaliser."""
 
 from typing import Any
 

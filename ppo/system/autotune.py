@@ -21,11 +21,13 @@ CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker 
 def choose_num_workers(
     config: Any, make_pool: Callable[[int], Any], versions: Mapping[str, Any]
 ) -> tuple[int, str | None]:
-    """Choose config.num_workers or 0, whichever collects faster; return it with a note for the user.
+    """Choose config.num_workers or 0, whichever collects faster; return it with a note for the
+    user.
 
-    config: a resolved ppo.config.config.Config; make_pool: makes a ppo.envs.pool.WorkerPool of so many workers;
-    versions: what else speed may depend on. Results are cached, except for environments and models given by import
-    path, which the user may be changing. Nothing is tried on a busy machine, or where there is little to gain."""
+    config: a resolved ppo.config.config.Config; make_pool: makes a ppo.envs.pool.WorkerPool of so
+    many workers; versions: what else speed may depend on. Results are cached, except for
+    environments and models given by import path, which the user may be changing. Nothing is tried
+    on a busy machine, or where there is little to gain."""
     num_workers = int(config.num_workers)
     has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
     if not has_choice or config.iterations < FEWEST_ITERATIONS or _is_busy():
@@ -52,7 +54,8 @@ def choose_num_workers(
 def measure(pool: Any, config: Any) -> int:
     """Return the environment steps per second of a ppo.envs.pool.WorkerPool.
 
-    After a first rollout the faster of two counts; the second is left out if the first is very slow."""
+    After a first rollout the faster of two counts; the second is left out if the first is very
+    slow."""
     seconds = []
     with pool as workers:
         workers.collect(1)
@@ -67,7 +70,8 @@ def measure(pool: Any, config: Any) -> int:
 
 
 def _try_both(config: Any, make_pool: Callable[[int], Any]) -> list[float]:
-    """Measure with worker processes; if those show that an environment is neither slow nor broken, without as well."""
+    """Measure with worker processes; if those show that an environment is neither slow nor broken,
+    without as well."""
     speeds: list[float] = [measure(make_pool(int(config.num_workers)), config)]
     if config.rollout_size / speeds[0] < LONG_ROLLOUT:
         speeds.append(measure(make_pool(0), config))
@@ -82,7 +86,7 @@ def _is_busy() -> bool:
 
 
 def _cache_key(config: Any, versions: Mapping[str, Any]) -> str:
-    irrelevant = {*config.names(speed=False), *config.names(scope="run")}
+    irrelevant = config.names(speed=False)
     settings = {name: x for name, x in config.__getstate__().items() if name not in irrelevant}
     content = json.dumps([settings, int(config.num_workers), versions], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
@@ -96,7 +100,8 @@ def _cache_path() -> Path:
 
 
 def _read_cache() -> dict[str, list[float]]:
-    """Return the speeds measured before, with workers and perhaps without; {} if the file cannot be used."""
+    """Return the speeds measured before, with workers and perhaps without; {} if the file cannot be
+    used."""
     try:
         content = json.loads(_cache_path().read_text())
         return {key: [float(x) for x in speeds] for key, speeds in content.items() if speeds}

@@ -51,7 +51,8 @@ class Collectives:
         return parts
 
     def all_reduce(self, part: Tensor) -> None:
-        """Replace a tensor by its sum over ranks. Small ones are gathered: half as many messages."""
+        """Replace a tensor by its sum over ranks. Small ones are gathered: half as many
+        messages."""
         if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
             part.copy_(self.all_gather(part).sum(0))
         else:

@@ -1,7 +1,8 @@
 """Train one policy by several processes, called ranks, that torchrun starts.
 
-Each rank has its share of the environments and takes its rows of every minibatch of the whole run. Every decision is
-made on sums over all ranks, so that no rank waits for one that has stopped. Rank 0 logs and saves."""
+Each rank has its share of the environments and takes its rows of every minibatch of the whole run.
+Every decision is made on sums over all ranks, so that no rank waits for one that has stopped. Rank
+0 logs and saves."""
 
 import hashlib
 import os
@@ -26,7 +27,8 @@ OnEvent = Callable[
 
 
 class MinibatchPart(Protocol):
-    """A rank's rows of a minibatch, and their share of all of its rows; if that is 0, the rows do not count."""
+    """A rank's rows of a minibatch, and their share of all of its rows; if that is 0, the rows do
+    not count."""
 
     rows: Tensor
     share: float
@@ -55,7 +57,8 @@ class SingleProcess(AbstractContextManager["SingleProcess"]):
     seconds = 0.0  # spent in exchanges with other ranks, including the wait for them
 
     def env_ids(self, num_envs: int) -> range:
-        """Return which of the run's environments this rank has. Raises ConfigError if they cannot be shared evenly."""
+        """Return which of the run's environments this rank has. Raises ConfigError if they cannot
+        be shared evenly."""
         each = num_envs // self.size
         if each * self.size != num_envs:
             above = (each + 1) * self.size
@@ -81,8 +84,9 @@ class SingleProcess(AbstractContextManager["SingleProcess"]):
         return on_event
 
     def needs_snapshot(self, is_due: bool) -> bool:
-        """Return whether to copy the run's state now. A single process always does, to have a state to save whatever
-        happens next; several ranks, which must exchange theirs, only if a checkpoint is due."""
+        """Return whether to copy the run's state now. A single process always does, to have a state
+        to save whatever happens next; several ranks, which must exchange theirs, only if a
+        checkpoint is due."""
         return True
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
@@ -96,29 +100,31 @@ class SingleProcess(AbstractContextManager["SingleProcess"]):
     def minibatch_moments(
         self, values: Tensor, parts: Sequence[MinibatchPart]
     ) -> Sequence[tuple[float, float] | None]:
-        """Return (deviation, mean) of all ranks' values (B,) in each minibatch; None if all of them are here."""
+        """Return (deviation, mean) of all ranks' values (B,) in each minibatch; None if all of them
+        are here."""
         return [None] * len(parts)
 
     def all_reduce_gradients(
         self, gradients: Tensor, metrics: dict[str, Any], weight: float
     ) -> dict[str, Any]:
-        """Replace gradients (P,) by their weighted sum over ranks, in place; return the metrics summed the same way.
-        weight: this rank's; the weights of all ranks add up to 1."""
+        """Replace gradients (P,) by their weighted sum over ranks, in place; return the metrics
+        summed the same way. weight: this rank's; the weights of all ranks add up to 1."""
         return metrics
 
     def check_same_weights(self, weights: Tensor) -> None:
         """Raise Diverged unless all ranks have the same weights."""
 
     def check_same_settings(self, settings: Mapping[str, Any], per_host: Collection[str]) -> None:
-        """Raise ConfigError unless all ranks have the same settings, apart from those in per_host, and a number of
-        environments that can be shared. Devices are compared by their type."""
+        """Raise ConfigError unless all ranks have the same settings, apart from those in per_host,
+        and a number of environments that can be shared. Devices are compared by their type."""
 
     def __exit__(self, *exception: object) -> None:
         pass
 
 
 class ProcessGroup(SingleProcess):
-    """A run of several ranks. All methods that exchange data raise RankLost if another rank is gone."""
+    """A run of several ranks. All methods that exchange data raise RankLost if another rank is
+    gone."""
 
     def __init__(self, collectives: Collectives) -> None:
         self.collectives = collectives
@@ -261,7 +267,8 @@ SINGLE_PROCESS = SingleProcess()
 
 @cache
 def join_ranks() -> SingleProcess:
-    """Join the ranks of this run if torchrun started it. Raises RankLost if they do not all arrive."""
+    """Join the ranks of this run if torchrun started it. Raises RankLost if they do not all
+    arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # the launcher
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:

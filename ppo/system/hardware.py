@@ -27,11 +27,10 @@ def find_device(device: str, images: bool) -> str:
 def has_bfloat16(device: str) -> bool:
     """Whether a device multiplies bfloat16 matrices in hardware."""
     if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device == "cpu":
-        has_avx512 = torch.cpu._is_avx512_bf16_supported()
-        return bool(has_avx512 or torch.cpu._is_amx_tile_supported())
-    return False
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device == "cpu" and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
 
 
 def available_cores() -> int:
@@ -49,7 +48,8 @@ def physical_memory() -> int:
 
 
 def check_memory(flags: str, needed: int) -> None:
-    """Raise ConfigError if a run needs more bytes than the machine has. flags: what to lower, as the message says."""
+    """Raise ConfigError if a run needs more bytes than the machine has. flags: what to lower, as
+    the message says."""
     available = physical_memory()
     if needed > available:
         sizes = f"{needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}"

@@ -23,8 +23,8 @@ def configure_process(num_threads: int, deterministic: bool) -> None:
 
 
 def disable_malloc_trim() -> None:
-    """Have glibc keep freed memory. By default it returns a minibatch's activations to the system and takes them
-    again, page by page, in every gradient step."""
+    """Have glibc keep freed memory. By default it returns a minibatch's activations to the system
+    and takes them again, page by page, in every gradient step."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None)
@@ -34,8 +34,8 @@ def disable_malloc_trim() -> None:
 
 
 def freeze_garbage() -> None:
-    """Exempt all present objects from garbage collection, and turn it on: what lasts as long as the run need not be
-    scanned again and again. Objects of an earlier run are collected first."""
+    """Exempt all present objects from garbage collection, and turn it on: what lasts as long as the
+    run need not be scanned again and again. Objects of an earlier run are collected first."""
     if gc.get_freeze_count():
         gc.unfreeze()
         gc.collect()

@@ -10,14 +10,16 @@ URGENT = (signal.SIGTERM, signal.SIGUSR1)  # the machine will be taken away soon
 
 
 class Terminated(BaseException):
-    """An urgent signal arrived. Not an Exception, so that no environment or loss of the user's catches it."""
+    """An urgent signal arrived. Not an Exception, so that no environment or loss of the user's
+    catches it."""
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):
     """Record SIGINT, SIGTERM and SIGUSR1 instead of ending the process, until the context is left.
 
-    With at_once=True a second SIGINT raises KeyboardInterrupt, and an urgent signal raises Terminated inside
-    interruptible(). With at_once=False (several ranks) nothing is raised: all ranks agree to stop together."""
+    With at_once=True a second SIGINT raises KeyboardInterrupt, and an urgent signal raises
+    Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
+    ranks agree to stop together."""
 
     def __init__(self, at_once: bool = True) -> None:
         self.at_once = at_once
@@ -29,7 +31,8 @@ class StopSignals(AbstractContextManager["StopSignals"]):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Mark work that may be abandoned half-way. Raises Terminated, also for a signal received before."""
+        """Mark work that may be abandoned half-way. Raises Terminated, also for a signal received
+        before."""
         self.may_raise = self.at_once
         try:
             if self.at_once and self.received in URGENT:
@@ -39,8 +42,9 @@ class StopSignals(AbstractContextManager["StopSignals"]):
             self.may_raise = False
 
     def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
-        """Return whether any rank had received a signal. gather: exchanges one value per rank. A signal that arrives
-        during the exchange counts the next time, so that all ranks get the same answer."""
+        """Return whether any rank had received a signal. gather: exchanges one value per rank. A
+        signal that arrives during the exchange counts the next time, so that all ranks get the same
+        answer."""
         agreed = next(filter(None, gather(self.received)), None)
         if agreed is None:
             return False
