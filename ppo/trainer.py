@@ -33,7 +33,7 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
 from ppo.models.numpy_mlp import NumpyActor, NumpyMLP
 from ppo.policy.build import new_model, new_normalizer
-from ppo.policy.policy import Policy, best_video
+from ppo.policy.policy import Policy
 from ppo.run.checkpoint import LAST, Checkpoints, load_newest
 from ppo.run.folder import FAULTS, RunFolder
 from ppo.run.highlights import EpisodeHighlights
@@ -438,14 +438,10 @@ class Training:
 
     def report(self, run: RunFolder) -> None:
         """Show what the run has come to, as far as that can be."""
-        from ppo.analysis.plots import draw
-        from ppo.analysis.report import write_report
-        from ppo.run.reader import read_run
+        from ppo.analysis.report import report_run
 
         try:
-            written = read_run(run.path)
-            draw([written], run.path / "curve.png")
-            write_report(written, best_video(run.path, self._policy()), run.path / "report.html")
+            report_run(run.path, self._policy())
         except Exception as error:
             run.event(
                 "report_failed", f"curve.png and report.html cannot be written: {_reason(error)}"

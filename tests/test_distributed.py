@@ -136,11 +136,11 @@ def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None
             rows += [
                 int(row) // len(columns) * N + columns[int(row) % len(columns)]
                 for row in part.rows
-                if part.share
+                if part.weight
             ]
         assert sorted(rows) == sorted(minibatch.rows.tolist())
-        assert sum(part.share for part in parts) == pytest.approx(1)
-        assert minibatch.share == 1
+        assert sum(part.weight for part in parts) == pytest.approx(1)
+        assert minibatch.weight == 1
 
 
 def test_environments_that_cannot_be_shared_evenly_are_refused() -> None:

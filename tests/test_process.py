@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from ppo.system.process import generator_states, set_generator_states
 from tests.running import ROOT
 
 THREADS = """
@@ -44,7 +46,13 @@ for _ in range(10):
     after = fill()
 print(after - before)
 """
-CHILD = "import time; from ppo.system.process import die_with_parent; die_with_parent(); print(1); time.sleep(60)"
+CHILD = """
+import time
+from ppo.system.process import die_with_parent
+die_with_parent()
+print("ready", flush=True)
+time.sleep(60)
+"""
 PARENT = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdout=subprocess.PIPE)
@@ -67,6 +75,13 @@ def test_threads_and_determinism_are_set(deterministic: bool) -> None:
 
 def test_objects_of_an_earlier_run_are_collected_before_the_next_one_is_frozen() -> None:
     assert output(FREEZE) == "True"
+
+
+def test_random_states_are_restored() -> None:
+    before = generator_states("cpu")
+    drawn = torch.rand(3)
+    set_generator_states({**before, "cuda": None}, "cpu")  # of a run that had a GPU
+    assert torch.equal(torch.rand(3), drawn)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's setting")

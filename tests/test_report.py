@@ -31,7 +31,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two seeds of a short run, which have written all there is to see, and what was said."""
+    """Train two seeds with all reports; return their folder, with the output in said.txt."""
     folder = tmp_path_factory.mktemp("seeds") / "runs"
     done = run_main(*FLAGS, "--seeds=2", "--seed=4", "--report", f"--run_dir={folder}")
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,8 @@ def test_seeds_train_in_folders_of_their_own_and_end_in_a_table(parent: Path) ->
     assert [summary["seed"] for summary in summaries] == [4, 5]
     said = (parent / "said.txt").read_text()
     for summary in summaries:
-        row = rf"^{summary['seed']} +{summary['mean_return']:.1f} +{summary['evaluation']['mean']:.1f} +\d+$"
+        returns = f"{summary['mean_return']:.1f} +{summary['evaluation']['mean']:.1f}"
+        row = rf"^{summary['seed']} +{returns} +\d+$"
         assert re.search(row, said, re.M), said
     mean = np.mean([summary["mean_return"] for summary in summaries])
     assert f"last 100: interquartile mean {mean:.1f} (95 % interval " in said

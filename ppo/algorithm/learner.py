@@ -167,7 +167,7 @@ class Learner:
             if is_standardized:
                 minibatch["advantages"] = self.standardize(minibatch["advantages"], moments)
             metrics = self.ranks.all_reduce_gradients(
-                self.gradients, self.compute_gradients(minibatch), part.share
+                self.gradients, self.compute_gradients(minibatch), part.weight
             )
             if (
                 history

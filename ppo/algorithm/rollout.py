@@ -47,7 +47,7 @@ class Minibatch(NamedTuple):
     share, there are rows nevertheless."""
 
     rows: Tensor
-    share: float
+    weight: float
 
 
 def minibatches(

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ppo.analysis.plots import PANELS
+from ppo.analysis.plots import PANELS, draw
 from ppo.config.config import Config
-from ppo.run.reader import RETURN, RunRecord, read_evaluations, read_summary
+from ppo.policy.policy import Policy, best_video
+from ppo.run.reader import RETURN, RunRecord, read_evaluations, read_run, read_summary
 from ppo.system.files import atomic_write
 
 PAGE = """<!doctype html>
@@ -41,6 +42,13 @@ EVALUATION = (
     "seed",
     "checkpoint",
 )
+
+
+def report_run(folder: Path, policy: Policy) -> None:
+    """Write a run's curve.png and report.html. Raises OSError, and ConfigError if it is no run."""
+    run = read_run(folder)
+    draw([run], folder / "curve.png")
+    write_report(run, best_video(folder, policy), folder / "report.html")
 
 
 def write_report(run: RunRecord, video: Path | None, path: Path) -> None:

@@ -27,11 +27,11 @@ OnEvent = Callable[
 
 
 class MinibatchPart(Protocol):
-    """A rank's rows of a minibatch, and their share of all of its rows; if that is 0, the rows do
-    not count."""
+    """A rank's rows of a minibatch. weight: their share of all of its rows; with 0 they do not
+    count."""
 
     rows: Tensor
-    share: float
+    weight: float
 
 
 class NullObject(AbstractContextManager["NullObject"]):
@@ -191,7 +191,7 @@ class ProcessGroup(SingleProcess):
         self, values: Tensor, parts: Sequence[MinibatchPart]
     ) -> Sequence[tuple[float, float]]:
         values = values.cpu().double()
-        own = [values[part.rows] if part.share else values[:0] for part in parts]
+        own = [values[part.rows] if part.weight else values[:0] for part in parts]
         return [
             (deviation.item(), mean.item()) if count > 1 else (1.0, 0.0)
             for deviation, mean, count in self._moments(own)

@@ -5,6 +5,8 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
@@ -31,6 +33,25 @@ def disable_malloc_trim() -> None:
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def generator_states(device: str) -> dict[str, Any]:
+    """Return the states of torch's random generators, as tensors."""
+    import torch
+
+    states = {"cpu": torch.get_rng_state()}
+    if device.startswith("cuda"):
+        states["cuda"] = torch.cuda.get_rng_state(torch.device(device))
+    return states
+
+
+def set_generator_states(states: Mapping[str, Any], device: str) -> None:
+    """Restore what generator_states returned, of those devices that are used here as well."""
+    import torch
+
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and device.startswith("cuda"):
+        torch.cuda.set_rng_state(states["cuda"], torch.device(device))
 
 
 def freeze_garbage() -> None:
