@@ -83,7 +83,7 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ppo.system.distributed import resume_if_begun
+        from ppo.commands.resume import resume_if_begun
 
         given = resume_if_begun(given)
     saved = {}

@@ -1,4 +1,4 @@
-"""What a rank does in tests/test_distributed.py, in a process of its own: python -m tests.rank FOLDER."""
+"""A rank of tests/test_distributed.py, in a process of its own: python -m tests.rank FOLDER."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from ppo.trainer import new_learner, train
 
 
 def numbers(rank: int) -> np.ndarray:
-    """Samples (n, 3) that a rank has, fewer in the first."""
+    """Return a rank's samples (n, 3), fewer in rank 0."""
     return np.random.default_rng(rank).normal(100.0, 3.0, (10 + 7 * rank, 3))
 
 
@@ -27,17 +27,18 @@ def fail() -> None:
 
 
 def exchanges(rank: int) -> dict[str, Any]:
-    """What comes of exchanging them; leaves the group."""
+    """Exchange data in all ways; return what came of it, and leave the group."""
     events: list[Any] = []
     with join_ranks() as ranks:
         own = numbers(rank)
-        ranks.noting(lambda *event, **details: events.append([*event, details]))(
+        ranks.forward_events(lambda *event, **details: events.append([*event, details]))(
             "worker_lost", "gone", worker=3
         )
         count, mean, variance = ranks.all_reduce_moments((len(own), own.mean(0), own.var(0)))
         column = torch.from_numpy(own[:, 0]).float()
-        half, none = Minibatch(torch.arange(5), 0.5), Minibatch(torch.arange(1), 0.0)
-        moments = ranks.moments(column, [half, half if rank else none])
+        half = Minibatch(torch.arange(5), 0.5)
+        none = Minibatch(torch.arange(1), 0.0)
+        moments = ranks.minibatch_moments(column, [half, half if rank else none])
         gradients = torch.full((4,), float(rank + 1))
         metrics = ranks.all_reduce_gradients(
             gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank]
@@ -48,7 +49,8 @@ def exchanges(rank: int) -> dict[str, Any]:
         ranks.all_reduce_gradients(
             nothing, {"loss": 0.0}, 1.0 - rank
         )  # whoever has no share, has none of its faults either
-        gathered, told = ranks.gather(rank), ranks.broadcast_from_rank0(lambda: f"from {rank}")
+        gathered = ranks.gather(rank)
+        told = ranks.broadcast_from_rank0(lambda: f"from {rank}")
         try:
             ranks.broadcast_from_rank0(fail)
         except ConfigError as error:
@@ -77,7 +79,7 @@ def exchanges(rank: int) -> dict[str, Any]:
 
 
 def weights(folder: Path) -> list[float]:
-    """Of the model after five iterations."""
+    """Train for five iterations; return the model's weights."""
     learners = []
 
     def make(model: Any, config: Config) -> Learner:

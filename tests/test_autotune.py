@@ -1,4 +1,4 @@
-"""How many workers are chosen, by pools that take as long as they are told to."""
+"""The number of workers is chosen by trial, with pools that take as long as they are told to."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.running import run_main
 
 
 class Pool:
-    """Collects in so many seconds."""
+    """Collect in so many seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -26,7 +26,7 @@ class Pool:
 
 
 class Pools:
-    """What choose_num_workers tries, with the seconds of each number of workers."""
+    """Make pools with the seconds of each number of workers; record which were tried."""
 
     def __init__(self, **seconds: float) -> None:
         self.seconds = {int(name.removeprefix("by_")): value for name, value in seconds.items()}
@@ -39,7 +39,7 @@ class Pools:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where what was found is kept; the machine has nothing else to do."""
+    """Return the path of the cache, on a machine that has nothing else to do."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(autotune.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     return tmp_path / "ppo" / "workers.json"
@@ -64,7 +64,7 @@ def found(pools: Pools, versions: str = "1", **values: Any) -> int:
 @pytest.mark.parametrize(
     ("alone", "by_four", "chosen"), [(0.001, 0.004, 0), (0.004, 0.001, 4), (0.004, 0.004, 4)]
 )
-def test_processes_are_used_unless_this_one_is_faster_and_that_is_kept(
+def test_processes_are_used_unless_this_one_is_faster_and_that_is_cached(
     alone: float, by_four: float, chosen: int, cache: Path
 ) -> None:
     pools = Pools(by_0=alone, by_4=by_four)
@@ -81,7 +81,7 @@ def test_processes_are_used_unless_this_one_is_faster_and_that_is_kept(
 @pytest.mark.parametrize(
     "values", [{"num_envs": 16}, {"activation": "gelu"}, {"env_kwargs": {"a": 1}}]
 )
-def test_what_matters_is_told_apart(values: dict) -> None:
+def test_settings_and_versions_that_matter_are_measured_apart(values: dict) -> None:
     pools = Pools(by_0=0.001, by_4=0.004)
     found(pools)
     found(pools, **values)
@@ -89,14 +89,14 @@ def test_what_matters_is_told_apart(values: dict) -> None:
     assert len(pools.tried) == 6
 
 
-def test_what_is_slow_is_never_tried_in_this_process() -> None:
+def test_a_slow_environment_is_never_tried_in_this_process() -> None:
     pools = Pools(by_4=0.03)
     assert found(pools) == 4
     assert found(pools) == 4
     assert pools.tried == [4]
 
 
-def test_what_raises_is_left_to_the_run(cache: Path) -> None:
+def test_an_error_of_the_trial_is_left_to_the_run(cache: Path) -> None:
     def raising(count: int) -> Any:
         raise WorkerError("it broke")
 
@@ -115,7 +115,7 @@ def test_nothing_is_tried_on_a_busy_machine(cache: Path, monkeypatch: pytest.Mon
     assert found(Pools()) == 4
 
 
-def test_what_may_be_changed_any_time_is_not_kept(cache: Path) -> None:
+def test_nothing_is_cached_of_an_environment_by_import_path(cache: Path) -> None:
     found(Pools(by_0=0.001, by_4=0.004), env_name="my:Env")
     assert not cache.exists()
 
@@ -128,7 +128,7 @@ def test_a_cache_that_cannot_be_read_is_written_anew(content: str, cache: Path) 
     assert any("CartPole-v1" in key for key in json.loads(cache.read_text()))
 
 
-def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -137,7 +137,7 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert found(Pools(by_0=0.001, by_4=0.004)) == 0
 
 
-def test_a_run_keeps_to_what_was_found(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_number_of_workers(tmp_path: Path) -> None:
     flags = (
         "--env_name=CartPole-v1",
         "--preset=none",

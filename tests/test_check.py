@@ -1,4 +1,4 @@
-"""What is said of an environment before it is trained on."""
+"""What the check command says of environments."""
 
 import re
 from functools import partial
@@ -14,12 +14,12 @@ from tests.running import run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
-    """The lines that the command prints, in this process."""
+    """Run the command in this process; return the lines that it prints."""
     assert main.main(["check", *arguments]) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_cartpole_is_as_it_should_be_and_trains_as_recommended(tmp_path) -> None:
+def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     done = run_main("check", "--env_name=CartPole-v1")
     assert (done.returncode, done.stderr) == (0, "")
     assert "actions: Discrete(2)" in done.stdout
@@ -42,14 +42,16 @@ def test_cartpole_is_as_it_should_be_and_trains_as_recommended(tmp_path) -> None
         ('{"idle": true}', "100% of them ended by a time limit"),
     ],
 )
-def test_what_may_be_wrong_is_said(kwargs: str, said: str, capsys: pytest.CaptureFixture) -> None:
+def test_each_problem_has_a_warning(kwargs: str, said: str, capsys: pytest.CaptureFixture) -> None:
     lines = checked(capsys, "--env_name=tests.test_doctor:Ill", f"--env_kwargs={kwargs}")
     assert [line for line in lines if said in line]
     assert lines[-1].startswith("recommended: ")
     assert "--env_kwargs=" in lines[-1]
 
 
-def test_whether_an_environment_repeats_itself_is_found_out(capsys: pytest.CaptureFixture) -> None:
+def test_environments_that_do_not_repeat_themselves_are_named(
+    capsys: pytest.CaptureFixture,
+) -> None:
     worn = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
     assert [
         line
@@ -69,7 +71,7 @@ def test_whether_an_environment_repeats_itself_is_found_out(capsys: pytest.Captu
     ]
 
 
-def test_gymnasiums_checker_has_its_say(capsys: pytest.CaptureFixture) -> None:
+def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture) -> None:
     lines = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
     assert [line for line in lines if line.startswith("gymnasium's checker: ")]
 
@@ -82,18 +84,18 @@ def test_atari_games_repeat_themselves() -> None:
     assert [line for line in lines if line.startswith("gymnasium's checker")] == []
 
 
-def test_play_is_what_happened() -> None:
+def test_a_record_of_random_play_has_all_that_happened() -> None:
     env = gymnasium.make("CartPole-v1")
     result = play(env, 3)
     assert is_same(result, play(env, 3))
     assert not is_same(result, play(env, 4))
-    assert len(result.steps) == len(result.rewards) == 1_000
-    assert len(result.resets) == len(result.episodes) + 1
-    assert len(result.observations) == len(result.steps) + len(result.resets)
+    assert len(result.step_seconds) == len(result.rewards) == 1_000
+    assert len(result.reset_seconds) == len(result.episodes) + 1
+    assert len(result.observations) == len(result.step_seconds) + len(result.reset_seconds)
     assert all(total == length for total, length, _ in result.episodes)
     np.testing.assert_array_equal(result.observations[0], env.reset(seed=3)[0])
 
 
-def test_what_is_unknown_is_answered_by_a_sentence(capsys: pytest.CaptureFixture) -> None:
+def test_an_unknown_environment_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture) -> None:
     assert main.main(["check", "--env_name=CartPol-v1"]) == 2
     assert "did you mean CartPole-v1" in capsys.readouterr().err

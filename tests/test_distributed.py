@@ -1,5 +1,6 @@
 """Several ranks against one process: the same run, from shares of its environments."""
 
+import copy
 import json
 import os
 import re
@@ -18,10 +19,11 @@ import pytest
 import torch
 
 from ppo.algorithm.rollout import minibatches
+from ppo.commands.resume import resume_if_begun
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import load
-from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup, resume_if_begun
+from ppo.system.distributed import SINGLE_PROCESS, NullObject, ProcessGroup
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 from tests.test_faults import events, fault
@@ -43,7 +45,7 @@ def launch(
     options: str = TWO_RANKS,
     max_restarts: int = 0,
 ) -> subprocess.Popen:
-    """ProcessGroup of a program by torchrun, in a process group of its own."""
+    """Start ranks of a program by torchrun, in a process group of its own."""
     launcher = [
         sys.executable,
         "-m",
@@ -58,7 +60,7 @@ def launch(
 
 @pytest.fixture
 def torchrun() -> Iterator:
-    """launch, of which nothing is left afterwards."""
+    """Start ranks as launch does, and end all that is left of them afterwards."""
     started: list[subprocess.Popen] = []
 
     def start(*arguments: str, **options: Any) -> subprocess.Popen:
@@ -70,6 +72,29 @@ def torchrun() -> Iterator:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+class Fake:
+    """Stands in for Collectives, with another rank that gives a part of its own."""
+
+    seconds = 0.0
+
+    def __init__(self, rank: int = 0, size: int = 2, other: Any = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.other = other
+        self.gathered: list[Any] = []
+        self.is_closed = False
+
+    def gather(self, part: Any) -> list[Any]:
+        self.gathered.append(copy.deepcopy(part))
+        return [part, self.other]
+
+    def broadcast(self, value: Any) -> Any:
+        return value
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def ranks_of(launcher: subprocess.Popen) -> list[int]:
@@ -85,14 +110,14 @@ def wait_for(condition, seconds: float = 60.0) -> None:
 
 
 def resumptions(run: Path) -> list[int]:
-    """The steps from which a run has gone on."""
+    """Return the steps from which a run was resumed."""
     path = run / "events.jsonl"
     events = map(json.loads, path.read_text().splitlines() if path.exists() else [])
     return [event["step"] for event in events if event["kind"] == "resumed"]
 
 
 def step_of(run: Path) -> int:
-    """How far a run has come."""
+    """Return the last step in a run's metrics."""
     return int(metrics(run)[-1]["step"]) if (run / "metrics.csv").exists() and metrics(run) else 0
 
 
@@ -111,24 +136,23 @@ def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None
             rows += [
                 int(row) // len(columns) * N + columns[int(row) % len(columns)]
                 for row in part.rows
-                if part.share
+                if part.weight
             ]
         assert sorted(rows) == sorted(minibatch.rows.tolist())
-        assert sum(part.share for part in parts) == pytest.approx(1)
-        assert minibatch.share == 1
+        assert sum(part.weight for part in parts) == pytest.approx(1)
+        assert minibatch.weight == 1
 
 
-def test_environments_that_cannot_be_shared_are_refused() -> None:
-    ranks = object.__new__(ProcessGroup)
-    ranks.rank, ranks.size = 1, 3
-    assert ranks.columns(6) == range(2, 4)
+def test_environments_that_cannot_be_shared_evenly_are_refused() -> None:
+    ranks = ProcessGroup(Fake(rank=1, size=3))
+    assert ranks.env_ids(6) == range(2, 4)
     with pytest.raises(
         ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give 6 or 9"
     ):
-        ranks.columns(8)
+        ranks.env_ids(8)
     with pytest.raises(ConfigError, match=r"give 3$"):
-        ranks.columns(2)
-    assert SINGLE_PROCESS.columns(5) == range(5)
+        ranks.env_ids(2)
+    assert SINGLE_PROCESS.env_ids(5) == range(5)
 
 
 def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
@@ -250,9 +274,7 @@ def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
 
 
-def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(
-    torchrun, tmp_path: Path
-) -> None:
+def test_a_run_of_two_ranks_is_resumed_by_one_process_exactly(torchrun, tmp_path: Path) -> None:
     whole = run_main(
         *SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}"
     )
@@ -266,7 +288,7 @@ def test_a_run_of_two_ranks_goes_on_in_one_process_as_if_nothing_were(
     ]
 
 
-def test_a_rank_that_is_killed_costs_what_was_not_saved(torchrun, tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_costs_only_what_was_not_saved(torchrun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     flags = (*SMALL, *QUIET, "--total_steps=12800", "--checkpoint_every=20", f"--run_dir={run}")
     launcher = torchrun(*flags, max_restarts=2)
@@ -308,7 +330,7 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_what_other_ranks_live_through_is_noted_by_the_first(torchrun, tmp_path: Path) -> None:
+def test_events_of_other_ranks_are_recorded_by_rank_0(torchrun, tmp_path: Path) -> None:
     kinds = "kill,raise,nan,exit"
     flags = [
         flag.replace("--num_workers=2", "--num_workers=1")
@@ -360,9 +382,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: 
     assert said.count("error: ") == said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
 
 
-def test_a_launch_goes_on_with_its_own_run_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_launch_resumes_only_its_own_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
     given = {"name": "a/b", "seed": "1"}
@@ -384,7 +404,7 @@ def test_a_launch_goes_on_with_its_own_run_only(
 
 
 @pytest.mark.slow
-def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
+def test_the_run_of_another_launch_is_not_resumed(torchrun, tmp_path: Path) -> None:
     flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
     assert run_main(*flags).returncode == 0
     before = {
@@ -400,13 +420,69 @@ def test_another_run_is_not_gone_on_with(torchrun, tmp_path: Path) -> None:
 
 
 def test_ranks_that_differ_are_refused() -> None:
-    ranks = object.__new__(ProcessGroup)
-    ranks.broadcast_from_rank0 = lambda function: function()
-    settings = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
-    ranks.gather = lambda own: [own, {**own, "device": "cpu", "gamma": 0.9}]
+    mine = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
+    other = {**mine, "device": "cpu", "gamma": 0.9, "num_workers": 4}
+    ranks = ProcessGroup(Fake(other=(other, [])))
     with pytest.raises(
-        ConfigError, match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give --gamma"
+        ConfigError,
+        match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give the same --gamma",
     ):
-        ranks.check_same_settings(settings)
-    ranks.gather = lambda own: [own, own]
-    ranks.check_same_settings(settings)
+        ranks.check_same_settings(mine, ("num_workers",))
+    ranks = ProcessGroup(Fake(other=({**mine, "device": "cuda", "num_workers": 4}, [])))
+    ranks.check_same_settings(mine, ("num_workers",))
+    with pytest.raises(ConfigError, match="num_workers is 3, 4"):
+        ranks.check_same_settings(mine, ())
+    with pytest.raises(ConfigError, match="--num_envs=7 cannot be shared evenly by 2 ranks"):
+        ranks.check_same_settings({**mine, "num_envs": 7}, ())
+
+
+def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None:
+    events: list[Any] = []
+    first = ProcessGroup(Fake(other=("theirs", [(("lost", "rank 1: gone", 2), {"rank": 1})])))
+    on_event = first.forward_events(lambda *event, **details: events.append((event, details)))
+    on_event("lost", "mine")
+    assert first.gather("mine") == ["mine", "theirs"]
+    assert events == [(("lost", "mine"), {}), (("lost", "rank 1: gone", 2), {"rank": 1})]
+    exchange = Fake(rank=1, other=("theirs", []))
+    second = ProcessGroup(exchange)
+    second.forward_events(pytest.fail)("lost", "gone", 2, worker=3)
+    second.gather("mine")
+    second.gather("mine")
+    assert exchange.gathered == [
+        ("mine", [(("lost", "rank 1: gone", 2), {"rank": 1, "worker": 3})]),
+        ("mine", []),
+    ]
+
+
+def test_seconds_are_those_of_the_exchanges() -> None:
+    exchange = Fake()
+    exchange.seconds = 1.5
+    ranks = ProcessGroup(exchange)
+    assert ranks.seconds == 1.5
+    ranks.seconds = 0.0
+    assert exchange.seconds == 0
+
+
+def test_a_snapshot_is_always_taken_by_one_process_and_when_due_by_ranks() -> None:
+    assert SINGLE_PROCESS.needs_snapshot(False)
+    ranks = ProcessGroup(Fake())
+    assert [ranks.needs_snapshot(is_due) for is_due in (False, True)] == [False, True]
+
+
+def test_only_rank_0_has_what_logs_and_saves() -> None:
+    assert ProcessGroup(Fake(rank=0)).on_rank0(int, "7") == 7
+    nothing = ProcessGroup(Fake(rank=1)).on_rank0(int, "7")
+    assert isinstance(nothing, NullObject)
+    with nothing as entered:
+        assert entered.save("whatever", there="is") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_left"), [(None, True), (ValueError("no"), False), (SystemExit(), False)]
+)
+def test_the_group_is_left_unless_a_rank_may_be_lost(error: Any, is_left: bool) -> None:
+    exchange = Fake()
+    with suppress(ValueError, SystemExit), ProcessGroup(exchange):
+        if error:
+            raise error
+    assert exchange.is_closed == is_left

@@ -18,7 +18,7 @@ WELL = IterationDiagnostics([], 1.0, 1.0, False)
 
 
 class Ill(CartPoleEnv):
-    """CartPole with rewards of another size, that shows nothing, or that only a time limit ends, without any reward."""
+    """CartPole with other rewards, without observations, or that only a time limit ends."""
 
     def __init__(
         self, scale: float = 1.0, blind: bool = False, idle: bool = False, nan: bool = False
@@ -62,7 +62,7 @@ ILL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_what_is_wrong_is_said_once(
+def test_each_problem_is_reported_once(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     env_kwargs, values, said = ILL[name]
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said_once(
     assert f"warning: {messages[0]}\n" in capsys.readouterr().err
 
 
-def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
+def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
     done = run_main(
         "--env_name=tests.test_doctor:Ill", '--env_kwargs={"nan": true}', f"--run_dir={tmp_path}"
     )
@@ -92,7 +92,7 @@ def test_an_observation_that_is_not_a_number_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
+def test_nothing_is_reported_with_presets(name: str, tmp_path: Path) -> None:
     done = run_main(
         f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}"
     )
@@ -102,7 +102,7 @@ def test_nothing_is_said_of_presets(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "folder", sorted(path.parent.name for path in ROOT.glob("results/learning/*/metrics.csv"))
 )
-def test_nothing_would_have_been_said_of_the_runs_in_the_results(folder: str) -> None:
+def test_nothing_would_have_been_reported_of_the_runs_in_the_results(folder: str) -> None:
     with (ROOT / "results" / "learning" / folder / "metrics.csv").open() as file:
         rows = [
             {name: float(x) if x else None for name, x in row.items()}
@@ -128,14 +128,14 @@ METRICS: dict[str, Any] = {
 }
 
 
-def looked_at(
+def reports(
     count: int,
     seen: IterationDiagnostics = WELL,
     config: Any = None,
     num_actions: int = 0,
     **metrics: Any,
 ) -> list[str]:
-    """What is said of a run of which all but the first iteration is so."""
+    """Return what is reported of a run whose iterations but the first are so."""
     doctor = Doctor(config or Config(), num_actions)
     said = doctor.look(METRICS, seen, 0.01)
     return [
@@ -159,22 +159,22 @@ def looked_at(
     ],
 )
 def test_each_symptom_has_its_sentence(said: str, metrics: dict[str, float]) -> None:
-    (text,) = looked_at(100, **metrics)
+    (text,) = reports(100, **metrics)
     assert text.startswith(said)
 
 
 def test_large_observations_that_are_not_normalised_are_named() -> None:
     seen = WELL._replace(largest_observation=5e4)
-    (text,) = looked_at(2, seen, Config(normalize_observations=False))
+    (text,) = reports(2, seen, Config(normalize_observations=False))
     assert text.startswith("observations are as large as 5e+04")
-    assert looked_at(2, seen, Config(normalize_observations=True)) == []
+    assert reports(2, seen, Config(normalize_observations=True)) == []
     assert (
-        looked_at(2, WELL._replace(largest_observation=None), Config(normalize_observations=False))
+        reports(2, WELL._replace(largest_observation=None), Config(normalize_observations=False))
         == []
     )
 
 
-def test_what_a_resumed_run_has_learned_before_counts() -> None:
+def test_what_was_learned_before_a_resume_counts() -> None:
     rows = [
         {"episode_return_mean": "1", "entropy": "0.6"},
         {"episode_return_mean": "", "entropy": "0.5"},
@@ -187,12 +187,10 @@ def test_what_a_resumed_run_has_learned_before_counts() -> None:
     assert len(doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9)) == 1
 
 
-def test_the_time_limit_is_named_once_it_has_ended_episodes_for_long() -> None:
-    doctor, limited, free = (
-        Doctor(Config(), 0),
-        WELL._replace(endings=[True] * 50),
-        WELL._replace(endings=[False] * 50),
-    )
+def test_the_time_limit_is_reported_after_many_iterations() -> None:
+    doctor = Doctor(Config(), 0)
+    limited = WELL._replace(endings=[True] * 50)
+    free = WELL._replace(endings=[False] * 50)
     seen = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
     said = [
         doctor.look(METRICS, each, 0.1 if number < 50 else 0.9) for number, each in enumerate(seen)
@@ -201,7 +199,7 @@ def test_the_time_limit_is_named_once_it_has_ended_episodes_for_long() -> None:
     assert said[-1][0].startswith("the time limit ends nearly all episodes")
 
 
-def test_a_run_that_has_learned_may_do_as_it_likes() -> None:
+def test_a_run_that_has_learned_has_fewer_problems() -> None:
     seen = WELL._replace(endings=[True] * 50)
-    assert looked_at(100, seen, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
-    assert len(looked_at(100, seen, entropy=0.001, explained_variance=-1)) == 3
+    assert reports(100, seen, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
+    assert len(reports(100, seen, entropy=0.001, explained_variance=-1)) == 3

@@ -1,4 +1,4 @@
-"""Evaluation against a world that counts."""
+"""Evaluation in an environment that counts."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             seen += list(observations)
             return [12] * len(observations)
 
-        result = evaluate(act, envs, SEEDS, WHOLE_EPISODE, 0)
+        result = evaluate(act, envs, SEEDS, episode_key=WHOLE_EPISODE, state_size=0)
         assert result == {
             "episodes": 7,
             "mean": pytest.approx(np.mean(returns)),
@@ -41,9 +41,10 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
         assert len(seen) == sum(lengths)
 
 
-def test_no_episode_has_no_mean() -> None:
+def test_without_episodes_there_is_no_mean() -> None:
     nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    assert evaluate(lambda *_: [], [], [], WHOLE_EPISODE, 0) == nothing
+    found = evaluate(lambda *_: [], [], [], episode_key=WHOLE_EPISODE, state_size=0)
+    assert found == nothing
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
@@ -72,13 +73,13 @@ class Lives(gymnasium.Env):
         return np.zeros(1), 1.0, not self.steps, False, {WHOLE_EPISODE: (6.0, 6)} if over else {}
 
 
-def test_what_ends_for_the_learner_only_is_played_on() -> None:
+def test_a_lost_life_does_not_end_an_episode() -> None:
     result = evaluate(
         lambda observations, *_: [0] * len(observations),
         [Lives(), Lives()],
         SEEDS,
-        WHOLE_EPISODE,
-        0,
+        episode_key=WHOLE_EPISODE,
+        state_size=0,
     )
     assert result == {
         "episodes": 7,
@@ -89,8 +90,8 @@ def test_what_ends_for_the_learner_only_is_played_on() -> None:
     }
 
 
-def test_evaluations_on_the_way_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
-    """A rhythm of evaluations adds a column; all others stay as they are."""
+def test_evaluations_while_training_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
+    """--eval_every adds a column; all others stay as they are."""
     values = {
         "total_steps": 8 * 64,
         "num_envs": 4,

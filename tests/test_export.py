@@ -1,4 +1,4 @@
-"""ONNX files against the policies that they were made of, by onnxruntime."""
+"""ONNX files in onnxruntime against the policies that were exported."""
 
 from pathlib import Path
 from typing import Any
@@ -49,32 +49,29 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def trained(values: dict[str, Any], folder: Path) -> Path:
-    """The checkpoint of a short run."""
+    """Train a short run; return its checkpoint."""
     return Path(train(Config(**{**SIZES, **QUIET, **values, "run_dir": str(folder)}))["checkpoint"])
 
 
 def leaves(action: Any) -> list[np.ndarray]:
-    """The parts of an action."""
-    parts = (
-        action.values()
-        if isinstance(action, dict)
-        else action
-        if isinstance(action, tuple)
-        else None
-    )
-    return (
-        [np.asarray(action)] if parts is None else [leaf for part in parts for leaf in leaves(part)]
-    )
+    """Return the parts of an action."""
+    if isinstance(action, dict):
+        action = tuple(action.values())
+    if isinstance(action, tuple):
+        return [leaf for part in action for leaf in leaves(part)]
+    return [np.asarray(action)]
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_file_acts_as_the_policy_through_whole_episodes(name: str, tmp_path: Path) -> None:
-    checkpoint, path = trained(RUNS[name], tmp_path / "run"), tmp_path / "policy.onnx"
+def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> None:
+    checkpoint = trained(RUNS[name], tmp_path / "run")
+    path = tmp_path / "policy.onnx"
     env_name = RUNS[name]["env_name"]
     assert main.main(["export", str(checkpoint), str(path), f"--env_name={env_name}"]) == 0
     session = onnxruntime.InferenceSession(str(path))
     policy = load_policy(checkpoint, env_name, precision="float32")
-    env, state = policy.make_env(), np.zeros_like(policy.state)
+    env = policy.make_env()
+    state = np.zeros_like(policy.state)
     observation, _ = env.reset(seed=5)
     for _ in range(60):
         found = session.run(
@@ -91,10 +88,11 @@ def test_a_file_acts_as_the_policy_through_whole_episodes(name: str, tmp_path: P
         observation, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             policy.reset()
-            (observation, _), state = env.reset(), np.zeros_like(state)
+            observation, _ = env.reset()
+            state = np.zeros_like(state)
 
 
-def test_what_cannot_be_exported_is_said_in_a_sentence(
+def test_a_file_name_that_cannot_be_used_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     checkpoint = trained(RUNS["mlp"], tmp_path / "run")
@@ -114,7 +112,7 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(
     assert (tmp_path / "taken.onnx").read_text() == "mine"
 
 
-def test_a_policy_that_must_know_what_is_allowed_is_not_exported(
+def test_a_policy_with_action_masks_is_not_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     name = "tests.environments:Masked-v0"
@@ -126,10 +124,11 @@ def test_a_policy_that_must_know_what_is_allowed_is_not_exported(
     assert "which actions are allowed, which an ONNX file is not" in capsys.readouterr().err
 
 
-def test_a_file_that_acts_otherwise_is_not_written(
+def test_a_file_that_acts_differently_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint, run = trained(RUNS["bounded"], tmp_path / "run"), ppo.policy.export._run
+    checkpoint = trained(RUNS["bounded"], tmp_path / "run")
+    run = ppo.policy.export._run
     monkeypatch.setattr(
         ppo.policy.export,
         "_run",

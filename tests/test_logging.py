@@ -9,6 +9,8 @@ import imageio.v3
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import main
+from ppo import Config, train
 from ppo.run.highlights import find_episode
 from tests.running import metrics, run_main
 
@@ -232,3 +234,26 @@ def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:
         done.stderr == "warning: --logger=tensorboard: out of order; training goes on without it\n"
     )
     assert len(metrics(tmp_path / "run")) == 10
+
+
+def test_verbose_0_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    values = {
+        "env_name": "CartPole-v1",
+        "num_envs": 2,
+        "num_steps": 8,
+        "total_steps": 32,
+        "num_minibatches": 1,
+        "num_workers": 0,
+        "eval_episodes": 1,
+        "report": False,
+    }
+    for verbose, name in ((0, "quiet"), (1, "loud")):
+        config = Config(**values, verbose=verbose, run_dir=str(tmp_path / name))
+        train(config, notes=["a note"])
+        output, errors = capfd.readouterr()
+        assert bool(output) == bool(verbose)
+        assert errors == ""
+    arguments = [f"--{name}={value}" for name, value in values.items()]
+    assert main.main([*arguments, "--verbose=0", f"--run_dir={tmp_path / 'command'}"]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert len(metrics(tmp_path / "quiet")) == len(metrics(tmp_path / "command")) == 2

@@ -12,9 +12,9 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo.analysis.plots import Run, aggregate, alike, read_run
 from ppo.analysis.report import command, write_report
 from ppo.run.highlights import find_episode
+from ppo.run.reader import read_run
 from tests.running import metrics, run_main
 
 FLAGS = (
@@ -31,7 +31,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two seeds of a short run, which have written all there is to see, and what was said."""
+    """Train two seeds with all reports; return their folder, with the output in said.txt."""
     folder = tmp_path_factory.mktemp("seeds") / "runs"
     done = run_main(*FLAGS, "--seeds=2", "--seed=4", "--report", f"--run_dir={folder}")
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,8 @@ def test_seeds_train_in_folders_of_their_own_and_end_in_a_table(parent: Path) ->
     assert [summary["seed"] for summary in summaries] == [4, 5]
     said = (parent / "said.txt").read_text()
     for summary in summaries:
-        row = rf"^{summary['seed']} +{summary['mean_return']:.1f} +{summary['evaluation']['mean']:.1f} +\d+$"
+        returns = f"{summary['mean_return']:.1f} +{summary['evaluation']['mean']:.1f}"
+        row = rf"^{summary['seed']} +{returns} +\d+$"
         assert re.search(row, said, re.M), said
     mean = np.mean([summary["mean_return"] for summary in summaries])
     assert f"last 100: interquartile mean {mean:.1f} (95 % interval " in said
@@ -83,7 +84,7 @@ def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: 
     assert f"error: the run in {tmp_path / 'runs' / 's0'} ended with exit code 1" in done.stderr
 
 
-def test_the_page_has_all_in_itself(parent: Path) -> None:
+def test_the_report_needs_no_other_file(parent: Path) -> None:
     folder = parent / "s4"
     page = (folder / "report.html").read_text()
     assert not re.search(
@@ -100,7 +101,7 @@ def test_the_page_has_all_in_itself(parent: Path) -> None:
     assert imageio.v3.imread(folder / "curve.png").shape == (840, 1440, 4)
 
 
-def test_the_command_on_the_page_makes_the_same_run(parent: Path, tmp_path: Path) -> None:
+def test_the_command_in_the_report_repeats_the_run(parent: Path, tmp_path: Path) -> None:
     page = (parent / "s5" / "report.html").read_text()
     (line,) = re.findall(r"<pre>python main.py (.*)</pre>", page)
     done = run_main(*shlex.split(unescape(line)), f"--run_dir={tmp_path}")
@@ -108,7 +109,7 @@ def test_the_command_on_the_page_makes_the_same_run(parent: Path, tmp_path: Path
     assert metrics(tmp_path) == metrics(parent / "s5")
 
 
-def test_a_page_is_made_later_with_evaluations(parent: Path, tmp_path: Path) -> None:
+def test_a_report_is_written_later_with_evaluations(parent: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(parent / "s4", tmp_path / "<b>run", symlinks=True))
     assert run_main("evaluate", str(folder), "--episodes=3", "--seed=77").returncode == 0
     done = run_main("report", str(folder), f"--output={tmp_path / 'page.html'}")
@@ -166,44 +167,7 @@ def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:
     assert imageio.v3.imread(tmp_path / "page.png").std() > 10
 
 
-def run_of(name: str, steps: list[float], returns: list[float], **config: object) -> Run:
-    columns = {
-        "step": np.array(steps),
-        "seconds": np.array(steps) / 10,
-        "episode_return_mean": np.array(returns),
-    }
-    return Run(Path(name), {"env_name": "E", **config}, columns)
-
-
-def test_runs_that_differ_by_their_seed_only_are_drawn_as_one() -> None:
-    runs = [
-        run_of("a", [1], [1], seed=1),
-        run_of("b", [1], [1], seed=2),
-        run_of("c", [1], [1], seed=1, gamma=0.9),
-    ]
-    assert [[run.folder.name for run in group] for group in alike(runs)] == [["a", "b"], ["c"]]
-
-
-def test_the_aggregate_of_lines_is_the_line_of_their_interquartile_mean() -> None:
-    lines = [
-        (0.0, 1.0),
-        (1.0, 2.0),
-        (5.0, 3.0),
-        (100.0, 400.0),
-    ]  # start and slope; the middle two count
-    runs = []
-    for number, (start, slope) in enumerate(lines):
-        steps = np.arange(10 + number, 100.0 - number, 7)
-        runs.append(run_of(str(number), [5.0, *steps], [np.nan, *(start + slope * steps)]))
-    grid, mean, (low, high) = aggregate(runs, "step", "episode_return_mean")
-    assert grid[0] == 13  # where the last of them begins
-    assert grid[-1] == min(run.metrics["step"][-1] for run in runs)
-    np.testing.assert_allclose(mean, 3 + 2.5 * grid)
-    assert (low <= mean).all()
-    assert (mean <= high).all()
-
-
-def test_a_page_of_a_run_without_episodes_can_be_written(tmp_path: Path) -> None:
+def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"env_name": "E", "env_kwargs": {"a": 1}, "seed": None})
     )

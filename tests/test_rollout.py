@@ -47,7 +47,7 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
     rows = []
     for part in minibatches((size, 1), num_epochs, num_minibatches, None, 1, seed):
         minibatch = {name: tensor[part.rows] for name, tensor in batch.items()}
-        assert part.share == 1
+        assert part.weight == 1
         rows.append((minibatch["rewards"] // 10).tolist())
         assert minibatch["observations"].tolist() == [[2 * row, 2 * row + 1] for row in rows[-1]]
     return [rows[i : i + num_minibatches] for i in range(0, len(rows), num_minibatches)]

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, whatever goes wrong there, and the moment at which a signal is heeded."""
+"""What a run leaves on disk, whatever goes wrong there."""
 
 import errno
 import fcntl
@@ -21,8 +21,7 @@ from ppo.config.config import Config, folder_to_resume
 from ppo.errors import CheckpointError, ConfigError, NotSaved, RunInUse
 from ppo.run import checkpoint
 from ppo.run.checkpoint import Checkpoints, load_newest, newest_first
-from ppo.run.folder import FAULTS, AppendedFile, RunFolder, write_json
-from ppo.system.signals import StopSignals, Terminated
+from ppo.run.folder import FAULTS, RunFolder
 from tests.running import ROOT
 
 TENSORS = {"weights": torch.arange(4.0)}
@@ -160,28 +159,6 @@ def test_the_folder_to_resume_is_that_of_a_run(
             folder_to_resume(wrong)
 
 
-LIMITED = """
-import resource, signal, sys
-from pathlib import Path
-from ppo.run.folder import AppendedFile
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-file = AppendedFile(Path(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_FSIZE, (25, resource.RLIM_INFINITY))
-errors = [file.append(f"line {i:04d}\\n") for i in range(6)]
-assert errors[:2] == [None, None] and all(isinstance(error, OSError) for error in errors[2:]), errors
-assert Path(sys.argv[1]).stat().st_size == 25
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-assert file.append("line 0006\\n") is None
-file.close()
-"""
-
-
-def test_what_did_not_fit_on_a_full_disk_is_written_once_when_there_is_room(tmp_path: Path) -> None:
-    path = tmp_path / "events"
-    subprocess.run([sys.executable, "-c", LIMITED, str(path)], cwd=ROOT, check=True)
-    assert path.read_text() == "".join(f"line {i:04d}\n" for i in range(7))
-
-
 def test_a_full_disk_stops_no_run_and_loses_no_event(tmp_path: Path) -> None:
     size = (tmp_path / "events.jsonl", 300)
     with RunFolder(Config(run_dir=str(tmp_path)), faults()) as run:
@@ -199,39 +176,6 @@ def test_a_full_disk_stops_no_run_and_loses_no_event(tmp_path: Path) -> None:
         assert size[0].stat().st_size == size[1]
         run.event("numbered", number=10)
     assert [event["number"] for event in events(tmp_path)] == list(range(11))
-
-
-def test_appended_text_follows_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old\n")
-    file = AppendedFile(path)
-    assert file.append("n\N{LATIN SMALL LETTER E WITH DIAERESIS}w\n") is None
-    assert path.read_text() == "old\nn\N{LATIN SMALL LETTER E WITH DIAERESIS}w\n"
-    file.close()
-
-
-def test_json_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "about.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": 1}
-
-    def write_half(self: Path, text: str) -> None:
-        with self.open("w") as file:
-            file.write(text[:3])
-        raise OSError(errno.ENOSPC, "no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write_half)
-        with pytest.raises(OSError, match="no space"):
-            write_json(path, {"a": 2})
-    assert json.loads(path.read_text()) == {"a": 1}
-    write_json(path, {"a": 3})
-    assert json.loads(path.read_text()) == {"a": 3}
-    assert [path.name for path in tmp_path.iterdir()] == ["about.json"]
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
@@ -403,69 +347,6 @@ def test_the_newest_checkpoint_that_is_whole_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "000000000003.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         load_newest(tmp_path, lambda _: None)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_is_only_noted_and_the_handlers_come_back(number: signal.Signals) -> None:
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-    with StopSignals() as stop:
-        assert stop.received is None
-        signal.raise_signal(number)
-        assert stop.received == number
-        if number != signal.SIGINT:
-            signal.raise_signal(number)  # as often as one likes
-    assert [
-        signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    ] == before
-
-
-def test_a_second_interrupt_is_heeded_at_once() -> None:
-    with StopSignals():
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_an_urgent_signal_breaks_off_what_may_be_and_nothing_else(number: signal.Signals) -> None:
-    reached = []
-    with StopSignals() as stop:
-        with stop.interruptible():
-            reached.append("not asked to")
-        with pytest.raises(Terminated), stop.interruptible():  # noqa: PT012, all of it is what may be broken off
-            try:
-                signal.raise_signal(number)
-                pytest.fail("it went on")
-            finally:
-                signal.raise_signal(number)  # once is enough
-                reached.append("cleaned up")
-        signal.raise_signal(number)
-        reached.append("saved")
-        with pytest.raises(Terminated), stop.interruptible():
-            pytest.fail("it was asked to end before")
-        assert stop.received == number
-    assert reached == ["not asked to", "cleaned up", "saved"]
-    assert not issubclass(Terminated, Exception)
-
-
-def test_an_interrupt_lets_the_iteration_end() -> None:
-    with StopSignals() as stop, stop.interruptible():
-        signal.raise_signal(signal.SIGINT)
-        assert stop.received == signal.SIGINT
-
-
-def test_a_signal_that_comes_while_ranks_agree_is_for_the_next_time() -> None:
-    with StopSignals(at_once=False) as stop:
-
-        def gather(own: object) -> list[object]:
-            signal.raise_signal(signal.SIGTERM)
-            return [own, None]
-
-        assert not stop.agree_to_stop(gather)  # or this rank would stop, and the others wait for it
-        assert stop.agree_to_stop(gather)
-    with StopSignals(at_once=False) as stop:
-        assert stop.agree_to_stop(lambda own: [own, signal.SIGUSR1])
-        assert stop.received == signal.SIGUSR1
 
 
 def test_a_lock_is_freed_by_whoever_leaves(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an environment is like, in seconds, before it is trained on."""
+"""Examine an environment, in seconds, before training on it."""
 
 import re
 import time
@@ -9,112 +9,126 @@ from typing import Any, NamedTuple
 import numpy as np
 
 STEPS = 1_000
-SECONDS = 3.0  # that random play may take
+SECONDS = 3.0  # of random play, at most
 
 
-class Play(NamedTuple):
-    """What random actions came to: seconds of each step and reset, each episode's return and length and whether a time
-    limit ended it, and all rewards and observations."""
+class RandomPlay(NamedTuple):
+    """A record of random play: seconds of each step and reset; return, length and whether a time
+    limit ended it, of each episode; all rewards and observations."""
 
-    steps: list[float]
-    resets: list[float]
+    step_seconds: list[float]
+    reset_seconds: list[float]
     episodes: list[tuple[float, int, bool]]
     rewards: list[float]
     observations: list[np.ndarray]
 
 
-def play(env: Any, seed: int) -> Play:
-    """Act at random, the same each time for a seed, for some steps or seconds."""
-    result = Play([], [], [], [], [])
+def play(env: Any, seed: int) -> RandomPlay:
+    """Take random actions, always the same for a seed, for STEPS or SECONDS."""
+    record = RandomPlay([], [], [], [], [])
     env.action_space.seed(seed)
-    begun, total, length = 0, 0.0, 0
 
     def reset() -> None:
         start = time.perf_counter()
-        observation = env.reset(seed=seed + len(result.resets))[0]
-        result.resets.append(time.perf_counter() - start)
-        result.observations.append(np.array(observation))
+        observation = env.reset(seed=seed + len(record.reset_seconds))[0]
+        record.reset_seconds.append(time.perf_counter() - start)
+        record.observations.append(np.array(observation))
 
     reset()
+    first = 0  # step of the episode
     deadline = time.perf_counter() + SECONDS
-    while begun < STEPS and time.perf_counter() < deadline:
-        begun, action, start = begun + 1, env.action_space.sample(), time.perf_counter()
+    while len(record.rewards) < STEPS and time.perf_counter() < deadline:
+        action = env.action_space.sample()
+        start = time.perf_counter()
         observation, reward, terminated, truncated, _ = env.step(action)
-        result.steps.append(time.perf_counter() - start)
-        result.observations.append(np.array(observation))
-        result.rewards.append(float(reward))
-        total, length = total + float(reward), length + 1
+        record.step_seconds.append(time.perf_counter() - start)
+        record.observations.append(np.array(observation))
+        record.rewards.append(float(reward))
         if terminated or truncated:
-            result.episodes.append((total, length, not terminated))
-            total, length = 0.0, 0
+            rewards = record.rewards[first:]
+            record.episodes.append((sum(rewards), len(rewards), not terminated))
+            first = len(record.rewards)
             reset()
-    return result
+    return record
 
 
-def is_same(one: Play, other: Play) -> bool:
-    """Whether two plays went the same way, as far as both of them went."""
-    seen, paid = (
-        zip(one.observations, other.observations, strict=False),
-        zip(one.rewards, other.rewards, strict=False),
-    )
-    return all(np.array_equal(a, b) for a, b in seen) and all(a == b for a, b in paid)
+def is_same(one: RandomPlay, other: RandomPlay) -> bool:
+    """Compare two records as far as both of them reach."""
+    observations = zip(one.observations, other.observations, strict=False)
+    rewards = zip(one.rewards, other.rewards, strict=False)
+    return all(np.array_equal(a, b) for a, b in observations) and all(a == b for a, b in rewards)
 
 
-def complaints(env: Any) -> list[str]:
-    """What gymnasium's own checker has against an environment."""
+def checker_warnings(env: Any) -> list[str]:
+    """Return what gymnasium's own checker finds wrong with an environment."""
     from gymnasium.utils.env_checker import check_env
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True)
-        except Exception as error:  # it asserts, and what it calls may raise anything
+        except Exception as error:  # its assertions, and whatever the environment raises
             return [f"{type(error).__name__}: {error}"]
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 
 def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
-    """What is to be said of the environments that make() gives, a line each."""
+    """Yield a line on each property of the environments that make() returns."""
     env = make()
-    for kind, space in (("observations", env.observation_space), ("actions", env.action_space)):
-        yield f"{kind}: {' '.join(str(space).split())}"
-    first, again = play(env, seed), play(env, seed)
-    fresh = make()
-    elsewhere = play(fresh, seed)
-    yield f"a step takes {_duration(first.steps)}, a reset {_duration(first.resets)}"
-    if is_same(first, again) and is_same(first, elsewhere):
-        yield "the same seed and actions lead to the same: runs repeat themselves, and are resumed exactly"
-    elif is_same(elsewhere, play(make(), seed)):
-        yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
-    else:
-        yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
-    rewards, observations = np.array(first.rewards), np.stack(first.observations).astype(float)
-    yield f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, {rewards.mean():.3g} on average"
+    yield f"observations: {' '.join(str(env.observation_space).split())}"
+    yield f"actions: {' '.join(str(env.action_space).split())}"
+    record = play(env, seed)
+    step = _duration(record.step_seconds)
+    yield f"a step takes {step}, a reset {_duration(record.reset_seconds)}"
+    yield _repeatability(record, env, make, seed)
+    yield from _reward_findings(record)
+    yield from _observation_findings(record)
+    if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
+        for problem in checker_warnings(env.unwrapped):
+            yield f"gymnasium's checker: {problem}"
+
+
+def _repeatability(record: RandomPlay, env: Any, make: Callable[[], Any], seed: int) -> str:
+    again = play(env, seed)
+    fresh = play(make(), seed)
+    if is_same(record, again) and is_same(record, fresh):
+        effect = "runs repeat themselves, and are resumed exactly"
+        return f"the same seed and actions lead to the same: {effect}"
+    if is_same(fresh, play(make(), seed)):
+        fix = "--fresh_env_per_episode makes resuming exact"
+        return f"only a new instance repeats itself: {fix}"
+    return "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
+
+
+def _reward_findings(record: RandomPlay) -> Iterator[str]:
+    rewards = np.array(record.rewards)
+    span = f"{rewards.min():.3g} to {rewards.max():.3g}"
+    yield f"random actions earn {span} a step, {rewards.mean():.3g} on average"
     if not rewards.any():
-        yield "warning: no reward was seen: it may take other actions than random ones to find one"
+        yield "warning: no reward was seen: random actions may not find one"
     elif not 1e-2 < np.abs(rewards).max() <= 100:
         yield "warning: rewards are far from 1: leave --normalize_rewards on"
-    if first.episodes:
-        returns, lengths, limits = (np.array(part) for part in zip(*first.episodes, strict=True))
-        spread = f"{returns.mean():.3g} +/- {returns.std():.3g}"
-        ends = f"{limits.mean():.0%} of them ended by a time limit"
-        yield f"{len(returns)} episodes: return {spread}, {lengths.mean():.0f} steps, {ends}"
-    else:
+    if not record.episodes:
         yield f"warning: no episode ended within {len(rewards):,} steps"
+        return
+    returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
+    spread = f"{returns.mean():.3g} +/- {returns.std():.3g}"
+    ends = f"{limits.mean():.0%} of them ended by a time limit"
+    yield f"{len(returns)} episodes: return {spread}, {lengths.mean():.0f} steps, {ends}"
+
+
+def _observation_findings(record: RandomPlay) -> Iterator[str]:
+    observations = np.stack(record.observations).astype(float)
+    largest = np.abs(observations).max()
     if (observations == observations[0]).all():
         yield "warning: all observations are the same"
-    elif (size := np.abs(observations).max()) > 1_000:
-        yield f"warning: observations are as large as {size:.3g}: leave --normalize_observations on"
-    for problem in (
-        () if hasattr(env.unwrapped, "ale") else complaints(env.unwrapped)
-    ):  # that is our own
-        yield f"gymnasium's checker: {problem}"
+    elif largest > 1_000:
+        fix = "leave --normalize_observations on"
+        yield f"warning: observations are as large as {largest:.3g}: {fix}"
 
 
 def _duration(seconds: list[float]) -> str:
     typical = float(np.median(seconds))
-    return (
-        f"{1e6 * typical:,.0f} microseconds"
-        if typical < 1e-3
-        else f"{1e3 * typical:,.1f} milliseconds"
-    )
+    if typical < 1e-3:
+        return f"{1e6 * typical:,.0f} microseconds"
+    return f"{1e3 * typical:,.1f} milliseconds"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ppo.analysis.check import findings
-from ppo.analysis.plots import draw, read_run
+from ppo.analysis.plots import draw
 from ppo.analysis.report import write_report
 from ppo.analysis.statistics import confidence_interval
 from ppo.config.config import Config, run_folder
@@ -19,8 +19,9 @@ from ppo.config.flags import COUNT, NONE, Flags, flag
 from ppo.errors import ConfigError
 from ppo.policy.policy import Policy, best_video, load_policy
 from ppo.run.checkpoint import find_checkpoint
-from ppo.run.folder import write_json
 from ppo.run.highlights import KINDS, find_episode
+from ppo.run.reader import read_run
+from ppo.system.files import write_json
 
 RUN: dict[str, Any] = {"nargs": None, "kind": str}
 VIDEOS, PICTURES, PAGES, MODELS = (".mp4", ".gif"), (".png", ".svg"), (".html",), (".onnx",)
@@ -39,7 +40,7 @@ class PolicyCommand(Flags):
 
     def load(self, path: Path, precision: str | None = None) -> Policy:
         """The policy of a checkpoint, as ppo.policy.policy.load_policy returns it."""
-        return load_policy(path, self.env_name, self.model, precision)
+        return load_policy(path, self.env_name, self.model, precision=precision)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,14 @@ class Evaluate(PolicyCommand):
         seed = policy.config.seed if self.seed is None else self.seed
         mode = None if self.render == "none" else self.render
         num_envs = 1 if mode else min(self.num_envs, self.episodes)
-        result = policy.evaluate(self.episodes, not self.stochastic, num_envs, mode, video, seed)
+        result = policy.evaluate(
+            self.episodes,
+            not self.stochastic,
+            num_envs,
+            render_mode=mode,
+            video=video,
+            seed=seed,
+        )
         interval = confidence_interval(result["returns"])
         about = {"checkpoint": str(path), "env_name": policy.config.env_name, "seed": seed}
         how = {"deterministic": not self.stochastic, "episodes": self.episodes}

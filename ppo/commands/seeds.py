@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ppo.analysis.plots import draw, read_run
+from ppo.analysis.plots import draw
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.run.folder import folder_name
+from ppo.run.reader import read_run
+from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.signals import URGENT
 

@@ -288,6 +288,25 @@ class Config(Flags):
             name: plain(value) if callable(value) else value for name, value in vars(self).items()
         }
 
+    @classmethod
+    def names(cls, **metadata: Any) -> tuple[str, ...]:
+        """Return the names of the flags with this metadata."""
+        known: dict[str, tuple[str, ...]] = {
+            "scope": ELSEWHERE,
+            "per_host": ("num_workers", "run_dir", "resume"),
+            "speed": (
+                *ELSEWHERE,
+                "seed",
+                "total_steps",
+                "num_iterations",
+                "learning_rate",
+                "eval_every",
+                "num_workers",
+            ),
+        }
+        (name,) = metadata
+        return known[name]
+
     @property
     def rollout_size(self) -> int:
         """Transitions in an iteration."""

@@ -7,7 +7,6 @@ from ppo.config.config import Config
 from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
-from ppo.policy.policy import preprocessing_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
 
@@ -67,3 +66,8 @@ def _replace_auto(config: Config, **meanings: Any) -> Config:
     return dataclasses.replace(
         config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}
     )
+
+
+def preprocessing_of(config: Any) -> Preprocessing:
+    """Return what a run's environments are made with, of the flags of the same names."""
+    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))

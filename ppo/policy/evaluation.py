@@ -1,7 +1,8 @@
-"""Playing with a policy that does not learn."""
+"""Play whole episodes with a policy that does not learn."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env
@@ -9,40 +10,54 @@ from gymnasium import Env
 Act = Callable[..., Sequence[Any]]
 
 
+class Game(NamedTuple):
+    """An episode in progress: its index, and the input of the next action."""
+
+    env: Env
+    episode: int
+    observation: Any
+    info: dict[str, Any]
+    state: np.ndarray
+
+
 def evaluate(
-    act: Act, envs: Sequence[Env], seeds: Sequence[int], episode_key: str, state_size: int
+    act: Act, envs: Sequence[Env], seeds: Sequence[int], *, episode_key: str, state_size: int
 ) -> dict[str, Any]:
-    """Play a whole episode for each seed. Returns how many, their undiscounted, raw returns, the mean and deviation of
-    those, and their lengths. act: from observations (n, *observation), n infos and states (n, S), which it overwrites
-    by the next ones, to n actions. The environments play side by side, each taking the next seed; episode_key: under
-    which name the info of a whole episode's last step has its return and length."""
-    episodes: list[Any] = [None] * len(seeds)
-    waiting = list(reversed(range(len(seeds))))
+    """Play one whole episode for each seed, in several environments side by side.
 
-    def begin(env: Env, episode: int) -> tuple:
-        return (env, episode, *env.reset(seed=seeds[episode]), np.zeros(state_size, np.float32))
+    act: from observations (n, *observation), n infos and states (n, S), which it overwrites by the
+    next ones, to n actions; episode_key: where the info of a whole episode's last step has its
+    undiscounted, raw return and length. Returns both for each episode, with the returns' mean and
+    standard deviation."""
+    results: dict[int, tuple[float, int]] = {}
+    waiting = deque(range(len(seeds)))
 
-    playing = [begin(env, waiting.pop()) for env in envs[: len(seeds)]]
-    while playing:
-        _, _, observations, infos, last_states = zip(*playing, strict=True)
-        states = np.stack(last_states)
-        actions = act(np.stack(observations), infos, states)
-        players, playing = playing, []
-        for (env, episode, *_), action, state in zip(players, actions, states, strict=True):
-            observation, _, terminated, truncated, info = env.step(action)
+    def start(env: Env, episode: int) -> Game:
+        observation, info = env.reset(seed=seeds[episode])
+        return Game(env, episode, observation, info, np.zeros(state_size, np.float32))
+
+    games = [start(env, waiting.popleft()) for env in envs[: len(seeds)]]
+    while games:
+        observations = np.stack([game.observation for game in games])
+        states = np.stack([game.state for game in games])
+        actions = act(observations, [game.info for game in games], states)
+        running = []
+        for game, action, state in zip(games, actions, states, strict=True):
+            observation, _, terminated, truncated, info = game.env.step(action)
             if not (terminated or truncated):
-                playing.append((env, episode, observation, info, state))
-            elif episode_key not in info:
-                playing.append(begin(env, episode))
+                running.append(Game(game.env, game.episode, observation, info, state))
+            elif episode_key not in info:  # a lost life, not the whole game
+                running.append(start(game.env, game.episode))
             else:
-                episodes[episode] = info[episode_key]
-                playing += [begin(env, waiting.pop())] if waiting else []
-    returns, lengths = ([episode[i] for episode in episodes] for i in range(2))
-    mean, std = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
+                results[game.episode] = info[episode_key]
+                if waiting:
+                    running.append(start(game.env, waiting.popleft()))
+        games = running
+    returns = [results[episode][0] for episode in range(len(seeds))]
     return {
         "episodes": len(returns),
-        "mean": mean,
-        "std": std,
+        "mean": float(np.mean(returns)) if returns else None,
+        "std": float(np.std(returns)) if returns else None,
         "returns": returns,
-        "lengths": lengths,
+        "lengths": [results[episode][1] for episode in range(len(seeds))],
     }

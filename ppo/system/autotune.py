@@ -1,89 +1,81 @@
-"""How many worker processes collect fastest, found by trying."""
+"""Find by trial whether worker processes or this process alone collect rollouts faster."""
 
 import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ppo.config.config import ELSEWHERE, Config
-from ppo.run.folder import atomic_write
+from ppo.system.files import write_json
 from ppo.system.hardware import available_cores
 
-SECONDS = 0.02  # of a rollout by worker processes, beyond which to wake them is no matter
-WORTHWHILE = 50  # iterations of a run, below which none is worth the second that it takes to try
-CLEARLY = 1.1  # times as fast as worker processes this one must be to do without, and without their protection
-IRRELEVANT_TO_SPEED = {
-    "seed",
-    "total_steps",
-    "num_iterations",
-    "learning_rate",
-    "eval_every",
-    "num_workers",
-    *ELSEWHERE,
-}
+LONG_ROLLOUT = 0.02  # seconds, beyond which the cost of waking processes does not matter
+FEWEST_ITERATIONS = 50  # of a run that is worth the second a trial takes
+CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker processes give
 
 
 def choose_num_workers(
-    config: Config, make_pool: Callable[[int], Any], made_with: dict[str, Any]
+    config: Any, make_pool: Callable[[int], Any], versions: Mapping[str, Any]
 ) -> tuple[int, str | None]:
-    """The number of workers for a run of which that is left to us: a process for each core, unless this one alone is
-    clearly faster; and what was found, for the user to see. make_pool: from a number of workers to an
-    ppo.envs.pool.WorkerPool. made_with: versions, on which it may depend too. What was found once is kept, but of what the
-    user may be writing just now. Nothing is tried on a busy machine, or where there is little to gain."""
-    processes = int(config.num_workers)
-    is_plain = processes > 1 and not config.overlap and config.inference == "worker"
-    if not is_plain or config.iterations < WORTHWHILE or _is_busy():
-        return processes, None
-    about = {
-        name: x for name, x in config.__getstate__().items() if name not in IRRELEVANT_TO_SPEED
-    }
-    digest = hashlib.sha256(
-        json.dumps([about, processes, made_with], sort_keys=True).encode()
-    ).hexdigest()
-    key = f"{config.env_name} {config.num_envs} x {config.num_steps} {digest[:16]}"
-    kept, path = _read()
-    if key not in kept:
+    """Choose config.num_workers or 0, whichever collects faster; return it with a note for the
+    user.
+
+    config: a resolved ppo.config.config.Config; make_pool: makes a ppo.envs.pool.WorkerPool of so
+    many workers; versions: what else speed may depend on. Results are cached, except for
+    environments and models given by import path, which the user may be changing. Nothing is tried
+    on a busy machine, or where there is little to gain."""
+    num_workers = int(config.num_workers)
+    has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
+    if not has_choice or config.iterations < FEWEST_ITERATIONS or _is_busy():
+        return num_workers, None
+    cache = _read_cache()
+    key = _cache_key(config, versions)
+    if key not in cache:
         try:
-            kept[key] = [measure(make_pool(processes), config)]
-            if config.rollout_size / kept[key][0] < SECONDS:  # so it is neither slow nor broken
-                kept[key].append(measure(make_pool(0), config))
-        except Exception:  # whatever it is, the run itself will say it
-            return processes, None
+            cache[key] = _try_both(config, make_pool)
+        except Exception:  # the run itself will raise it again and report it
+            return num_workers, None
         finally:
-            gc.collect()  # worlds of the trial, before what there is is kept from being looked at
-        if path and ":" not in f"{config.env_name}{config.model}":
-            with suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(path) as temporary:
-                    temporary.write_text(json.dumps(kept, indent=2) + "\n")
-    by_processes, *alone = kept[key]
-    if not alone or alone[0] < CLEARLY * by_processes:
-        return processes, None
-    found = (
-        f"{alone[0]:,.0f} steps/s without worker processes, {by_processes:,.0f} with {processes}"
-    )
-    return (
-        0,
-        f"workers: none, for it collects {found}; give --num_workers to be safe from hangs and crashes instead",
-    )
+            gc.collect()  # the trial's environments, before the run freezes what there is
+        if ":" not in f"{config.env_name}{config.model}":
+            _write_cache(cache)
+    with_workers, *without = cache[key]
+    if not without or without[0] < CLEARLY_FASTER * with_workers:
+        return num_workers, None
+    speeds = f"{without[0]:,.0f} steps/s without worker processes, {with_workers:,.0f}"
+    fix = "give --num_workers to be protected from hangs and crashes instead"
+    return 0, f"workers: none, which collects {speeds} with {num_workers}; {fix}"
 
 
-def measure(pool: Any, config: Config) -> float:
-    """Steps per second of the faster of two rollouts after a first; of one, if that shows how slow it is. pool:
-    ppo.envs.pool.WorkerPool."""
+def measure(pool: Any, config: Any) -> int:
+    """Return the environment steps per second of a ppo.envs.pool.WorkerPool.
+
+    After a first rollout the faster of two counts; the second is left out if the first is very
+    slow."""
+    seconds = []
     with pool as workers:
         workers.collect(1)
-        seconds: list[float] = []
-        while len(seconds) < 2 and not (seconds and seconds[0] > 5 * SECONDS):
+        for iteration in (2, 3):
             start = time.perf_counter()
-            workers.collect(len(seconds) + 2)
+            workers.collect(iteration)
             seconds.append(time.perf_counter() - start)
-    return round(config.rollout_size / min(seconds))
+            if seconds[0] > 5 * LONG_ROLLOUT:
+                break
+    steps: int = config.rollout_size
+    return round(steps / min(seconds))
+
+
+def _try_both(config: Any, make_pool: Callable[[int], Any]) -> list[float]:
+    """Measure with worker processes; if those show that an environment is neither slow nor broken,
+    without as well."""
+    speeds: list[float] = [measure(make_pool(int(config.num_workers)), config)]
+    if config.rollout_size / speeds[0] < LONG_ROLLOUT:
+        speeds.append(measure(make_pool(0), config))
+    return speeds
 
 
 def _is_busy() -> bool:
@@ -93,20 +85,32 @@ def _is_busy() -> bool:
         return False
 
 
-def _read() -> tuple[dict[str, list[float]], Path | None]:
-    """What is kept, as far as it can be read, and where."""
-    kept, path = {}, None
-    with suppress(
-        OSError, ValueError, TypeError, AttributeError, RuntimeError
-    ):  # the last one: there is no home
-        path = (
-            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            / "ppo"
-            / "workers.json"
-        )
-        kept = {
-            str(key): [float(x) for x in speeds]
-            for key, speeds in json.loads(path.read_text()).items()
-            if speeds
-        }
-    return kept, path
+def _cache_key(config: Any, versions: Mapping[str, Any]) -> str:
+    irrelevant = config.names(speed=False)
+    settings = {name: x for name, x in config.__getstate__().items() if name not in irrelevant}
+    content = json.dumps([settings, int(config.num_workers), versions], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return f"{config.env_name} {config.num_envs} x {config.num_steps} {digest[:16]}"
+
+
+def _cache_path() -> Path:
+    """Raises RuntimeError if there is no home."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return Path(root or Path.home() / ".cache", "ppo", "workers.json")
+
+
+def _read_cache() -> dict[str, list[float]]:
+    """Return the speeds measured before, with workers and perhaps without; {} if the file cannot be
+    used."""
+    try:
+        content = json.loads(_cache_path().read_text())
+        return {key: [float(x) for x in speeds] for key, speeds in content.items() if speeds}
+    except (OSError, ValueError, TypeError, AttributeError, RuntimeError):
+        return {}
+
+
+def _write_cache(cache: dict[str, list[float]]) -> None:
+    with suppress(OSError, RuntimeError):
+        path = _cache_path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, cache)

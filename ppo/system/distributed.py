@@ -1,40 +1,41 @@
-"""What torchrun adds: several processes, called ranks, that learn one policy, each from its share of the environments.
+"""Train one policy by several processes, called ranks, that torchrun starts.
 
-Each takes its own rows of every minibatch of the whole run; what is decided is decided on sums over all ranks, so that
-none waits for one that has stopped; the first one logs and saves."""
+Each rank has its share of the environments and takes its rows of every minibatch of the whole run.
+Every decision is made on sums over all ranks, so that no rank waits for one that has stopped. Rank
+0 logs and saves."""
 
-import ctypes
 import hashlib
-import json
 import os
-import signal
-import sys
-import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ppo.config.config import Config
-from ppo.errors import ConfigError, Diverged, RankLost
-from ppo.run.folder import folder_name
+from ppo.errors import ConfigError, Diverged
+from ppo.system.collectives import Collectives
+from ppo.system.process import die_with_parent
 
-SMALL = 100_000  # numbers in all ranks: to get those of all takes half of the steps, one after the other, of a sum
-OF_A_MACHINE = {"num_workers", "run_dir", "resume"}
-LONGEST_WAIT = timedelta(
-    minutes=30
-)  # for another rank, which may evaluate meanwhile, or replace a worker that hangs
+Moments = tuple[float, Any, Any]  # count, mean and variance of samples
+OnEvent = Callable[
+    ..., None
+]  # (kind, message, count, **details), as ppo.run.folder.RunFolder.event
 
 
-class NullObject(AbstractContextManager):
-    """In the place of what the first rank does for all: whatever it is asked for, it does nothing."""
+class MinibatchPart(Protocol):
+    """A rank's rows of a minibatch. weight: their share of all of its rows; with 0 they do not
+    count."""
+
+    rows: Tensor
+    weight: float
+
+
+class NullObject(AbstractContextManager["NullObject"]):
+    """Stand in, in all other ranks, for an object of rank 0: every call does nothing."""
 
     path = folder = Path(os.devnull)
 
@@ -48,258 +49,217 @@ class NullObject(AbstractContextManager):
         pass
 
 
-class SingleProcess(AbstractContextManager):
-    """A run's only process. Sums and what is gathered are its own part."""
+class SingleProcess(AbstractContextManager["SingleProcess"]):
+    """A run of one process: it has all environments, and every sum over ranks is its own part."""
 
-    rank, size = 0, 1
-    seconds = 0.0  # spent on exchanges with other ranks, waiting for them included
+    rank = 0
+    size = 1
+    seconds = 0.0  # spent in exchanges with other ranks, including the wait for them
 
-    def columns(self, num_envs: int) -> range:
-        """Which of a run's environments are here. Raises ConfigError if they cannot be shared evenly."""
-        if num_envs % self.size:
-            below, above = num_envs // self.size * self.size, -(-num_envs // self.size) * self.size
-            fix = f"give {above}" if not below else f"give {below} or {above}"
-            raise ConfigError(
-                f"--num_envs={num_envs} cannot be shared evenly by {self.size} ranks: {fix}"
-            )
+    def env_ids(self, num_envs: int) -> range:
+        """Return which of the run's environments this rank has. Raises ConfigError if they cannot
+        be shared evenly."""
         each = num_envs // self.size
+        if each * self.size != num_envs:
+            above = (each + 1) * self.size
+            fix = f"give {each * self.size} or {above}" if each else f"give {above}"
+            problem = f"--num_envs={num_envs} cannot be shared evenly by {self.size} ranks"
+            raise ConfigError(f"{problem}: {fix}")
         return range(self.rank * each, (self.rank + 1) * each)
 
     def on_rank0(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What is made in the first rank, and elsewhere something in its place that does nothing."""
+        """Return what make returns in rank 0, and a NullObject in all others."""
         return make(*arguments) if self.rank == 0 else NullObject()
 
     def broadcast_from_rank0(self, function: Callable[[], Any]) -> Any:
-        """What a function returns, or raises, in the first rank, in every rank."""
+        """Call a function in rank 0; return its result, or raise its error, in every rank."""
         return function()
 
     def gather(self, part: Any) -> list[Any]:
-        """What each rank gives, in every rank."""
+        """Return every rank's part, in every rank."""
         return [part]
 
-    def noting(self, event: Callable[..., None]) -> Callable[..., None]:
-        """What to call, as ppo.run.folder.RunFolder.event, for something that happens in one rank only."""
-        return event
+    def forward_events(self, on_event: OnEvent) -> OnEvent:
+        """Return what to call for an event of this rank, so that rank 0 calls on_event."""
+        return on_event
 
-    def is_to_keep(self, is_due: bool) -> bool:
-        """Whether to take a copy of the run's state. A lone process always has one, to save whatever comes next; where
-        all ranks must be asked for theirs, only one that is due to be saved."""
+    def needs_snapshot(self, is_due: bool) -> bool:
+        """Return whether to copy the run's state now. A single process always does, to have a state
+        to save whatever happens next; several ranks, which must exchange theirs, only if a
+        checkpoint is due."""
         return True
 
-    def all_reduce_moments(self, moments: tuple) -> tuple:
-        """Those of all ranks' samples together, as ppo.envs.normalize has them: number, mean and variance."""
+    def all_reduce_moments(self, moments: Moments) -> Moments:
+        """Merge the moments of all ranks' samples."""
         return moments
 
     def variance(self, values: Tensor) -> Tensor:
-        """(n,) without bias, of all ranks' values (n, B)."""
+        """Return the unbiased variances (n,) of all ranks' values (n, B)."""
         return values.var(1)
 
-    def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
-        """(deviation, mean) of all ranks' values (B,) in each ppo.algorithm.rollout.Minibatch; None if those here are all."""
+    def minibatch_moments(
+        self, values: Tensor, parts: Sequence[MinibatchPart]
+    ) -> Sequence[tuple[float, float] | None]:
+        """Return (deviation, mean) of all ranks' values (B,) in each minibatch; None if all of them
+        are here."""
         return [None] * len(parts)
 
     def all_reduce_gradients(
-        self, gradients: Tensor, metrics: dict[str, Any], share: float
+        self, gradients: Tensor, metrics: dict[str, Any], weight: float
     ) -> dict[str, Any]:
-        """Replace gradients by their weighted sum over ranks, and return metrics likewise. share: this rank's weight,
-        all of which add up to 1."""
+        """Replace gradients (P,) by their weighted sum over ranks, in place; return the metrics
+        summed the same way. weight: this rank's; the weights of all ranks add up to 1."""
         return metrics
 
     def check_same_weights(self, weights: Tensor) -> None:
-        """Raises Diverged unless all ranks have the same weights."""
+        """Raise Diverged unless all ranks have the same weights."""
 
-    def check_same_settings(self, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError unless all ranks have the same, but for what a machine alone is asked for, and a number
-        of environments that can be shared."""
+    def check_same_settings(self, settings: Mapping[str, Any], per_host: Collection[str]) -> None:
+        """Raise ConfigError unless all ranks have the same settings, apart from those in per_host,
+        and a number of environments that can be shared. Devices are compared by their type."""
 
     def __exit__(self, *exception: object) -> None:
         pass
 
 
 class ProcessGroup(SingleProcess):
-    """Those that torchrun has started: on CPUs by gloo, gradients on GPUs by NCCL. All that exchanges something raises
-    RankLost if another rank is gone."""
+    """A run of several ranks. All methods that exchange data raise RankLost if another rank is
+    gone."""
 
-    def __init__(self) -> None:
-        from torch import distributed
+    def __init__(self, collectives: Collectives) -> None:
+        self.collectives = collectives
+        self.rank = collectives.rank
+        self.size = collectives.size
+        self.forwarder = EventForwarder(self.rank)
 
-        self.distributed = distributed
-        self.noted: list[tuple] = []
-        self._exchange(self._begin)
+    @property
+    def seconds(self) -> float:
+        return self.collectives.seconds
 
-    def _begin(self) -> None:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        store, self.rank, self.size = next(self.distributed.rendezvous("env://"))
-        where = {
-            "store": _meet(store, self.rank, self.size),
-            "rank": self.rank,
-            "world_size": self.size,
-        }
-        self.distributed.init_process_group(backend, timeout=LONGEST_WAIT, **where)
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        self.collectives.seconds = seconds
 
     def broadcast_from_rank0(self, function: Callable[[], Any]) -> Any:
-        result: list[Any] = [None, None]
+        result: Any = None
+        failure: Any = None
         if self.rank == 0:
             try:
-                result[0] = function()
+                result = function()
             except Exception as error:
-                result[1] = error
-        self._exchange(self.distributed.broadcast_object_list, result)
-        if result[1]:
+                failure = error
+        result, failure = self.collectives.broadcast((result, failure))
+        if failure:
             if self.rank:
-                result[1].is_reported = True  # by the first one
-            raise result[1]
-        return result[0]
+                failure.is_reported = True  # by rank 0
+            raise failure
+        return result
 
     def gather(self, part: Any) -> list[Any]:
-        """What was noted goes with it."""
-        parts: list[Any] = [None] * self.size
-        self._exchange(self.distributed.all_gather_object, parts, (part, self.noted))
-        self.noted = []
+        """Return every rank's part, in every rank; forwarded events travel with it."""
+        everywhere = self.collectives.gather((part, self.forwarder.waiting))
+        self.forwarder.waiting.clear()
         if self.rank == 0:
-            for rank, (_, noted) in enumerate(parts):
-                for kind, message, count, details in noted:
-                    self.event(
-                        kind, message and f"rank {rank}: {message}", count, rank=rank, **details
-                    )
-        return [part for part, _ in parts]
+            for _, events in everywhere:
+                for event, details in events:
+                    self.on_event(*event, **details)
+        return [part for part, _ in everywhere]
 
-    def noting(self, event: Callable[..., None]) -> Callable[..., None]:
-        self.event = event
-        return event if self.rank == 0 else self._note
+    def forward_events(self, on_event: OnEvent) -> OnEvent:
+        self.on_event = on_event
+        return on_event if self.rank == 0 else self.forwarder
 
-    def _note(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
-        self.noted.append((kind, message, count, details))
-
-    def is_to_keep(self, is_due: bool) -> bool:
+    def needs_snapshot(self, is_due: bool) -> bool:
         return is_due
 
-    def all_reduce_moments(self, moments: tuple) -> tuple:
-        own = torch.from_numpy(
-            np.concatenate([np.ravel(part).astype(np.float64) for part in moments])
-        )
-        rows = self._stack(own).numpy()
-        counts, means, variances = rows[:, :1], *np.split(rows[:, 1:], 2, axis=1)
+    def all_reduce_moments(self, moments: Moments) -> Moments:
+        flat = np.concatenate([np.ravel(part).astype(np.float64) for part in moments])
+        rows = self.collectives.all_gather(torch.from_numpy(flat)).numpy()
+        counts = rows[:, :1]
+        means, variances = np.split(rows[:, 1:], 2, axis=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         squares = (counts * (variances + (means - mean) ** 2)).sum(0)
-        return (
-            total,
-            mean.reshape(np.shape(moments[1])),
-            (squares / total).reshape(np.shape(moments[2])),
-        )
+        shape = np.shape(moments[1])
+        return total, mean.reshape(shape), (squares / total).reshape(shape)
 
     def variance(self, values: Tensor) -> Tensor:
-        return torch.stack(
-            [deviation**2 for deviation, _, _ in self._moments(list(values.cpu().double()))]
-        )
+        rows = self._moments(list(values.cpu().double()))
+        return torch.stack([deviation**2 for deviation, _, _ in rows])
 
-    def moments(self, values: Tensor, parts: Sequence[Any]) -> list[Any]:
+    def minibatch_moments(
+        self, values: Tensor, parts: Sequence[MinibatchPart]
+    ) -> Sequence[tuple[float, float]]:
         values = values.cpu().double()
-        found = self._moments([values[part.rows] if part.share else values[:0] for part in parts])
+        own = [values[part.rows] if part.weight else values[:0] for part in parts]
         return [
             (deviation.item(), mean.item()) if count > 1 else (1.0, 0.0)
-            for deviation, mean, count in found
+            for deviation, mean, count in self._moments(own)
         ]
 
-    def _moments(self, parts: list[Tensor]) -> list[Any]:
-        """Deviation, mean and number of all ranks' values in each part."""
-        table = torch.stack(
-            [torch.stack([torch.tensor(float(len(x))), x.sum(), x.square().sum()]) for x in parts]
-        )
-        self._sum(table)
+    def all_reduce_gradients(
+        self, gradients: Tensor, metrics: dict[str, Any], weight: float
+    ) -> dict[str, Any]:
+        values = [
+            torch.as_tensor(value, dtype=gradients.dtype, device=gradients.device)
+            for value in metrics.values()
+        ]
+        both = torch.cat([gradients, torch.stack(values)])
+        if weight:
+            both *= weight
+        else:
+            both.zero_()  # 0 * inf would not be 0
+        self.collectives.all_reduce(both)
+        gradients.copy_(both[: len(gradients)])
+        sums = both[len(gradients) :]
+        on_cpu = sums.device.type == "cpu"  # numbers of a GPU would have to wait for it
+        return dict(zip(metrics, sums.tolist() if on_cpu else sums.unbind(), strict=True))
+
+    def check_same_weights(self, weights: Tensor) -> None:
+        digest = hashlib.sha256(weights.cpu().numpy().tobytes()).digest()
+        if len(set(self.gather(digest))) > 1:
+            fix = "resume from the last checkpoint, on machines of one kind"
+            raise Diverged(f"the ranks' weights are no longer the same: {fix}")
+
+    def check_same_settings(self, settings: Mapping[str, Any], per_host: Collection[str]) -> None:
+        self.broadcast_from_rank0(lambda: self.env_ids(settings["num_envs"]))  # one message, not N
+        shared = {name: value for name, value in settings.items() if name not in per_host}
+        shared["device"] = settings["device"].partition(":")[0]
+        everywhere = self.gather(shared)
+        values = {name: [rank[name] for rank in everywhere] for name in shared}
+        differing = [name for name in shared if any(x != shared[name] for x in values[name])]
+        if differing:
+            found = [f"{name} is {', '.join(map(str, values[name]))}" for name in differing]
+            problem = f"ranks differ ({'; '.join(found)})"
+            raise ConfigError(f"{problem}: give the same --{differing[0]} to all")
+
+    def __exit__(self, *exception: object) -> None:
+        join_ranks.cache_clear()  # for the next run in this process
+        if exception[0] is None or getattr(exception[1], "exit_code", 1) == 0:
+            self.collectives.close()  # after an error it might wait for a lost rank
+
+    def _moments(self, parts: list[Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return deviation, mean and count of all ranks' values in each part (n,)."""
+        rows = [
+            torch.stack([torch.tensor(float(len(x))), x.sum(), x.square().sum()]) for x in parts
+        ]
+        table = torch.stack(rows)
+        self.collectives.all_reduce(table)
         count, total, squares = table.unbind(1)
         deviation = ((squares - total**2 / count) / (count - 1)).clamp(min=0).sqrt()
         return list(zip(deviation, total / count, count, strict=True))
 
-    def all_reduce_gradients(
-        self, gradients: Tensor, metrics: dict[str, Any], share: float
-    ) -> dict[str, Any]:
-        values = torch.stack(
-            [
-                torch.as_tensor(x, dtype=gradients.dtype).to(gradients.device)
-                for x in metrics.values()
-            ]
-        )
-        both = torch.cat([gradients, values])
-        both = both * share if share else torch.zeros_like(both)  # though they are not finite
-        self._sum(both)
-        gradients.copy_(both[: len(gradients)])
-        sums = both[len(gradients) :]
-        return dict(
-            zip(metrics, sums.tolist() if sums.device.type == "cpu" else sums.unbind(), strict=True)
-        )
 
-    def check_same_weights(self, weights: Tensor) -> None:
-        if len(set(self.gather(hashlib.sha256(weights.cpu().numpy().tobytes()).digest()))) > 1:
-            raise Diverged(
-                "the ranks' weights are no longer the same: go on from the last checkpoint, on like machines"
-            )
+class EventForwarder:
+    """Keep the events of a rank until the next gather takes them to rank 0."""
 
-    def check_same_settings(self, settings: Mapping[str, Any]) -> None:
-        self.broadcast_from_rank0(
-            lambda: self.columns(settings["num_envs"])
-        )  # so that it is said once
-        own = {name: value for name, value in settings.items() if name not in OF_A_MACHINE}
-        everywhere = self.gather({**own, "device": settings["device"].partition(":")[0]})
-        if wrong := [
-            name
-            for name in everywhere[0]
-            if any(rank[name] != everywhere[0][name] for rank in everywhere)
-        ]:
-            found = "; ".join(
-                f"{name} is {', '.join(str(rank[name]) for rank in everywhere)}" for name in wrong
-            )
-            raise ConfigError(f"ranks differ ({found}): give --{wrong[0]}, the same for all")
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.waiting: list[tuple[tuple[str, str, int], dict[str, Any]]] = []
 
-    def _sum(self, part: Tensor) -> None:
-        """Replace it by the sum of all ranks' parts."""
-        if part.device.type == "cpu" and part.numel() * self.size <= SMALL:
-            part.copy_(self._stack(part).sum(0))
-        else:
-            self._exchange(self.distributed.all_reduce, part)
-
-    def _stack(self, part: Tensor) -> Tensor:
-        """All ranks' parts (size, ...)."""
-        parts = part.new_empty(self.size, *part.shape)
-        self._exchange(self.distributed.all_gather, list(parts), part)
-        return parts
-
-    def _exchange(self, collective: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        start = time.perf_counter()
-        try:
-            collective(*arguments, **options)
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0].partition(". ")[0]
-            fix = "see what it said, and go on by --resume; with --max-restarts torchrun does"
-            raise RankLost(
-                f"another rank has ended or does not answer ({reason}): {fix}"
-            ) from error
-        self.seconds += time.perf_counter() - start
-
-    def __exit__(self, *exception: object) -> None:
-        join_ranks.cache_clear()  # for a next run
-        if (
-            exception[0] is None or getattr(exception[1], "exit_code", 1) == 0
-        ):  # else it might wait for lost ones
-            self.distributed.destroy_process_group()
-
-
-def _meet(store: Any, rank: int, size: int) -> Any:
-    """A part of the launcher's store of which all ranks of this attempt know, and none of an earlier one, whose
-    addresses are still there (torch 2.13 keeps one store for all). Each writes a number that is new, and what numbers
-    it has seen: when all have seen the same, these are of ranks that live."""
-    from torch.distributed import PrefixStore
-
-    store.set(f"ppo/new/{rank}", uuid.uuid4().hex)
-    ranks = range(size)
-    while True:
-        numbers = store.multi_get([f"ppo/new/{number}" for number in ranks])
-        name = hashlib.sha256(b"".join(numbers)).hexdigest()
-        store.set(f"ppo/seen/{rank}", name)
-        if set(store.multi_get([f"ppo/seen/{number}" for number in ranks])) == {name.encode()}:
-            return PrefixStore(name, store)
-        time.sleep(0.02)
+    def __call__(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
+        text = f"rank {self.rank}: {message}" if message else ""
+        self.waiting.append(((kind, text, count), {"rank": self.rank, **details}))
 
 
 SINGLE_PROCESS = SingleProcess()
@@ -307,34 +267,10 @@ SINGLE_PROCESS = SingleProcess()
 
 @cache
 def join_ranks() -> SingleProcess:
-    """The ranks of this run, if torchrun has started it. Raises RankLost if they do not come together."""
-    if (
-        "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux"
-    ):  # end with the launcher, however that ends
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    return ProcessGroup() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else SINGLE_PROCESS
-
-
-def resume_if_begun(given: Mapping[str, str]) -> dict[str, str]:
-    """Flags by which a run of torchrun's goes on from its last checkpoint, if that has started it before: a rank was
-    lost, or a machine has come. Without run_dir the folder is named as torchrun names the run. Raises ConfigError if
-    that cannot be known."""
-    if given.get("seeds", "1") != "1":
-        raise ConfigError(
-            f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun"
-        )
-    if "resume" in given:
-        return dict(given)
-    launch = os.environ["TORCHELASTIC_RUN_ID"]
-    if launch == "none":
-        raise ConfigError(
-            "torchrun --rdzv_id=none: give the run a name by it, to be known by when it is started again"
-        )
-    default = (
-        f"runs/{folder_name(given.get('name', given.get('env_name', Config.env_name)))}-{launch}"
-    )
-    folder = default if given.get("run_dir", "none") == "none" else given["run_dir"]
-    with suppress(OSError, ValueError, AttributeError):
-        if json.loads(Path(folder, "config.json").read_text()).get("launch") == launch:
-            return {**given, "run_dir": folder, "resume": "auto"}
-    return {**given, "run_dir": folder}
+    """Join the ranks of this run if torchrun started it. Raises RankLost if they do not all
+    arrive."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()  # the launcher
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return SINGLE_PROCESS
+    return ProcessGroup(Collectives())

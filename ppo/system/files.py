@@ -9,14 +9,16 @@ from typing import Any
 
 
 class AppendedFile:
-    """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next call."""
+    """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next
+    call."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("ab", buffering=0)
         self.waiting = b""
 
     def append(self, text: str) -> OSError | None:
-        """Write a text after all that still waits. Returns the error if something could not be written."""
+        """Write a text after all that still waits. Returns the error if something could not be
+        written."""
         self.waiting += text.encode()
         try:
             while self.waiting:
@@ -32,7 +34,8 @@ class AppendedFile:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary file in the same folder that replaces path on success. After an error path is unchanged."""
+    """Yield a temporary file in the same folder that replaces path on success. After an error path
+    is unchanged."""
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         yield temporary

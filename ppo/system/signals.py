@@ -1,4 +1,4 @@
-"""Ctrl-C and termination, at a moment that suits the trainer."""
+"""Handle Ctrl-C and termination at a moment that suits the trainer."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -6,50 +6,59 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
-URGENT = (signal.SIGTERM, signal.SIGUSR1)  # from who takes the machine away soon
+URGENT = (signal.SIGTERM, signal.SIGUSR1)  # the machine will be taken away soon
 
 
 class Terminated(BaseException):
-    """An urgent signal; no Exception, lest an environment or a loss of the user's own be taken for its cause."""
+    """An urgent signal arrived. Not an Exception, so that no environment or loss of the user's
+    catches it."""
 
 
-class StopSignals(AbstractContextManager):
-    """Until its context is left, signals are only noted; but if one may be heeded at once, a second SIGINT interrupts,
-    and where interruptible has been entered an urgent one raises Terminated."""
+class StopSignals(AbstractContextManager["StopSignals"]):
+    """Record SIGINT, SIGTERM and SIGUSR1 instead of ending the process, until the context is left.
+
+    With at_once=True a second SIGINT raises KeyboardInterrupt, and an urgent signal raises
+    Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
+    ranks agree to stop together."""
 
     def __init__(self, at_once: bool = True) -> None:
+        self.at_once = at_once
+        self.may_raise = False
         self.received: signal.Signals | None = None
-        self.may_raise, self.at_once = False, at_once
-        self.before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, *URGENT)
+        self.handlers_before = {
+            number: signal.signal(number, self._record) for number in (signal.SIGINT, *URGENT)
         }
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Work that nothing depends on until it is done. Raises Terminated, also for what came before it."""
+        """Mark work that may be abandoned half-way. Raises Terminated, also for a signal received
+        before."""
         self.may_raise = self.at_once
         try:
-            if self.received in URGENT and self.at_once:
+            if self.at_once and self.received in URGENT:
                 raise Terminated
             yield
         finally:
             self.may_raise = False
 
     def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
-        """Whether to stop, for any of those has been told to of whom gather brings what they have received. What comes
-        meanwhile is for the next time, lest this one stop and the others not."""
+        """Return whether any rank had received a signal. gather: exchanges one value per rank. A
+        signal that arrives during the exchange counts the next time, so that all ranks get the same
+        answer."""
         agreed = next(filter(None, gather(self.received)), None)
-        self.received = agreed or self.received
-        return agreed is not None
+        if agreed is None:
+            return False
+        self.received = agreed
+        return True
 
     def __exit__(self, *exception: object) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.handlers_before.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received == number == signal.SIGINT and self.at_once:
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        if self.at_once and self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        if number in URGENT and self.may_raise:
+        if self.may_raise and number in URGENT:
             self.may_raise = False  # once is enough
             raise Terminated

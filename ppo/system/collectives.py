@@ -1,0 +1,101 @@
+"""Exchange data between the processes that torchrun starts: on CPUs by gloo, on GPUs by NCCL."""
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ppo.errors import RankLost
+
+MOST_GATHERED = 100_000  # numbers of all ranks, up to which a gather is faster than an all-reduce
+TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing a worker that hangs
+
+
+class Collectives:
+    """Join the process group and exchange data with its other ranks.
+
+    Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer."""
+
+    def __init__(self) -> None:
+        from torch import distributed
+
+        self.distributed: Any = distributed
+        self.seconds = 0.0  # spent in exchanges, including the wait for other ranks
+        self._exchange(self._join)
+
+    def close(self) -> None:
+        """Leave the group. Call it only while all ranks are alive: it may wait for them."""
+        self.distributed.destroy_process_group()
+
+    def gather(self, part: Any) -> list[Any]:
+        """Return every rank's object, in every rank."""
+        parts: list[Any] = [None] * self.size
+        self._exchange(self.distributed.all_gather_object, parts, part)
+        return parts
+
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's object in every rank."""
+        values = [value]
+        self._exchange(self.distributed.broadcast_object_list, values)
+        return values[0]
+
+    def all_gather(self, part: Tensor) -> Tensor:
+        """Stack all ranks' tensors (...) of one shape to (ranks, ...)."""
+        parts = part.new_empty(self.size, *part.shape)
+        self._exchange(self.distributed.all_gather, list(parts), part)
+        return parts
+
+    def all_reduce(self, part: Tensor) -> None:
+        """Replace a tensor by its sum over ranks. Small ones are gathered: half as many
+        messages."""
+        if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
+            part.copy_(self.all_gather(part).sum(0))
+        else:
+            self._exchange(self.distributed.all_reduce, part)
+
+    def _join(self) -> None:
+        store, self.rank, self.size = next(self.distributed.rendezvous("env://"))
+        name = attempt_name(store, self.rank, self.size)
+        self.distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            timeout=TIMEOUT,
+            store=self.distributed.PrefixStore(name, store),
+            rank=self.rank,
+            world_size=self.size,
+        )
+
+    def _exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
+        """Call a collective and count its time. Raises RankLost if it fails."""
+        start = time.perf_counter()
+        try:
+            collective(*arguments)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0].partition(". ")[0]
+            problem = f"another rank has ended or does not answer ({reason})"
+            fix = (
+                "see its own error, then continue with --resume; torchrun --max-restarts does both"
+            )
+            raise RankLost(f"{problem}: {fix}") from error
+        self.seconds += time.perf_counter() - start
+
+
+def attempt_name(store: Any, rank: int, size: int) -> str:
+    """Agree with all ranks of this attempt, and none of an earlier one, on a name.
+
+    torch 2.13 keeps one store for all restarts, with the addresses of ranks that are gone. So each
+    rank writes a fresh number, and the digest of all numbers that it sees; once all ranks have
+    written the same digest, their numbers are those of ranks that are alive."""
+    store.set(f"ppo/new/{rank}", uuid.uuid4().hex)
+    ranks = range(size)
+    while True:
+        numbers = store.multi_get([f"ppo/new/{other}" for other in ranks])
+        name = hashlib.sha256(b"".join(numbers)).hexdigest()
+        store.set(f"ppo/seen/{rank}", name)
+        if set(store.multi_get([f"ppo/seen/{other}" for other in ranks])) == {name.encode()}:
+            return name
+        time.sleep(0.02)

@@ -1,0 +1,64 @@
+"""What a run may use of this machine."""
+
+import os
+
+import pytest
+import torch
+
+from ppo.errors import ConfigError
+from ppo.system import hardware
+from ppo.system.hardware import available_cores, check_memory, find_device, has_bfloat16
+
+
+@pytest.mark.parametrize(
+    ("images", "has_cuda", "expected"),
+    [(False, False, "cpu"), (False, True, "cpu"), (True, False, "cpu"), (True, True, "cuda")],
+)
+def test_auto_is_a_gpu_for_images_where_there_is_one(
+    images: bool, has_cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    monkeypatch.setattr(torch, "empty", lambda size, device: None)
+    assert find_device("auto", images) == expected
+
+
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "empty", lambda size, device: None)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert find_device("cuda", True) == "cuda:3"
+    assert find_device("cpu", True) == "cpu"
+
+
+def test_a_device_that_does_not_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--device=cuda:99 cannot be used \(.+\): give --device"):
+        find_device("cuda:99", False)
+
+
+def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    assert available_cores() == 6
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert available_cores() == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert available_cores() == 1
+
+
+def test_a_run_that_needs_more_memory_than_there_is_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "physical_memory", lambda: 8 * 2**30)
+    check_memory("num_envs", 8 * 2**30)
+    with pytest.raises(
+        ConfigError,
+        match="--num_envs must be lower: the run would need 9 GiB, this machine has 8",
+    ):
+        check_memory("num_envs", 9 * 2**30)
+
+
+def test_bfloat16_is_for_processors_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has_avx512, has_amx in ((False, False), (True, False), (False, True)):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda x=has_avx512: x)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda x=has_amx: x)
+        assert has_bfloat16("cpu") == (has_avx512 or has_amx)
+        assert not has_bfloat16("mps")
