@@ -254,7 +254,7 @@ class Components:
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
         weights = self.learner.weights.cpu().numpy()
-        return Policy(self.config, self.spaces, weights, self.normalize_observation)
+        return Policy(self.config, self.spaces, weights, normalize=self.normalize_observation)
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in

@@ -19,7 +19,13 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
     seed = integer_seed(config.seed, Stream.MODEL)
     with torch.random.fork_rng(devices=[]):
-        return make_model(config, seed, spaces.observations, spaces.actions, in_bfloat16)
+        return make_model(
+            config,
+            seed=seed,
+            observation_space=spaces.observations,
+            action_space=spaces.actions,
+            in_bfloat16=in_bfloat16,
+        )
 
 
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:

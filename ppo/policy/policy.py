@@ -48,7 +48,7 @@ class Policy:
 
     def make_torch_actor(self) -> Any:
         """Make a ppo.models.actor.Actor, even where self.actor computes in numpy."""
-        return make_actor(lambda: self.model, self.weights)
+        return make_actor(lambda: self.model, None, self.weights)
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
         """Make a new environment as in training."""
