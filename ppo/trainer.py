@@ -23,7 +23,7 @@ from ppo.config.config import Config, load_preset
 from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisodes
 from ppo.envs.errors import WorkerError
-from ppo.envs.make import Spaces, atari_spec, canonical_id, family, make_env
+from ppo.envs.make import Spaces, canonical_id, family_of, make_env
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -115,10 +115,14 @@ def train(
         start -= float(rows[-1]["seconds"]) if rows else 0.0
         notes = [*notes, *training.notes(), *resumed, f"run folder: {run.path}"]
         sizes = (training.num_envs, min(training.num_envs, int(config.num_workers)))
-        timeouts = (config.step_timeout, config.reset_timeout)
-        tell = ranks.noting(run.event)
         pool = WorkerPool(
-            training.make_worker, *sizes, *timeouts, tell, training.acting, training.numbers
+            training.make_worker,
+            *sizes,
+            step_timeout=config.step_timeout,
+            reset_timeout=config.reset_timeout,
+            on_event=ranks.noting(run.event),
+            sampler=training.acting,
+            env_ids=training.numbers,
         )
         with pool as workers, one(Logger, config, run, notes, rows) as logger:
             _iterate(training, run, checkpoints, workers, logger, start)
@@ -272,9 +276,16 @@ class Training:
         self.episode_counts_at_rollout_end = self.begun.copy()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         self.acting = self._acting() if config.inference == "learner" else None
-        make = (self.make_env, None if self.acting else self.make_actor, self.normalize_observation)
         self.make_worker = partial(
-            Worker, config, *make, shared, shared_weights, begun, self.numbers
+            Worker,
+            config=config,
+            make_env=self.make_env,
+            make_actor=None if self.acting else self.make_actor,
+            normalize=self.normalize_observation,
+            rollouts=shared,
+            weights=shared_weights,
+            episode_counts=begun,
+            env_ids=self.numbers,
         )
 
     def _acting(self) -> RolloutSampler:
@@ -285,9 +296,9 @@ class Training:
         return RolloutSampler(
             make(self.behaviour_weights),
             self.normalize_observation,
-            config.seed,
-            self.numbers,
-            self.rollouts,
+            seed=config.seed,
+            env_ids=self.numbers,
+            rollouts=self.rollouts,
         )
 
     @property
@@ -322,7 +333,7 @@ class Training:
         if self.iteration:
             begun = workers.restore(self.open_episodes.open)
             self.episode_counts_at_rollout_end[:] = self.begun
-            self.open_episodes.begin(begun, self.episode_counts_at_rollout_end - 1)
+            self.open_episodes.restart(begun, self.episode_counts_at_rollout_end - 1)
             self.normalize_reward.returns[begun] = 0
             lost = [
                 number
@@ -386,7 +397,7 @@ class Training:
         self.recent.extend(episode[2:] for episode in ended)
         rollout, normalize = self.rollout, self.normalize_observation
         clip, dones = self.config.clip_rewards, rollout.terminations | rollout.truncations
-        self.normalize_reward.returns[report.begun] = 0
+        self.normalize_reward.returns[report.reset_envs] = 0
         played = self.open_episodes.update(
             rollout.actions, dones, report, self.episode_counts_at_rollout_end
         )
@@ -428,7 +439,8 @@ class Training:
         config = self.config
         if image_shape(self.spaces.observations) is None:
             return []
-        sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
+        is_atari = family_of(config.env_name, config.env_kwargs) == "Atari"
+        sticky = f", sticky actions {config.sticky_actions}" if is_atari else ""
         threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
         return [
             f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
@@ -576,9 +588,13 @@ def _reason(error: Exception) -> Any:
 def _pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
     """Workers for a run of its own."""
     training = Training(dataclasses.replace(config, num_workers=num_workers), spaces)
-    timeouts = (config.step_timeout, config.reset_timeout)
     return WorkerPool(
-        training.make_worker, config.num_envs, num_workers, *timeouts, acting=training.acting
+        training.make_worker,
+        config.num_envs,
+        num_workers,
+        step_timeout=config.step_timeout,
+        reset_timeout=config.reset_timeout,
+        sampler=training.acting,
     )
 
 
@@ -586,7 +602,7 @@ def recommend(env_name: str, env_kwargs: Any) -> tuple[Callable[[], Any], list[s
     """What makes an environment as for training with its tuned values, what was tried to find how many workers collect
     fastest, and the flags that follow. Raises as resolve does, and WorkerError if an environment raises."""
     name = canonical_id(env_name)
-    preset = load_preset("auto", name, family(name, env_kwargs))
+    preset = load_preset("auto", name, family_of(name, env_kwargs))
     config, spaces = resolve(Config(**{**preset, "env_name": name, "env_kwargs": env_kwargs}))
     counts = (0, int(config.num_workers))
     speeds = {count: measure(_pool(config, spaces, count), config) for count in counts}

@@ -175,7 +175,7 @@ def load_policy(
         network.load_state_dict(
             parts["model"], strict=False
         )  # which would miss a shared trunk's second name
-        normalize.restore(
+        normalize.load_state_dict(
             {name: tensor.numpy() for name, tensor in parts["normalize_observation"].items()}
         )
     except (KeyError, RuntimeError, ValueError) as error:

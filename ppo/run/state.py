@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppo.config.config import ELSEWHERE, FIXED
+from ppo.envs.episodes import pack_episodes, unpack_episodes
 from ppo.errors import CheckpointError
 from ppo.run.checkpoint import by_part
 
@@ -38,15 +39,16 @@ def snapshot(training: Any) -> Snapshot:
     returns, begun = (
         np.concatenate([rank[name] for rank in everywhere]) for name in ("returns", "begun")
     )
-    open_episodes = training.open_episodes.pack(
-        [episode for rank in everywhere for episode in rank["open"]]
+    open_episodes = pack_episodes(
+        [episode for rank in everywhere for episode in rank["open"]],
+        training.open_episodes.no_actions,
     )
     learner, device = training.learner, torch.device(training.config.device)
     parts: dict[str, dict[str, Any]] = {
         "model": dict(training.model.named_parameters()),
         "optimizer": learner.optimizer.state_dict()["state"].get(0, {}),
-        "normalize_observation": vars(training.normalize_observation.statistics),
-        "normalize_reward": vars(training.normalize_reward.statistics) | {"returns": returns},
+        "normalize_observation": training.normalize_observation.state_dict(),
+        "normalize_reward": training.normalize_reward.state_dict() | {"returns": returns},
         "generator": {"cpu": torch.get_rng_state()},
         "next": {
             name: np.concatenate([rank["next"][name] for rank in everywhere]) for name in rows
@@ -145,11 +147,11 @@ def _apply(
         learner.optimizer.load_state_dict(
             {"state": {0: dict(parts["optimizer"])}, "param_groups": groups}
         )
-    training.normalize_observation.restore(_arrays(parts["normalize_observation"]))
+    training.normalize_observation.load_state_dict(_arrays(parts["normalize_observation"]))
     scales = _arrays(parts["normalize_reward"])
     here = slice(training.numbers.start, training.numbers.stop)  # of all ranks' environments
     training.normalize_reward.returns = scales.pop("returns")[here]
-    vars(training.normalize_reward.statistics).update(scales)
+    training.normalize_reward.load_state_dict(scales)
     torch.set_rng_state(parts["generator"]["cpu"])
     if "cuda" in parts["generator"] and training.config.device.startswith("cuda"):
         torch.cuda.set_rng_state(parts["generator"]["cuda"], torch.device(training.config.device))
@@ -160,7 +162,11 @@ def _apply(
         "begun"
     ].numpy()[here]
     training.recent.extend(tuple(row) for row in parts["episodes"]["recent"].tolist())
-    training.open_episodes.unpack(_arrays(parts["open_episodes"]), here)
+    no_actions = training.open_episodes.no_actions
+    episodes = unpack_episodes(_arrays(parts["open_episodes"]), no_actions)[here]
+    if len(episodes) != len(training.numbers):
+        raise ValueError(f"there are open episodes of {len(episodes)} environments")
+    training.open_episodes.open = episodes
     training.iteration, training.step = int(state["iteration"]), int(state["step"])
     training.num_episodes = int(state["episodes"])
     training.best = None if state["best"] is None else float(state["best"])
