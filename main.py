@@ -79,7 +79,7 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
     what a resumed run was begun with, and that before presets."""
     from ppo.config.config import Config, folder_to_resume, load_preset
     from ppo.config.flags import parse_flags
-    from ppo.envs.make import canonical_id, family
+    from ppo.envs.make import canonical_id, family_of
 
     given = parse_flags(arguments, Config)
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -97,7 +97,7 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, str], Any, list[str]]
     env_kwargs = Config(
         env_kwargs=given.get("env_kwargs", saved.get("env_kwargs", Config.env_kwargs))
     ).env_kwargs
-    kind = family(env_name, env_kwargs)
+    kind = family_of(env_name, env_kwargs)
     preset = {} if saved else load_preset(given.get("preset", Config.preset), env_name, kind)
     tuned = {name: value for name, value in preset.items() if name not in given}
     config = Config(**{**tuned, **saved, **given, "env_name": env_name})

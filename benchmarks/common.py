@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from ppo.envs.pool import ONE_THREAD
+from ppo.envs.worker_process import ONE_THREAD
 
 ROOT = Path(__file__).parents[1]
 

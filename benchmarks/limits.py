@@ -54,12 +54,12 @@ def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]
     threads, seconds, found = torch.get_num_threads(), {"environment": 0.0, "inference": 0.0}, []
     with WorkerPool(training.make_worker, share, 0) as workers:
         worker = workers.workers[0].worker
-        for env in worker.envs:
+        for env in worker.environments.envs:
             env.step, env.reset = (
                 Timed(call, seconds, "environment") for call in (env.step, env.reset)
             )
-        worker.act.begin = Timed(worker.act.begin, seconds, "inference")
-        worker.act = Timed(worker.act, seconds, "inference")
+        worker.sampler.begin = Timed(worker.sampler.begin, seconds, "inference")
+        worker.sampler = Timed(worker.sampler, seconds, "inference")
         start = time.perf_counter()
         while len(found) < 2 or time.perf_counter() - start < budget:
             seconds.update(environment=0.0, inference=0.0)

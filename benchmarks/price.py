@@ -43,7 +43,7 @@ def strip() -> None:
     import ppo.envs.make
     from ppo.envs.episodes import OpenEpisodes
     from ppo.envs.pool import WorkerPool
-    from ppo.envs.worker import Worker
+    from ppo.envs.environment_slice import EnvironmentSlice
     from ppo.trainer import Training
 
     def command(self: Any, method: str, arguments: Any, _: Any) -> list[Any]:
@@ -61,7 +61,7 @@ def strip() -> None:
     TRUE = torch.tensor(True)
     snapshot = Training.snapshot
     ppo.envs.make.CheckData = lambda env, is_strict: env
-    Worker._heartbeat = lambda self, call: None
+    EnvironmentSlice._beat = lambda self, call: None
     WorkerPool._command = command
     OpenEpisodes.update = lambda self, *rollout: []
     Training.snapshot = first_snapshot

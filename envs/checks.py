@@ -1,4 +1,4 @@
-"""What environments return, before anything is made of it."""
+"""Check what environments return before anything else uses it."""
 
 from collections.abc import Callable
 from operator import le
@@ -10,111 +10,115 @@ from gymnasium import spaces
 
 from ppo.envs.errors import BadData
 
-LARGEST = float(
-    np.finfo(np.float32).max
-)  # beyond it a number would become infinite where policies compute
-FEW = 64  # numbers that Python compares faster than numpy
+Checker = Callable[[Any], bool]
+Info = dict[str, Any]
+ResetResult = tuple[Any, Info]  # observation and info
+StepResult = tuple[Any, Any, bool, bool, Info]  # and reward, terminated, truncated
+LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
+FEW = 64  # up to so many numbers, Python compares faster than numpy
 
 
 class CheckData(gymnasium.Wrapper):
-    """Raises BadData for an observation of another shape, dtype or structure than the space's, or not finite; for a
-    reward that is not one finite number; and for other than (observation, info) or the five results of a step. What is
-    well formed but outside the space is counted in num_outside; is_strict: it is bad data too."""
+    """Raise BadData for malformed results of an environment.
 
-    num_outside = 0
+    That is an observation of another shape, dtype or structure than its space's, or not finite; a
+    reward that is not one finite number; a reset that does not return (observation, info); a step
+    that does not return its five results. A well-formed observation outside of the space is
+    counted in num_outside, or, if is_strict, bad data too."""
 
     def __init__(self, env: gymnasium.Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
         self.is_inside = checker(env.observation_space)
+        self.num_outside = 0
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)
-        if (
-            not isinstance(result, (tuple, list))
-            or len(result) != 2
-            or not isinstance(result[1], dict)
+        if not (
+            isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], dict)
         ):
-            raise BadData(
-                f"its reset returned {describe_value(result)}, which is not (observation, info)"
-            )
+            shown = describe_value(result)
+            raise BadData(f"its reset returned {shown}, which is not (observation, info)")
         if not self.is_inside(result[0]):
-            self._note_outside(result[0])
+            self._count_outside(result[0])
         return result
 
     def step(self, action: Any) -> Any:
         result: Any = self.env.step(action)
-        if (
-            not isinstance(result, (tuple, list))
-            or len(result) != 5
-            or not isinstance(result[4], dict)
+        if not (
+            isinstance(result, (tuple, list)) and len(result) == 5 and isinstance(result[4], dict)
         ):
-            raise BadData(
-                f"its step returned {describe_value(result)}, which is not five results of which the last is a dict"
-            )
+            shown = describe_value(result)
+            raise BadData(f"its step returned {shown}, which is not five results ending in a dict")
         if not self.is_inside(result[0]):
-            self._note_outside(result[0])
+            self._count_outside(result[0])
         reward = result[1]
-        number = reward.item() if getattr(reward, "shape", None) == () else reward
-        if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
-            raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
+        if getattr(reward, "shape", None) == ():
+            reward = reward.item()
+        if not (isinstance(reward, (int, float)) and -LARGEST <= reward <= LARGEST):
+            raise BadData(f"its reward is {describe_value(result[1])}, not one finite number")
         return result
 
-    def _note_outside(self, observation: Any) -> None:
+    def _count_outside(self, observation: Any) -> None:
         self.num_outside += 1
         if self.is_strict:
-            raise BadData(
-                f"its observation {describe_value(observation)} is outside of {self.env.observation_space}"
-            )
+            space = self.env.observation_space
+            raise BadData(f"its observation {describe_value(observation)} is outside of {space}")
 
 
-def checker(space: Any) -> Callable[[Any], bool]:
-    """What tells whether an observation is inside of a space, and raises BadData if it is not even well formed."""
+def checker(space: Any) -> Checker:
+    """Return a function that tells whether an observation is inside of a space.
+
+    It raises BadData for one that is malformed."""
     if isinstance(space, spaces.Box):
         return _box_checker(space)
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        kind = dict if isinstance(space, spaces.Dict) else tuple
-        parts: Any = space.spaces if isinstance(space, spaces.Dict) else dict(enumerate(space))
-        checkers = {key: checker(part) for key, part in parts.items()}
-
-        def is_inside_all(observation: Any) -> bool:
-            if not isinstance(observation, kind) or len(observation) != len(parts):
-                raise BadData(
-                    f"its observation is {describe_value(observation)}, not a {kind.__name__} of {len(parts)} parts"
-                )
-            try:
-                are_inside = [
-                    own(observation[key]) for key, own in checkers.items()
-                ]  # all, for bad data in any
-            except KeyError as error:
-                raise BadData(
-                    f"its observation lacks {error}: {describe_value(observation)}"
-                ) from error
-            return all(are_inside)
-
-        return is_inside_all
-
+    if isinstance(space, spaces.Dict):
+        return _nested_checker(dict, dict(space.spaces))
+    if isinstance(space, spaces.Tuple):
+        return _nested_checker(tuple, dict(enumerate(space)))
+    contains: Checker = space.contains
     if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return space.contains
+        return contains
 
     def is_inside(observation: Any) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
-        return space.contains(observation)
+        return contains(observation)
 
     return is_inside
 
 
-def _box_checker(space: spaces.Box) -> Callable[[Any], bool]:
-    """Of a Box: one pass where all is well, which nearly always it is."""
-    shape, dtype = space.shape, space.dtype
-    largest = min(LARGEST, float(np.finfo(str(dtype)).max)) if dtype.kind == "f" else LARGEST
-    low, high = np.maximum(space.low, -largest), np.minimum(space.high, largest)
-    is_full = (
-        dtype == np.uint8 and (low == 0).all() and (high == 255).all()
-    )  # nothing else is possible
+def _nested_checker(kind: Any, parts: dict[Any, Any]) -> Checker:
+    checkers = {key: checker(part) for key, part in parts.items()}
+
+    def is_inside(observation: Any) -> bool:
+        if not isinstance(observation, kind) or len(observation) != len(parts):
+            expected = f"not a {kind.__name__} of {len(parts)} parts"
+            raise BadData(f"its observation is {describe_value(observation)}, {expected}")
+        try:
+            # All parts, so that bad data is found after a part that is outside.
+            are_inside = [own(observation[key]) for key, own in checkers.items()]
+        except KeyError as error:
+            shown = describe_value(observation)
+            raise BadData(f"its observation lacks {error}: {shown}") from error
+        return all(are_inside)
+
+    return is_inside
+
+
+def _box_checker(space: spaces.Box) -> Checker:
+    """Return a checker that needs one pass where all is well, as it nearly always is."""
+    shape = space.shape
+    dtype = space.dtype
+    largest = LARGEST
+    if dtype.kind == "f":
+        largest = min(LARGEST, float(np.finfo(str(dtype)).max))
+    low = np.maximum(space.low, -largest)
+    high = np.minimum(space.high, largest)
+    lows = low.ravel().tolist()
+    highs = high.ravel().tolist()
     is_small = low.size <= FEW
-    lows, highs = low.ravel().tolist(), high.ravel().tolist()
+    is_every_byte = dtype == np.uint8 and (low == 0).all() and (high == 255).all()
 
     def is_inside(observation: Any) -> bool:
         if shape == () and type(observation) in (bool, int, float):  # which have no dtype
@@ -125,7 +129,7 @@ def _box_checker(space: spaces.Box) -> Callable[[Any], bool]:
             or observation.dtype != dtype
         ):
             raise BadData(f"its observation is {describe_value(observation)}, not {dtype} {shape}")
-        if is_full:
+        if is_every_byte:
             return True
         if is_small:
             numbers = observation.ravel().tolist()
@@ -141,11 +145,13 @@ def _box_checker(space: spaces.Box) -> Callable[[Any], bool]:
 
 
 def describe_value(value: Any) -> str:
-    """A value in a few words, with its shape and dtype where it has them."""
-    kind = f"{value.dtype} {value.shape} " if isinstance(value, np.ndarray) else ""
-    text = " ".join(
-        repr(
-            value.tolist() if isinstance(value, np.ndarray) and value.size <= FEW else value
-        ).split()
-    )
-    return f"{kind}{text if len(text) <= 120 else text[:120] + '...'}"
+    """Describe a value in a few words, with its shape and dtype if it is an array."""
+    kind = ""
+    if isinstance(value, np.ndarray):
+        kind = f"{value.dtype} {value.shape} "
+        if value.size <= FEW:
+            value = value.tolist()
+    text = " ".join(repr(value).split())
+    if len(text) > 120:
+        text = text[:120] + "..."
+    return kind + text

@@ -1,4 +1,4 @@
-"""Episodes as a player would count them, and what it takes to go on with one."""
+"""Record whole episodes, and save and restore episodes that are still open."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,22 +7,25 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ppo.envs.checks import ResetResult, StepResult
+
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
-LONGEST_REPLAY = (
-    100_000  # steps after which an open episode is not played again, for the time that would take
-)
+LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
 
 
 class RecordEpisode(gymnasium.Wrapper):
-    """Adds up rewards and steps from reset to reset. What ends episodes for the learner only belongs outside."""
+    """Add up rewards and steps from reset to reset.
+
+    Wrappers that end episodes for the learner only go around this one."""
 
     SAVED = ("total", "length")
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        self.total, self.length = 0.0, 0
+    def reset(self, **options: Any) -> ResetResult:
+        self.total = 0.0
+        self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> StepResult:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.total += float(reward)
         self.length += 1
@@ -32,13 +35,14 @@ class RecordEpisode(gymnasium.Wrapper):
 
 
 class FreshEveryEpisode(gymnasium.Wrapper):
-    """Makes the environment anew for every episode, so that none depends on what came before it."""
+    """Make the environment anew for every episode, so that none depends on earlier ones."""
 
     def __init__(self, make: Callable[[], gymnasium.Env]) -> None:
         super().__init__(make())
-        self.make, self.is_fresh = make, True
+        self.make = make
+        self.is_fresh = True
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> ResetResult:
         if not self.is_fresh:
             self.env.close()
             self.env = self.make()
@@ -47,8 +51,10 @@ class FreshEveryEpisode(gymnasium.Wrapper):
 
 
 class OpenEpisode(NamedTuple):
-    """A whole episode that goes on beyond a rollout: the number of its first reset, the actions (L, D) since then, in
-    which it is played again, unless they are not known or too many; and the emulator's own state if it has one."""
+    """A whole episode that continues beyond a rollout.
+
+    number: of the reset that began it; actions: (L, D) since then, to replay it, or None if they
+    are unknown or too many; emulator: its emulator's own state, if it has one."""
 
     number: int
     actions: np.ndarray | None
@@ -56,7 +62,7 @@ class OpenEpisode(NamedTuple):
 
 
 class PlayedEpisode(NamedTuple):
-    """A whole episode that is over, and what it takes to play it again: as an OpenEpisode has it, and where it was."""
+    """A whole episode that is over, and what it takes to replay it: number and actions (L, D)."""
 
     episode_return: float
     episode_length: int
@@ -73,101 +79,105 @@ class OpenEpisodes:
         self.open = [OpenEpisode(0, None)] * num_envs
 
     def update(
-        self,
-        actions: np.ndarray,
-        dones: np.ndarray,
-        report: Any,
-        episode_counts_at_rollout_end: np.ndarray,
+        self, actions: np.ndarray, dones: np.ndarray, info: Any, episode_counts: np.ndarray
     ) -> list[PlayedEpisode]:
-        """Take a rollout in; returns whole episodes that it ended, of which all actions are known. actions: (T, N, D);
-        dones: (T, N), also of episodes that have ended for the learner only; report: of ppo.envs.worker.Worker; episode_counts_at_rollout_end:
-        resets of each environment (N,) until now."""
-        numbers = (
-            episode_counts_at_rollout_end - 1 - dones.sum(0)
-        )  # of what was open where the rollout begins
-        self.begin(report.begun, numbers)
-        played, starts = [], [0] * len(self.open)
-        for step, index, episode_return, length in report.episodes:
-            number, before, _ = self.open[index]
-            if before is not None:
-                rest = actions[starts[index] : step + 1, index]
-                played.append(
-                    PlayedEpisode(
-                        episode_return, length, index, number, np.concatenate([before, rest])
-                    )
-                )
+        """Add a rollout; return the whole episodes that ended in it and can be replayed.
+
+        actions: (T, N, D); dones: (T, N), also of episodes that ended for the learner only; info:
+        ppo.envs.worker.RolloutInfo; episode_counts: (N,), resets before the rollout's end."""
+        numbers = episode_counts - 1 - dones.sum(0)  # of the resets before the rollout
+        self.restart(info.reset_envs, numbers)
+        played = []
+        starts = [0] * len(self.open)
+        for step, index, episode_return, length in info.episodes:
+            number, known, _ = self.open[index]
+            if known is not None:
+                whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
+                played.append(PlayedEpisode(episode_return, length, index, number, whole))
             starts[index] = step + 1
-            self.open[index] = OpenEpisode(
-                int(numbers[index] + dones[: step + 1, index].sum()), self.no_actions
-            )
+            next_number = numbers[index] + dones[: step + 1, index].sum()
+            self.open[index] = OpenEpisode(int(next_number), self.no_actions)
         for index, (number, known, _) in enumerate(self.open):
-            is_short = known is not None and len(known) <= LONGEST_REPLAY
-            longer = np.concatenate([known, actions[starts[index] :, index]]) if is_short else None
-            self.open[index] = OpenEpisode(number, longer, report.emulators.get(index))
+            longer = None
+            if known is not None and len(known) <= LONGEST_REPLAY:
+                longer = np.concatenate([known, actions[starts[index] :, index]])
+            self.open[index] = OpenEpisode(number, longer, info.emulators.get(index))
         return played
 
-    def begin(self, environments: Sequence[int], numbers: np.ndarray) -> None:
-        """New episodes have begun there, by resets of these numbers (N,)."""
-        for index in environments:
+    def restart(self, env_indices: Sequence[int], numbers: np.ndarray) -> None:
+        """Begin new episodes in some environments, by resets with these numbers (N,)."""
+        for index in env_indices:
             self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions)
 
-    def pack(self, episodes: Sequence[OpenEpisode]) -> dict[str, np.ndarray]:
-        """Open episodes, those of a run's environments, as arrays by name."""
-        numbers = np.array([episode.number for episode in episodes])
-        lengths = np.array([-1 if actions is None else len(actions) for _, actions, _ in episodes])
-        actions = np.concatenate(
-            [self.no_actions, *(actions for _, actions, _ in episodes if actions is not None)]
-        )
-        states = {
-            f"emulator.{index}": np.frombuffer(state, np.uint8).copy()
-            for index, (_, _, state) in enumerate(episodes)
-            if state is not None
-        }
-        return {"numbers": numbers, "lengths": lengths, "actions": actions, **states}
 
-    def unpack(self, arrays: Mapping[str, np.ndarray], here: slice) -> None:
-        """Take what pack returned, of the environments that are here. Raises ValueError if it is of others."""
-        numbers, lengths, actions = arrays["numbers"], arrays["lengths"], arrays["actions"]
-        sizes = lengths.clip(0)
-        fits = len(numbers) == len(lengths) and len(numbers[here]) == len(self.open)
-        if not fits or actions.shape != (sizes.sum(), *self.no_actions.shape[1:]):
-            raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
-        parts = np.split(actions.astype(self.no_actions.dtype), sizes.cumsum()[:-1])
-        known = [part if length >= 0 else None for part, length in zip(parts, lengths, strict=True)]
-        states = [arrays.get(f"emulator.{index}") for index in range(len(lengths))]
-        self.open = [
-            OpenEpisode(int(number), part, None if state is None else state.tobytes())
-            for number, part, state in zip(numbers[here], known[here], states[here], strict=True)
-        ]
+def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: np.ndarray) -> dict[str, np.ndarray]:
+    """Return open episodes as arrays by name. no_actions: (0, D)."""
+    known = [actions for _, actions, _ in episodes if actions is not None]
+    arrays = {
+        "numbers": np.array([number for number, _, _ in episodes]),
+        "lengths": np.array([-1 if a is None else len(a) for _, a, _ in episodes]),
+        "actions": np.concatenate([no_actions, *known]),
+    }
+    for index, (_, _, emulator) in enumerate(episodes):
+        if emulator is not None:
+            arrays[f"emulator.{index}"] = np.frombuffer(emulator, np.uint8).copy()
+    return arrays
+
+
+def unpack_episodes(arrays: Mapping[str, np.ndarray], no_actions: np.ndarray) -> list[OpenEpisode]:
+    """Return the episodes that pack_episodes packed.
+
+    Raises KeyError or ValueError if the arrays do not fit together."""
+    actions = arrays["actions"].astype(no_actions.dtype)
+    lengths = arrays["lengths"].tolist()
+    total = sum(length for length in lengths if length > 0)
+    if actions.shape != (total, *no_actions.shape[1:]):
+        raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
+    episodes = []
+    end = 0
+    for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
+        known = None
+        if length >= 0:
+            known = actions[end : end + length]
+            end += length
+        state = arrays.get(f"emulator.{index}")
+        emulator = None if state is None else state.tobytes()
+        episodes.append(OpenEpisode(int(number), known, emulator))
+    return episodes
 
 
 def save_emulator(env: gymnasium.Env) -> bytes | None:
-    """What an emulator holds, and the wrappers around it; None of environments that are played again instead."""
+    """Return the state of an emulator and the wrappers around it; None if env has no emulator."""
     *wrappers, game = layers(env)
-    if not hasattr(game, "save"):
+    if not hasattr(game, "save_emulator"):
         return None
-    about = [
+    saved = [
         {name: getattr(wrapper, name) for name in getattr(wrapper, "SAVED", ())}
         for wrapper in wrappers
     ]
-    return json.dumps([*about, game.np_random.bit_generator.state]).encode() + b"\n" + game.save()
+    header = json.dumps([*saved, game.np_random.bit_generator.state])
+    state: bytes = game.save_emulator()
+    return header.encode() + b"\n" + state
 
 
 def restore_emulator(env: gymnasium.Env, state: bytes, observation: np.ndarray) -> None:
-    """Go on from what save_emulator returned, with an environment made in the same way. observation: what it showed."""
+    """Restore what save_emulator returned, in an environment made in the same way.
+
+    observation: the last one of the environment that was saved."""
     *wrappers, game = layers(env)
-    about, _, emulator = state.partition(b"\n")
-    *saved, generator = json.loads(about)
+    header, _, emulator = state.partition(b"\n")
+    *saved, generator = json.loads(header)
     for wrapper, values in zip(wrappers, saved, strict=True):
-        vars(wrapper).update({name: values[name] for name in getattr(wrapper, "SAVED", ())})
+        for name in getattr(wrapper, "SAVED", ()):
+            setattr(wrapper, name, values[name])
         if hasattr(wrapper, "restore"):
             wrapper.restore(observation)
     game.np_random.bit_generator.state = generator
-    game.restore(emulator)
+    game.restore_emulator(emulator)
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """An environment's wrappers from the outermost, and what they are around."""
+    """Yield an environment's wrappers from the outermost, then the environment itself."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env

@@ -1,4 +1,4 @@
-"""Observations that are images, of any environment."""
+"""Preprocess observations that are images, of any environment."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import cv2
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from ppo.envs.checks import ResetResult, StepResult
 
 MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself
@@ -20,13 +22,13 @@ class ImageAndVector(spaces.Box):
 
 
 class RepeatAction(gymnasium.Wrapper):
-    """Each action is held for a number of steps, or to the end of the episode; rewards are added up."""
+    """Repeat each action a number of times, at most to the episode's end, and sum the rewards."""
 
     def __init__(self, env: gymnasium.Env, times: int) -> None:
         super().__init__(env)
         self.times = times
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> StepResult:
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -37,65 +39,68 @@ class RepeatAction(gymnasium.Wrapper):
 
 
 class StackImages(gymnasium.Wrapper):
-    """The last num_images observations, each (H, W) or (H, W, C) uint8, as one (size, size, num_images * channels):
-    the oldest first, after a reset all the same. Colours become gray; other channels stay as they are. The array of the
-    observation is used again.
+    """Stack the last num_images images to one array (size, size, num_images * channels), uint8.
 
-    key: under which of a Dict's names the images are; what it has beside them stands behind their pixels, all in one
-    vector of float32."""
+    Images are (H, W) or (H, W, C) uint8; three channels are colours and become gray, others stay
+    as they are. The oldest image is first; after a reset all are the same. The array of the
+    observation is reused. key: the name of the images in a Dict; its other parts, flattened,
+    follow the pixels in one vector of float32."""
 
     def __init__(
         self, env: gymnasium.Env, size: int, num_images: int, key: str | None = None
     ) -> None:
         super().__init__(env)
-        self.size, self.num_images, self.key = (size, size), num_images, key
+        self.size = (size, size)
+        self.num_images = num_images
+        self.key = key
         space: Any = env.observation_space
-        others = {} if key is None else {name: part for name, part in space.items() if name != key}
+        others = {}
+        if key is not None:
+            others = {name: part for name, part in space.items() if name != key}
+            space = space[key]
         self.others = spaces.Dict(others)
-        shape = (space if key is None else space[key]).shape
-        self.is_colour, num_channels = shape[2:] == (3,), shape[2] if len(shape) == 3 else 1
-        depth = num_images * (1 if self.is_colour else num_channels)
+        self.is_colour = space.shape[2:] == (3,)
+        num_channels = 1
+        if len(space.shape) == 3 and not self.is_colour:
+            num_channels = space.shape[2]
+        depth = num_images * num_channels
         if not 0 < depth <= MAX_CHANNELS:
-            limit = f"{MAX_CHANNELS} channels in a stack of {num_images}"
-            raise gymnasium.error.Error(
-                f"images {shape} are to be height x width x channels, with at most {limit}"
-            )
+            limit = f"at most {MAX_CHANNELS} channels in a stack of {num_images}"
+            problem = f"images {space.shape} must be height x width x channels, with {limit}"
+            raise gymnasium.error.Error(problem)
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         if others:
-            beside: Any = spaces.flatten_space(self.others)
-            low, high = (
-                np.append(np.full(self.stack.size, x), y)
-                for x, y in ((0, beside.low), (255, beside.high))
-            )
+            vector: Any = spaces.flatten_space(self.others)
+            low = np.append(np.zeros(self.stack.size), vector.low)
+            high = np.append(np.full(self.stack.size, 255), vector.high)
             self.observation_space = ImageAndVector(low, high, self.stack.shape)
 
-    def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, **options: Any) -> ResetResult:
         observation, info = self.env.reset(**options)
         self.planes = self._planes(observation) * self.num_images
-        return self._merged(observation), info
+        return self._merge(observation), info
 
-    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> StepResult:
         observation, reward, terminated, truncated, info = self.env.step(action)
         newest = self._planes(observation)
         self.planes = [*self.planes[len(newest) :], *newest]
-        return self._merged(observation), reward, terminated, truncated, info
+        return self._merge(observation), reward, terminated, truncated, info
 
     def restore(self, observation: np.ndarray) -> None:
-        """Go on from what was shown last; of images without anything beside them."""
+        """Restore the stack from the last observation; only for images without other parts."""
         self.planes = list(cv2.split(observation))
 
     def _planes(self, observation: Any) -> list[Any]:
-        """The channels (size, size) of its image, gray if it has three."""
+        """Return the channels (size, size) of an observation's image, one if it has colours."""
         image = observation if self.key is None else observation[self.key]
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
-        return [
-            cv2.resize(channel, self.size, interpolation=cv2.INTER_AREA) for channel in channels
-        ]
+        area = cv2.INTER_AREA
+        return [cv2.resize(channel, self.size, interpolation=area) for channel in channels]
 
-    def _merged(self, observation: Any) -> np.ndarray:
+    def _merge(self, observation: Any) -> np.ndarray:
         images = cv2.merge(self.planes, self.stack).reshape(self.stack.shape)
         if not self.others:
             return images

@@ -1,166 +1,178 @@
-"""The trainer's handle on all workers: start, command, watch, replace, close."""
+"""Start, command, replace and close the workers of a run."""
 
-import os
-import signal
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
-from ppo.envs.shared import PROCESSES, SharedArray
-from ppo.envs.worker import PARENT_SIGNALS, RolloutInfo, Worker, run_worker
+from ppo.envs.shared import SharedArray
+from ppo.envs.worker import RolloutInfo, Worker
+from ppo.envs.worker_process import LocalWorker, WorkerProcess
 
 SECONDS_TO_CLOSE = 1.0
-SECONDS_TO_NOTICE = 0.05
-MOST_LOSSES = ((60, 3), (600, 10))  # in so many seconds of one worker, and of all together
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-NOTHING = OpenEpisode(0, None)
+SECONDS_TO_NOTICE = 0.05  # a worker that has died or hangs
+MAX_LOSSES_OF_ONE = (3, 60)  # so many losses of one worker within so many seconds
+MAX_LOSSES = (10, 600)  # and of all workers together
+UNKNOWN_EPISODE = OpenEpisode(0, None)
 
 
-class WorkerPool(AbstractContextManager):
-    """The environments of a run, spread evenly over worker processes; with none, stepped in this one.
+class Group(NamedTuple):
+    """A half of the environments, which steps while actions are sampled for the other half."""
 
-    make_worker(environments, heartbeat) must be picklable. The processes get ready while the caller goes on; leaving the
-    context ends them. A worker that is lost, for it died, raised or hung, is replaced, and its part of the rollout
-    collected anew; on_event(kind, **details) is told. To hang is to take more seconds for a step than step_timeout, or
-    for a reset or a start than reset_timeout; in this process nobody can tell."""
+    columns: slice  # of all of them in the rollout
+    members: list[range]  # of each worker, among its own environments
+
+
+class WorkerPool(AbstractContextManager["WorkerPool"]):
+    """Step the environments of a run, spread evenly over worker processes, or in this process.
+
+    A worker that dies, raises or hangs is replaced, its part of the rollout is collected again, and
+    on_event(kind, **details) is called. In this process, a hang cannot be noticed."""
 
     def __init__(
         self,
         make_worker: Callable[..., Worker],
         num_envs: int,
         num_workers: int,
+        *,
         step_timeout: float = 60.0,
         reset_timeout: float = 120.0,
         on_event: Callable[..., None] = lambda kind, **details: None,
-        acting: RolloutSampler | None = None,
-        numbers: Sequence[int] | None = None,
+        sampler: RolloutSampler | None = None,
+        env_ids: Sequence[int] | None = None,
     ) -> None:
-        """acting: acts for all environments of the run, if workers do not. numbers: what they are called, if not 0, 1
-        and so on."""
-        self.on_event, self.timeouts = on_event, (step_timeout, reset_timeout)
-        self.acting = acting
+        """Start the workers; they get ready while the caller goes on.
+
+        make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
+        step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
+        count as a hang; sampler: samples actions for all environments, if workers do not; env_ids:
+        the environments' numbers in the whole run."""
+        self.on_event = on_event
+        self.sampler = sampler
         self.pending_iteration: int | None = None
-        self.losses: list[tuple[float, int]] = []
-        kind, count = (WorkerProcess, num_workers) if num_workers else (LocalWorker, 1)
-        heartbeats = SharedArray((count, 2), np.int64)
-        cuts = [number * num_envs // count for number in range(count + 1)]
-        shares = [range(*cuts[n : n + 2]) for n in range(count)]
-        if acting:  # each has its share of both groups, and a group's columns lie side by side
-            shares = [range(n, num_envs, count) for n in range(count)]
-            self.groups = (range((num_envs + 1) // 2), range((num_envs + 1) // 2, num_envs))
-        names = range(num_envs) if numbers is None else numbers
+        self.losses: list[tuple[float, int]] = []  # time and number of the worker
+        kind = WorkerProcess if num_workers else LocalWorker
+        num_workers = max(1, num_workers)
+        if sampler:
+            # Each worker has environments of both groups, whose columns are in one piece.
+            shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
+            self.groups = make_groups(num_envs, num_workers)
+        else:
+            cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
+            shares = [range(cuts[n], cuts[n + 1]) for n in range(num_workers)]
+        if env_ids is None:
+            env_ids = range(num_envs)
+        heartbeats = SharedArray((num_workers, 2), np.int64)
         self.workers = [
-            kind(make_worker, shares[n], heartbeats, n, [names[i] for i in shares[n]])
-            for n in range(count)
+            kind(
+                make_worker,
+                share,
+                [env_ids[index] for index in share],
+                number=number,
+                heartbeats=heartbeats,
+                timeouts={"step": step_timeout, "reset": reset_timeout},
+            )
+            for number, share in enumerate(shares)
         ]
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
-        """Go on with an open episode in each environment, as the last row of the rollout shows it. Returns those in
-        which a new one had to begin instead."""
+        """Restore an open episode in each environment; return those that were reset instead."""
         for worker in self.workers:
-            worker.send("restore", [episodes[index] for index in worker.environments])
-        nothing = {worker.number: [NOTHING] * len(worker.environments) for worker in self.workers}
-        replies = self._replies(
-            self.workers, lambda worker: worker.send("restore", nothing[worker.number])
-        )
-        return sorted(index for begun in replies.values() for index in begun)
+            worker.send("restore", [episodes[index] for index in worker.env_indices])
+
+        def resend(worker: WorkerProcess) -> None:
+            worker.send("restore", [UNKNOWN_EPISODE] * len(worker.env_indices))
+
+        replies = self._receive(self.workers, resend)
+        return sorted(index for reset_envs in replies.values() for index in reset_envs)
 
     def collect(self, iteration: int) -> RolloutInfo:
-        """Have all environments fill the shared rollout. How they are spread over workers, and who acts, changes
-        nothing but the rounding of the policy's arithmetic. Raises WorkerError if a worker cannot start, or is lost too
-        often."""
-        if self.acting:
-            reports = self._collect_centrally(self.acting, iteration)
-        else:
-            if self.pending_iteration != iteration:
-                self.collect_async(iteration)
-            self.pending_iteration = None
-            reports = self._replies(self.workers, lambda worker: worker.send("collect", iteration))
-        parts = list(zip(*reports.values(), strict=True))
-        episodes, begun = (sorted(x for part in parts[kind] for x in part) for kind in (0, 2))
-        last_observations = sorted(
-            (x for part in parts[1] for x in part), key=lambda last: last[:2]
-        )
-        outside, emulators = (
-            {i: x for part in kind for i, x in part.items()} for kind in parts[3:]
-        )
-        return RolloutInfo(episodes, last_observations, begun, outside, emulators)
+        """Have all environments fill the shared rollout.
+
+        The number of workers, and who samples actions, changes nothing but rounding in the policy.
+        Raises WorkerError if a worker cannot start or is lost too often."""
+        if self.sampler:
+            return merge(self._collect_centrally(self.sampler, iteration))
+        if self.pending_iteration != iteration:
+            self.collect_async(iteration)
+        self.pending_iteration = None
+        return merge(self._receive(self.workers, lambda worker: worker.send("collect", iteration)))
 
     def collect_async(self, iteration: int) -> None:
-        """Have workers that act begin with a rollout while the caller goes on, until collect is called for it."""
+        """Have workers that sample begin a rollout; collect waits for it."""
         self.pending_iteration = iteration
         for worker in self.workers:
             worker.send("collect", iteration)
 
-    def _collect_centrally(self, acting: RolloutSampler, iteration: int) -> dict[int, RolloutInfo]:
-        """Step and act in turn: while the actions of one group of environments are computed, the other one steps. What
-        lost workers should have done is done anew afterwards, by those in their places."""
-        reports: dict[int, RolloutInfo] = {}
-        firsts = [
-            sum(index in self.groups[0] for index in worker.environments) for worker in self.workers
-        ]
-        cuts = [
-            (0, first, len(worker.environments))
-            for first, worker in zip(firsts, self.workers, strict=True)
-        ]
-        acting.begin(iteration)
-        while missing := [worker for worker in self.workers if worker.number not in reports]:
+    def _collect_centrally(self, sampler: RolloutSampler, iteration: int) -> dict[int, RolloutInfo]:
+        """Collect with actions sampled in this process.
+
+        Workers that replace lost ones collect their part after the others have finished."""
+        infos: dict[int, RolloutInfo] = {}
+        sampler.begin(iteration)
+        while missing := [worker for worker in self.workers if worker.number not in infos]:
             for worker in missing:
                 worker.send("begin", iteration)
-            alive = self._await_workers(missing)
-            for turn in range(2 * acting.num_steps + 2):
-                t, group = divmod(turn, 2)
-                if turn > 1:  # what this group was asked for before
-                    alive = self._await_workers(alive)
-                if not alive:
-                    break
-                if t < acting.num_steps:
-                    for columns in self._columns(alive, group, bool(reports)):
-                        acting(t, columns)
-                    for worker in alive:
-                        worker.send("step", t, *cuts[worker.number][group : group + 2])
+            alive = self._step_by_turns(sampler, self._await_workers(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
-            reports |= self._replies(alive)
-        return reports
+            infos |= self._receive(alive)
+        return infos
+
+    def _step_by_turns(
+        self, sampler: RolloutSampler, alive: list[WorkerProcess], is_partial: bool
+    ) -> list[WorkerProcess]:
+        """Step T times with double buffering; return the workers that were not lost.
+
+        The two groups take turns: while one steps, actions are sampled for the other. is_partial:
+        some workers have finished before, and their columns must stay as they are."""
+        for t in range(sampler.num_steps):
+            for group in self.groups:
+                if t > 0:
+                    alive = self._await_workers(alive)  # for this group's step t - 1
+                if not alive:
+                    return []
+                if not is_partial and group.columns.start < group.columns.stop:
+                    sampler(t, group.columns)
+                for worker in alive:
+                    members = group.members[worker.number]
+                    if is_partial and members:
+                        own = worker.env_indices[members.start : members.stop]
+                        sampler(t, slice(own.start, own.stop, own.step))
+                    worker.send("step", t, members)
+        for _ in self.groups:
+            alive = self._await_workers(alive)
+        return alive
 
     def __exit__(self, *exception: object) -> None:
-        """End all workers, kindly first; returns within about a second whatever they are doing, at once if that is to
-        be interrupted."""
+        """End all workers within about a second; after Ctrl-C, at once."""
         for worker in self.workers:
             worker.ask_to_end()
-        deadline = time.monotonic() + SECONDS_TO_CLOSE * (exception[0] is not KeyboardInterrupt)
+        deadline = time.monotonic()
+        if exception[0] is not KeyboardInterrupt:
+            deadline += SECONDS_TO_CLOSE
         for worker in self.workers:
             worker.end(deadline)
 
-    def _await_workers(self, workers: Sequence["WorkerProcess"]) -> list["WorkerProcess"]:
-        """Those who have done what they were asked for."""
-        replies = self._replies(workers)
+    def _await_workers(self, workers: Sequence[WorkerProcess]) -> list[WorkerProcess]:
+        """Wait for the workers' replies; return the workers that were not lost."""
+        replies = self._receive(workers)
         return [worker for worker in workers if worker.number in replies]
 
-    def _columns(self, workers: Sequence["WorkerProcess"], group: int, apart: bool) -> list[slice]:
-        """Where a group of environments is in the rollout, if there are any: in one piece, or each worker's apart."""
-        members = self.groups[group]
-        if not apart:
-            return [slice(members.start, members.stop)] if members else []
-        parts = [[index for index in worker.environments if index in members] for worker in workers]
-        return [slice(part[0], part[-1] + 1, len(self.workers)) for part in parts if part]
-
-    def _replies(
+    def _receive(
         self,
-        workers: Sequence["WorkerProcess"],
-        again: Callable[["WorkerProcess"], None] | None = None,
+        workers: Sequence[WorkerProcess],
+        resend: Callable[[WorkerProcess], None] | None = None,
     ) -> dict[int, Any]:
-        """What workers reply to a command, by their numbers. Who is lost is replaced, and asked again, or left out."""
+        """Return the workers' replies to a command, by number.
+
+        A lost worker is replaced; resend sends the command again, without it there is no reply."""
         replies: dict[int, Any] = {}
         missing = list(workers)
         while missing:
@@ -168,184 +180,81 @@ class WorkerPool(AbstractContextManager):
                 wait(connections, SECONDS_TO_NOTICE)
             for worker in [*missing]:
                 try:
-                    reply = worker.poll(*self.timeouts)
+                    reply = worker.poll()
                 except WorkerError as loss:
                     self._replace(worker, loss)
-                    again(worker) if again else missing.remove(worker)
+                    if resend:
+                        resend(worker)
+                    else:
+                        missing.remove(worker)
                     continue
                 if worker.replaced_at and worker.has_stepped:
-                    seconds = time.monotonic() - worker.replaced_at
-                    self.on_event(
-                        "worker_replaced", worker=worker.number, seconds=round(seconds, 3)
-                    )
+                    seconds = round(time.monotonic() - worker.replaced_at, 3)
+                    self.on_event("worker_replaced", worker=worker.number, seconds=seconds)
                     worker.replaced_at = 0.0
                 if reply is not None:
                     replies[worker.number] = reply
                     missing.remove(worker)
         return dict(sorted(replies.items()))
 
-    def _replace(self, worker: "WorkerProcess", loss: WorkerError) -> None:
-        """Put a new one in a lost worker's place. Raises WorkerError if it had not come to its first step, or if too
-        many were lost."""
+    def _replace(self, worker: WorkerProcess, loss: WorkerError) -> None:
+        """Replace a lost worker.
+
+        Raises WorkerError if it never began a step, or if too many workers were lost."""
         now = time.monotonic()
         worker.end(now)
-        cause, traceback = str(loss.args[0]), "".join(loss.args[1:])
-        about = {"worker": worker.number, "environments": worker.names, "cause": cause}
-        message = (
-            f"worker {worker.number} was lost and is replaced: {cause}"
-            if worker.has_ever_stepped
-            else ""
+        cause, *traceback = loss.args
+        message = ""
+        can_replace = worker.has_stepped_before or worker.has_stepped
+        if can_replace:
+            message = f"worker {worker.number} was lost and is replaced: {cause}"
+        self.on_event(
+            "worker_lost",
+            message=message,
+            worker=worker.number,
+            environments=worker.env_ids,
+            cause=str(cause),
+            traceback="".join(traceback),
         )
-        self.on_event("worker_lost", message=message, **about, traceback=traceback)
-        if not worker.has_ever_stepped:
+        if not can_replace:
             raise loss
         self.losses.append((now, worker.number))
-        for (seconds, most), numbers in zip(
-            MOST_LOSSES, ({worker.number}, range(len(self.workers))), strict=True
+        of_one = [at for at, number in self.losses if number == worker.number]
+        of_all = [at for at, _ in self.losses]
+        for who, times, (most, seconds) in (
+            (f"worker {worker.number} was", of_one, MAX_LOSSES_OF_ONE),
+            ("workers were", of_all, MAX_LOSSES),
         ):
-            count = sum(now - at < seconds and number in numbers for at, number in self.losses)
+            count = sum(now - at < seconds for at in times)
             if count > most:
-                who = f"worker {worker.number} was" if len(numbers) == 1 else "workers were"
-                raise WorkerError(
-                    f"{who} lost {count} times within {seconds} s, at last for {cause}", traceback
-                )
+                problem = f"{who} lost {count} times within {seconds} s, at last for {cause}"
+                raise WorkerError(problem, "".join(traceback))
         worker.start()
+        worker.has_stepped_before = True
         worker.replaced_at = now
 
 
-class WorkerProcess:
-    """A process that steps environments, as the trainer sees it. heartbeats: its own row is what the worker is doing, as
-    ppo.envs.worker.Worker has it; names: what its environments are called."""
-
-    def __init__(
-        self,
-        make: Callable[..., Worker],
-        environments: range,
-        heartbeats: SharedArray,
-        number: int,
-        names: Sequence[int],
-    ) -> None:
-        self.make, self.environments, self.heartbeats, self.number = (
-            make,
-            environments,
-            heartbeats,
-            number,
-        )
-        self.names = names
-        self.heartbeat = heartbeats.array[number]
-        self.has_ever_stepped, self.replaced_at = False, 0.0
-        self.start()
-
-    def start(self) -> None:
-        self.heartbeat[:] = self.num_calls = 0
-        self.connection, theirs = PROCESSES.Pipe()
-        arguments = (
-            self.make,
-            self.environments,
-            theirs,
-            self.heartbeats,
-            self.number,
-            os.getpid(),
-        )
-        self.process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
-        resource_tracker.ensure_running()  # when it is started, signals are unblocked
-        before, blocked = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
-        # Workers inherit both: one thread each, and that signals wait until the worker passes them over.
-        os.environ.update(ONE_THREAD)
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            os.environ.clear()
-            os.environ.update(before)
-        theirs.close()  # the worker has the only other end, so that its death is an end of file
-
-    def send(self, *command: Any) -> None:
-        self.since = time.monotonic()
-        with suppress(OSError):  # that it has died, poll will tell
-            self.connection.send(command)
-
-    def poll(self, step_timeout: float, reset_timeout: float) -> Any:
-        """What it replies; None if it has not yet. Raises WorkerError if it is lost."""
-        try:
-            if self.connection.poll():
-                reply = self.connection.recv()
-                self.has_ever_stepped |= self.has_stepped
-                if isinstance(reply, WorkerError):
-                    raise reply
-                return reply
-            is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
-        except (EOFError, OSError):
-            is_alive = False
-        self.has_ever_stepped |= self.has_stepped
-        num_calls, call = map(int, self.heartbeat)
-        name, limit = (
-            ("reset", reset_timeout) if call < 0 or not num_calls else ("step", step_timeout)
-        )
-        now = time.monotonic()
-        if num_calls != self.num_calls:
-            self.num_calls, self.since = num_calls, now
-        where = (
-            f"in a {name} of environment {self.names[max(call, ~call)]}"
-            if num_calls
-            else "as it started"
-        )
-        if not is_alive:
-            self.process.join(SECONDS_TO_CLOSE)
-            code = self.process.exitcode or 0
-            how = (
-                f"was killed by {signal.Signals(-code).name}"
-                if code < 0
-                else f"ended with exit code {code}"
-            )
-            hint = "; if memory is short, use fewer environments" if -code == signal.SIGKILL else ""
-            raise WorkerError(f"worker {self.number} {how} {where}{hint}")
-        if now - self.since > limit:
-            raise WorkerError(
-                f"worker {self.number} hung {where}: over {limit:g} s (--{name}_timeout)"
-            )
-        return None
-
-    @property
-    def has_stepped(self) -> bool:
-        """Whether it has come to a step: its environments are made and reset before that."""
-        return bool(self.heartbeat[0] > 2 * len(self.environments))
-
-    def ask_to_end(self) -> None:
-        with suppress(OSError):  # it has died already
-            self.connection.send(None)
-
-    def end(self, deadline: float) -> None:
-        """Wait for it to end until a time, then kill it."""
-        self.process.join(max(0.0, deadline - time.monotonic()))
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
+def make_groups(num_envs: int, num_workers: int) -> list[Group]:
+    """Divide environments into two halves, where worker w of W has w, w + W, w + 2 W and so on."""
+    middle = (num_envs + 1) // 2
+    groups = []
+    for start, stop in ((0, middle), (middle, num_envs)):
+        members = []
+        for number in range(num_workers):
+            before = len(range(number, start, num_workers))
+            members.append(range(before, len(range(number, stop, num_workers))))
+        groups.append(Group(slice(start, stop), members))
+    return groups
 
 
-class LocalWorker(WorkerProcess):
-    """The same in the trainer's own process: it can raise, but not be killed or timed by itself."""
-
-    connection: Any = None
-
-    def start(self) -> None:
-        self.heartbeat[:] = 0
-        self.worker = self.make(self.environments, self.heartbeat)
-        self.commands: deque[tuple] = deque()
-
-    def send(self, *command: Any) -> None:
-        self.commands.append(command)
-
-    def poll(self, step_timeout: float, reset_timeout: float) -> Any:
-        method, *arguments = self.commands.popleft()
-        try:
-            return getattr(self.worker, method)(*arguments)
-        finally:
-            self.has_ever_stepped |= self.has_stepped
-
-    def ask_to_end(self) -> None:
-        for env in self.worker.envs:
-            env.close()
-
-    def end(self, deadline: float) -> None:
-        pass
+def merge(infos: Mapping[int, RolloutInfo]) -> RolloutInfo:
+    """Return what the workers' parts of a rollout bring together, in order of time."""
+    parts = infos.values()
+    last_observations = [last for part in parts for last in part.last_observations]
+    return RolloutInfo(
+        episodes=sorted(episode for part in parts for episode in part.episodes),
+        last_observations=sorted(last_observations, key=lambda last: last[:2]),
+        reset_envs=sorted(index for part in parts for index in part.reset_envs),
+        num_outside=dict(pair for part in parts for pair in part.num_outside.items()),
+        emulators=dict(pair for part in parts for pair in part.emulators.items()),
+    )

@@ -1,6 +1,7 @@
-"""RolloutSampler in environments, wherever that is done."""
+"""Sample actions for environments of a run, in a worker process or in the trainer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,41 +11,45 @@ from ppo.envs.seeding import Stream, seed_sequence
 ALL = slice(None)
 
 
+@dataclass
 class RolloutSampler:
-    """Acts in some environments of a run. act: a ppo.models.actor.Actor, by the weights as they are when a rollout begins;
-    normalize: from observations to what that reads; seed: the run's; environments: which they are; rollouts: their
-    columns of those that are filled in turn, (T, n)."""
+    """Sample actions, row by row, for some environments of a run.
 
-    def __init__(
-        self,
-        act: Any,
-        normalize: Callable[[np.ndarray], np.ndarray],
-        seed: int,
-        environments: range,
-        rollouts: Sequence[Any],
-    ) -> None:
-        self.act, self.normalize, self.seed, self.environments = act, normalize, seed, environments
-        self.rollouts, self.num_steps = rollouts, len(rollouts[0].actions)
+    actor: ppo.models.actor.Actor, which acts with the weights as they are when a rollout begins;
+    normalize: maps observations to the actor's input; seed: the run's; env_ids: the environments'
+    numbers in the whole run, on which their noise depends; rollouts: the environments' columns
+    (T, n) of the rollouts that are filled in turn."""
+
+    actor: Any
+    normalize: Callable[[np.ndarray], np.ndarray]
+    _: KW_ONLY
+    seed: int
+    env_ids: Sequence[int]
+    rollouts: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        self.num_steps = len(self.rollouts[0].actions)
 
     def begin(self, iteration: int) -> None:
-        """Get ready for a rollout."""
+        """Load the current weights and draw the noise of a whole rollout, (T, n, *noise)."""
         self.rollout = self.rollouts[iteration % len(self.rollouts)]
-        self.act.refresh()
-        # Each environment's randomness is its own, whoever draws it: (T, n, *noise).
-        seeds = (
-            seed_sequence(self.seed, Stream.ACTION, index, iteration) for index in self.environments
-        )
-        draws = [self.act.draw_noise(np.random.default_rng(seed), self.num_steps) for seed in seeds]
-        self.noise = np.stack(draws, axis=1)
+        self.actor.refresh()
+        noise = []
+        for env_id in self.env_ids:
+            entropy = seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
+            generator = np.random.default_rng(entropy)
+            noise.append(self.actor.draw_noise(generator, self.num_steps))
+        self.noise = np.stack(noise, axis=1)
 
     def __call__(self, t: int, columns: slice = ALL) -> None:
-        """Write the actions of row t, in all columns or some, and what is remembered of it."""
+        """Write the actions of row t, its features and the recurrent states of row t + 1."""
         rollout = self.rollout
-        rollout.states[t + 1, columns] = rollout.states[t, columns]
-        rollout.actions[t, columns] = self.act(
+        states = rollout.states[t + 1, columns]
+        states[:] = rollout.states[t, columns]
+        rollout.actions[t, columns] = self.actor(
             self.normalize(rollout.observations[t, columns]),
             self.noise[t, columns],
-            rollout.action_masks[t, columns],
-            states=rollout.states[t + 1, columns],
+            mask=rollout.action_masks[t, columns],
+            states=states,
             features=rollout.features[t, columns],
         )

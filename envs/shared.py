@@ -1,4 +1,4 @@
-"""Arrays that several processes see."""
+"""Arrays in memory that several processes share."""
 
 import ctypes
 import math
@@ -12,15 +12,17 @@ PROCESSES = multiprocessing.get_context("spawn")
 
 
 class SharedArray:
-    """A zeroed numpy array that a child process gets to share by pickling. Its memory has no name in the file system,
-    so that nothing is left of it however a process dies."""
+    """A zeroed numpy array that a child process shares when it unpickles it.
+
+    Its memory has no name in the file system: nothing is left of it however a process dies."""
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
-        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
-        self._memory: Any = PROCESSES.RawArray(
-            ctypes.c_byte, math.prod(shape) * self.dtype.itemsize
-        )
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        size = math.prod(shape) * self.dtype.itemsize
+        self._memory: Any = PROCESSES.RawArray(ctypes.c_byte, size)
 
     @property
     def array(self) -> np.ndarray:
-        return np.ndarray(self.shape, self.dtype, self._memory)
+        array: np.ndarray = np.ndarray(self.shape, self.dtype, self._memory)
+        return array

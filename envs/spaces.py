@@ -1,4 +1,4 @@
-"""Between the columns of numbers that a policy deals in and the actions of an environment, however they are nested."""
+"""Convert between the policy's columns of numbers and an environment's actions, however nested."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,83 +6,94 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-ACTION_MASK = (
-    "action_mask"  # in the info of a reset or a step: which actions the environment allows next
-)
+Converter = Callable[[Any], Any]
+ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 
-def action_converter(space: Any, squash: bool = False) -> Callable[[np.ndarray], Any]:
-    """From actions (n, D) of the policy to those of n environments. squash: boxes are filled by tanh; otherwise actions
-    are clipped to them, only here: it is the unclipped ones that are learned from."""
+def action_converter(space: Any, squash: bool = False) -> Converter:
+    """Return a function from the policy's actions (n, D) to the actions of n environments.
+
+    squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
+    learns from the unclipped ones."""
     if parts := _parts(space):
-        converters = [action_converter(part, squash) for part in parts.values()]
-        cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
-
-        def convert(actions: np.ndarray) -> list[Any]:
-            columns = np.split(actions, cuts, axis=1)
-            rows = zip(
-                *(own(column) for own, column in zip(converters, columns, strict=True)), strict=True
-            )
-            return [
-                row if isinstance(space, spaces.Tuple) else dict(zip(parts, row, strict=True))
-                for row in rows
-            ]
-
-        return convert
-    shape, dtype = (-1, *space.shape), space.dtype
+        return _nested_converter(space, parts, squash)
     if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-        middle, half = (low / 2 + high / 2, high / 2 - low / 2) if squash else (0, 1)
-        is_whole = dtype.kind in "iu"
-
-        def fit(actions: np.ndarray) -> np.ndarray:
-            rows = actions.reshape(shape)
-            rows = middle + half * np.tanh(rows) if squash else rows
-            rows = np.minimum(np.maximum(rows, low), high)
-            return (np.rint(rows) if is_whole else rows).astype(dtype, copy=False)
-
-        return fit
+        return _box_converter(space, squash)
     start = getattr(space, "start", 0)
     if isinstance(space, spaces.Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
-    return lambda actions: (actions.reshape(shape) + start).astype(dtype, copy=False)
+    shape = (-1, *space.shape)
+    return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
 
 
-def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
-    """From what an environment allows to (M,) bool for the policy: K columns for each of its choices among up to K.
-    What is allowed: a number for each choice's first action, second and so on, in one array or in one for each choice;
-    of a Tuple or Dict, that of each part; None for all. It raises ValueError if numbers are too many or too few, or if
-    a choice has nothing left."""
+def _nested_converter(space: Any, parts: dict[Any, Any], squash: bool) -> Converter:
+    converters = [action_converter(part, squash) for part in parts.values()]
+    cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
+
+    def convert(actions: np.ndarray) -> list[Any]:
+        columns = np.split(actions, cuts, axis=1)
+        converted = [own(column) for own, column in zip(converters, columns, strict=True)]
+        rows = zip(*converted, strict=True)
+        if isinstance(space, spaces.Tuple):
+            return list(rows)
+        return [dict(zip(parts, row, strict=True)) for row in rows]
+
+    return convert
+
+
+def _box_converter(space: spaces.Box, squash: bool) -> Converter:
+    shape = (-1, *space.shape)
+    dtype = space.dtype
+    low = space.low
+    high = space.high
+    is_whole = dtype.kind in "iu"
+    if squash:
+        middle = low / 2 + high / 2
+        half = high / 2 - low / 2
+
+    def convert(actions: np.ndarray) -> Any:
+        rows = actions.reshape(shape)
+        if squash:
+            rows = middle + half * np.tanh(rows)
+        rows = np.minimum(np.maximum(rows, low), high)
+        if is_whole:
+            rows = np.rint(rows)
+        return rows.astype(dtype, copy=False)
+
+    return convert
+
+
+def mask_converter(space: Any) -> Converter:
+    """Return a function from an environment's action mask to the policy's, (M,) bool.
+
+    The policy's has K columns for each of the space's choices among up to K actions. The
+    environment's has a 0 or 1 for each choice's first action, second and so on, in one array or in
+    one per choice; for a Tuple or Dict, one mask per part; None allows everything. The function
+    raises ValueError if there are too many or too few numbers, or if a choice has nothing left."""
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
         def convert_parts(allowed: Any) -> np.ndarray:
-            given = (
-                dict(enumerate(allowed or ()))
-                if isinstance(space, spaces.Tuple)
-                else dict(allowed or {})
-            )
+            if isinstance(space, spaces.Tuple):
+                allowed = enumerate(allowed or ())
+            given = dict(allowed or {})
             return np.concatenate([own(given.get(key)) for key, own in converters.items()])
 
         return convert_parts
     if isinstance(space, spaces.Box):
         return lambda allowed: np.ones(0, np.bool_)
-    count = (
-        [2] * _num_columns(space)
-        if isinstance(space, spaces.MultiBinary)
-        else getattr(space, "n", 0)
-    )
-    sizes = getattr(space, "nvec", count)
+    sizes = getattr(space, "nvec", getattr(space, "n", 0))
+    if isinstance(space, spaces.MultiBinary):
+        sizes = [2] * _num_columns(space)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
     def convert(allowed: Any) -> np.ndarray:
-        mask = exists.copy()
+        mask: np.ndarray = exists.copy()
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
             if len(numbers) != exists.sum():
-                raise ValueError(
-                    f"its action_mask has {len(numbers)} numbers for the {exists.sum()} of {space}"
-                )
+                counts = f"{len(numbers)} numbers instead of {exists.sum()}"
+                raise ValueError(f"its action_mask has {counts} for {space}")
             if not ((numbers == 0) | (numbers == 1)).all():
                 raise ValueError("its action_mask has numbers other than 0 and 1")
             mask[exists] = numbers
@@ -94,21 +105,24 @@ def mask_converter(space: Any) -> Callable[[Any], np.ndarray]:
 
 
 def can_act_in(space: Any) -> bool:
-    """Whether a space of actions is one of the kinds that are converted here."""
+    """Return whether a space of actions, and each of its parts, can be converted."""
+    if parts := _parts(space):
+        return all(map(can_act_in, parts.values()))
     kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    return (
-        all(map(can_act_in, _parts(space).values())) if _parts(space) else isinstance(space, kinds)
-    )
+    return isinstance(space, kinds)
 
 
 def _parts(space: Any) -> dict[Any, Any]:
-    """What a Tuple or a Dict is made of, by index or name."""
+    """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, spaces.Tuple):
         return dict(enumerate(space))
-    return dict(space.spaces) if isinstance(space, spaces.Dict) else {}
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    return {}
 
 
 def _num_columns(space: Any) -> int:
-    """How many columns the actions of a space take."""
-    parts = _parts(space)
-    return sum(map(_num_columns, parts.values())) if parts else int(np.prod(space.shape))
+    """Return how many columns the actions of a space take."""
+    if parts := _parts(space):
+        return sum(map(_num_columns, parts.values()))
+    return int(np.prod(space.shape))

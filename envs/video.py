@@ -1,4 +1,4 @@
-"""What environments show, as videos."""
+"""Film environments."""
 
 import os
 from contextlib import AbstractContextManager
@@ -8,33 +8,36 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-SMALLEST = 400  # rows: smaller pictures are enlarged by whole numbers
+from ppo.envs.checks import ResetResult, StepResult
+
+SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
 
 
-class Video(AbstractContextManager):
-    """A file of the frames that are put into it: .mp4, H.264 as browsers play it, or .gif. It is there, whole, when the
-    context is left without an error. Raises OSError."""
+class Video(AbstractContextManager["Video"]):
+    """Write frames to a file: .mp4 (H.264, as browsers play it) or .gif.
+
+    The file appears, whole, when the context is left without an error. Raises OSError."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         import imageio.v2
 
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # to draw takes no screen
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # drawing needs no screen
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.temporary = path, path.with_name(f".tmp-{path.name}")
+        self.path = path
+        self.temporary = path.with_name(f".tmp-{path.name}")
+        options: dict[str, Any] = {
+            "fps": frames_per_second,
+            "codec": "libx264",
+            "pixelformat": "yuv420p",
+            "macro_block_size": 2,
+        }
         if path.suffix == ".gif":
-            options: dict[str, Any] = {"duration": 1000 / frames_per_second, "loop": 0}
-        else:
-            options = {
-                "fps": frames_per_second,
-                "codec": "libx264",
-                "pixelformat": "yuv420p",
-                "macro_block_size": 2,
-            }
+            options = {"duration": 1000 / frames_per_second, "loop": 0}
         self.writer = imageio.v2.get_writer(self.temporary, **options)
 
-    def put(self, frame: np.ndarray) -> None:
-        """frame: (H, W, 3) uint8."""
-        times = -(-SMALLEST // len(frame)) if len(frame) < SMALLEST else 1
+    def write(self, frame: np.ndarray) -> None:
+        """Add a frame (H, W, 3) uint8."""
+        times = -(-SMALLEST // len(frame))
         self.writer.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
 
     def __exit__(self, *exception: object) -> None:
@@ -46,22 +49,24 @@ class Video(AbstractContextManager):
 
 
 class Filmed(gymnasium.Wrapper):
-    """Puts what is shown at each reset and step into a video; the environment was made with render_mode="rgb_array"."""
+    """Write a frame to a video at each reset and step.
+
+    The environment was made with render_mode="rgb_array"."""
 
     def __init__(self, env: gymnasium.Env, video: Video) -> None:
         super().__init__(env)
         self.video = video
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> ResetResult:
         result = self.env.reset(**options)
         self._film()
         return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> StepResult:
         result = self.env.step(action)
         self._film()
         return result
 
     def _film(self) -> None:
         frame: Any = self.env.render()
-        self.video.put(np.asarray(frame, np.uint8))
+        self.video.write(np.asarray(frame, np.uint8))

@@ -59,7 +59,7 @@ from ppo import Config
 from ppo.config.resolve import resolve
 from ppo.trainer import Training
 training = Training(*resolve(Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)))
-training.learn(training.make_worker(range(2)).collect(1))
+training.learn(training.make_worker(env_indices=range(2)).collect(1))
 training.snapshot()
 print("torch._dynamo" in sys.modules)
 """

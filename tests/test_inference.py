@@ -37,7 +37,7 @@ def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.n
     training = make_training(env_name, **{**sizes, **values}, inference=inference, seed=3)
     tables = []
     with WorkerPool(
-        training.make_worker, training.config.num_envs, num_workers, acting=training.acting
+        training.make_worker, training.config.num_envs, num_workers, sampler=training.acting
     ) as workers:
         for iteration in (1, 2, 3):
             training.learn(workers.collect(iteration))
@@ -172,7 +172,7 @@ def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
         workers.workers[1].process.kill()
         report = workers.collect(2)
         assert events[0] == "worker_lost"
-        assert report.begun == [2, 3]
+        assert report.reset_envs == [2, 3]
         training.learn(report)
         training.learn(workers.collect(3))
         assert "worker_replaced" in events
@@ -229,7 +229,7 @@ def test_a_compiled_loss_has_the_same_gradient() -> None:
     )
     batches: list = []
     training.learner.learn = lambda batch, *_: batches.append(batch) or {}
-    training.learn(training.make_worker(range(2)).collect(1))
+    training.learn(training.make_worker(env_indices=range(2)).collect(1))
     gradients = []
     for compiled in (False, True):
         learner = Learner(training.model, dataclasses.replace(training.config, compile=compiled))

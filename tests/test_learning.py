@@ -95,7 +95,7 @@ def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> N
 
 def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
     training = make_training("Counting-v0", clip_rewards=True, num_minibatches=1)
-    report = training.make_worker(range(8)).collect(1)
+    report = training.make_worker(env_indices=range(8)).collect(1)
     unclipped = training.rollout.rewards.copy()
     assert unclipped.min() > 1  # Counting pays 10 and more
     rewards = []
@@ -118,7 +118,7 @@ def test_a_box_of_two_dimensions_is_learned() -> None:
 def test_before_the_first_step_the_learner_sees_the_policy_that_acted() -> None:
     """Ratios are 1 then: no divergence, nothing clipped."""
     training = make_training("Counting-v0", num_minibatches=1, num_epochs=1)
-    report = training.make_worker(range(8)).collect(1)
+    report = training.make_worker(env_indices=range(8)).collect(1)
     metrics = training.learn(report)
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["clip_fraction"] == 0
@@ -127,7 +127,7 @@ def test_before_the_first_step_the_learner_sees_the_policy_that_acted() -> None:
 def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> None:
     """One transition each: A = r + gamma V(what the action led to) - V(before), and no value after a termination."""
     training = make_training("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
-    report = training.make_worker(range(8)).collect(1)
+    report = training.make_worker(env_indices=range(8)).collect(1)
     rollout, model = training.rollout, training.model
     batch = training.learner.make_batch(
         rollout, rollout.observations, rollout.rewards, report.last_observations
@@ -161,7 +161,7 @@ def test_kl_beyond_the_target_ends_an_iterations_steps() -> None:
         training = make_training(
             "Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10
         )
-        training.learn(training.make_worker(range(8)).collect(1))
+        training.learn(training.make_worker(env_indices=range(8)).collect(1))
         counts.append(int(training.learner.optimizer.state_dict()["state"][0]["step"]))
     assert counts[0] == 40
     assert counts[1] <= 2
@@ -175,7 +175,7 @@ def test_the_learning_rate_falls_linearly_to_zero() -> None:
     training = make_training(
         "Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80
     )
-    worker = training.make_worker(range(1))
+    worker = training.make_worker(env_indices=range(1))
     rates = [
         training.learn(worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)
     ]
@@ -207,7 +207,7 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
     totals = []
     for scale in (1.0, factor):
         training = make_training("Counting-v0", **{name: coefficient * scale})
-        report = training.make_worker(range(8)).collect(1)
+        report = training.make_worker(env_indices=range(8)).collect(1)
         rollout = training.rollout
         batch = training.learner.make_batch(
             rollout, rollout.observations, rollout.rewards, report.last_observations
@@ -221,11 +221,11 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
 def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
     training = make_training("Counting-v0", normalize_observations=True, normalize_rewards=True)
     normalize = training.normalize_observation
-    worker = training.make_worker(range(8))
+    worker = training.make_worker(env_indices=range(8))
     report = worker.collect(1)
     assert normalize.shift.tolist() == [0, 0]
     training.learn(report)
     first = training.rollout.observations[:-1].reshape(-1, 2)
     np.testing.assert_allclose(normalize.shift, first.mean(axis=0), rtol=1e-3)
-    assert worker.act.normalize.shift.tolist() == normalize.shift.tolist()
+    assert worker.sampler.normalize.shift.tolist() == normalize.shift.tolist()
     assert training.normalize_reward.statistics.count == pytest.approx(8 * 128, abs=1e-3)

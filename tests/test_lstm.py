@@ -61,7 +61,7 @@ def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool
         },
     }
     training = Training(*resolve(Config(**{**PLAIN, **values})))
-    worker = training.make_worker(range(16))
+    worker = training.make_worker(env_indices=range(16))
     for iteration in range(1, 16):
         training.learn(worker.collect(iteration))
     mean = training.summary(1.0)["evaluation"]["mean"]
@@ -74,13 +74,13 @@ def collected(
     """A run whose weights have no small ones among them, and the last of its rollouts."""
     training = make_training(env_name, **{**SMALL, "normalize_observations": True, **values})
     # As after some learning: Counting's numbers are large.
-    training.normalize_observation.restore(
+    training.normalize_observation.load_state_dict(
         {"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0])}
     )
     random = np.random.default_rng(0)
     training.behaviour_weights[:] = random.normal(0, 0.5, training.behaviour_weights.shape)
     training.learner.weights.copy_(torch.from_numpy(training.behaviour_weights))
-    worker = training.make_worker(range(N))
+    worker = training.make_worker(env_indices=range(N))
     for iteration in range(1, rollouts + 1):
         report = worker.collect(iteration)
     return training, report

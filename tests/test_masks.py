@@ -133,7 +133,7 @@ def test_an_environment_that_allows_nothing_is_told_so() -> None:
     with pytest.raises(
         WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"
     ):
-        training.make_worker(range(1)).collect(1)
+        training.make_worker(env_indices=range(1)).collect(1)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])
@@ -175,7 +175,7 @@ def test_allowed_actions_have_the_odds_that_they_would_have_without_a_mask() -> 
 
 def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() -> None:
     training = make_training("Masked-v0", num_envs=N, num_steps=T)
-    training.make_worker(range(N)).collect(1)
+    training.make_worker(env_indices=range(N)).collect(1)
     rollout = training.rollout
     batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, [])
     logits = training.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[

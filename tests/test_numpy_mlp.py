@@ -229,7 +229,7 @@ def test_learning_comes_to_the_same_weights() -> None:
     weights = []
     for make_learner in (new_learner, Learner):
         training = Training(*resolve(Config(**values, num_workers=0)), make_learner)
-        workers = training.make_worker(range(4))
+        workers = training.make_worker(env_indices=range(4))
         for iteration in range(1, 5):
             metrics = training.learn(workers.collect(iteration))
         weights.append((training.learner.weights.clone(), metrics))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import ppo.envs.pool
+import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
@@ -53,7 +54,7 @@ class Rollouts:
         make, acting = self.training.make_worker, self.training.acting
         assert (acting is None) == (inference == "worker")
         self.workers = WorkerPool(
-            make, N, num_workers, **timeouts, on_event=self.on_event, acting=acting
+            make, N, num_workers, **timeouts, on_event=self.on_event, sampler=acting
         )
         self.num_collected = 0
         self.open: dict[
@@ -79,13 +80,13 @@ class Rollouts:
             if event["kind"] == "worker_lost"
             for i in event["environments"]
         }
-        assert sorted(report.begun) == sorted(lost if self.num_collected else range(N))
+        assert sorted(report.reset_envs) == sorted(lost if self.num_collected else range(N))
         self.num_collected += 1
         episodes, lasts = [], []
         for i in range(N):
             ended = rollout.terminations[:, i] | rollout.truncations[:, i]
             first, step = self.open.get(i, (0, 0))
-            if i in report.begun:
+            if i in report.reset_envs:
                 begun = int(self.training.begun[i]) - 1 - int(ended.sum())
                 assert (
                     begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0
@@ -107,7 +108,7 @@ class Rollouts:
                 assert rollout.terminations[t, i] == (ends and seed % 2 == 1)
                 assert rollout.truncations[t, i] == (ends and seed % 2 == 0)
                 if ends:
-                    is_whole = start or i in report.begun  # else it began before this rollout
+                    is_whole = start or i in report.reset_envs  # else it began before this rollout
                     total = rollout.rewards[t - step + 1 : t + 1, i].sum() if is_whole else None
                     episodes.append((t, i, total, step))
                     lasts += [(t, i, [seed, step])] if seed % 2 == 0 else []
@@ -177,7 +178,7 @@ def by_forks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ppo.envs.pool, "PROCESSES", multiprocessing.get_context("fork"))
+    monkeypatch.setattr(ppo.envs.worker_process, "PROCESSES", multiprocessing.get_context("fork"))
 
 
 def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wrong() -> None:
@@ -188,7 +189,7 @@ def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wro
         with in_its_midst(rollouts, 0, kill, 1000):
             lost, replaced = rollouts.collect()
         assert (lost["kind"], lost["worker"]) == ("worker_lost", 0)
-        assert lost["environments"] == list(victim.environments) == [0, 1]
+        assert lost["environments"] == list(victim.env_indices) == [0, 1]
         assert "SIGKILL" in lost["cause"]
         assert (replaced["kind"], replaced["worker"]) == ("worker_replaced", 0)
         assert 0 < replaced["seconds"] < 60
@@ -228,7 +229,7 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
     rollouts = Rollouts(num_workers=2, num_steps=20)
     with rollouts.workers:
         rollouts.collect()
-        (_, most), _ = ppo.envs.pool.MOST_LOSSES
+        most, _ = ppo.envs.pool.MAX_LOSSES_OF_ONE
         for _ in range(most):
             kill(rollouts.workers.workers[1].process.pid)
             assert len(rollouts.collect()) == 2
@@ -257,7 +258,8 @@ class Losses(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(ppo.envs.pool, "MOST_LOSSES", ((60, 99), (600, 99)))
+        patch.setattr(ppo.envs.pool, "MAX_LOSSES_OF_ONE", (99, 60))
+        patch.setattr(ppo.envs.pool, "MAX_LOSSES", (99, 600))
         patch.setattr(ppo.envs.pool, "SECONDS_TO_CLOSE", 0.2)
         fork(patch)
         self.is_closed = False

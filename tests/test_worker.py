@@ -107,7 +107,7 @@ def test_no_process_outlives_the_pool() -> None:
 
 def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
     training = make_training("SameInfo-v0", num_envs=1, num_steps=30)
-    report = training.make_worker(range(1)).collect(1)
+    report = training.make_worker(env_indices=range(1)).collect(1)
     ends = training.rollout.terminations[:, 0].nonzero()[0]
     assert len(ends) > 1
     assert [episode.step for episode in report.episodes] == ends.tolist()
@@ -117,7 +117,7 @@ def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:
     training = make_training(
         "Picture-v0", model="cnn_small", screen_size=36, num_envs=3, num_steps=5, num_minibatches=1
     )
-    training.make_worker(range(3)).collect(1)
+    training.make_worker(env_indices=range(3)).collect(1)
     observations = torch.from_numpy(training.rollout.observations[:-1]).flatten(0, 1)
     features = training.model.policy_trunk(observations).detach()
     recorded = torch.from_numpy(training.rollout.features).flatten(0, 1)
@@ -143,9 +143,9 @@ def test_the_flags_reach_the_games() -> None:
             "full_action_space": True,
         },
     )
-    worker = training.make_worker(range(1))
+    worker = training.make_worker(env_indices=range(1))
     worker.collect(1)
-    env = worker.envs[0]
+    env = worker.environments.envs[0]
     assert training.rollout.observations.shape == (5, 1, 40, 40, 2)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == 3 * (1 + 4)  # FIRE, and four steps
     assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0.5

@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.envs.make import PREPROCESSING, Preprocessing, Spaces, atari_spec, canonical_id, spaces_of
+from ppo.envs.families import IMAGE_FIELDS, Atari
+from ppo.envs.make import PREPROCESSING, Spaces, auto_values, canonical_id, family_of, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -15,14 +16,14 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
     device or a flag means nothing for this environment."""
     config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
-    atari = atari_spec(config.env_name, preprocessing_of(config))
-    sticky = atari.kwargs.get("repeat_action_probability", "auto") if atari else "auto"
-    config = _replace_auto(config, frame_skip=4 if atari else 1, sticky_actions=sticky)
+    family = family_of(config.env_name, config.env_kwargs)
+    config = _replace_auto(config, **auto_values(config.env_name, config.env_kwargs))
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
-    for name in () if atari else Preprocessing._fields[6 if images else 3 :]:
+    unused = () if family else (*(() if images else IMAGE_FIELDS), *Atari.fields)
+    for name in unused:
         if getattr(config, name) != getattr(PREPROCESSING, name):
             raise ConfigError(
                 f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it"

@@ -25,8 +25,9 @@ from ppo.models import make_actor
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.evaluation import evaluate
-from ppo.run import checkpoint
+from ppo.run.checkpoint import load, trusted_settings
 from ppo.run.highlights import find_episode
+from ppo.system.state_dict import select_prefix
 
 
 class Policy:
@@ -184,20 +185,20 @@ def load_policy(
     precision: float32 or bfloat16 instead of training's. Raises CheckpointError if the file is
     damaged, or of another environment or model."""
     path = Path(path)
-    tensors, state = checkpoint.load(path)
-    settings = checkpoint.settings(path, state, {"env_name": env_name, "model": model})
-    config = SimpleNamespace(**settings)
+    state = load(path)
+    repeated = {"env_name": env_name, "model": model}
+    config = SimpleNamespace(**trusted_settings(path, state, repeated, names=tuple(repeated)))
     config.precision = precision or config.precision
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     network = new_model(config, spaces)
     normalize = new_normalizer(config, spaces)
-    parts = checkpoint.by_part(tensors)
+    parameters = select_prefix("model", state)
+    statistics = select_prefix("normalize_observation", state)
     try:
-        if parts["model"].keys() != dict(network.named_parameters()).keys():
+        if parameters.keys() != dict(network.named_parameters()).keys():
             raise KeyError("its parameters have other names")
-        network.load_state_dict(parts["model"], strict=False)  # a shared trunk has two names
-        statistics = parts["normalize_observation"]
-        normalize.restore({name: tensor.numpy() for name, tensor in statistics.items()})
+        network.load_state_dict(parameters, strict=False)  # a shared trunk has two names
+        normalize.load_state_dict({name: tensor.numpy() for name, tensor in statistics.items()})
     except (KeyError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path} is of another network or environment: {error}") from error
     weights = parameters_to_vector(network.parameters()).detach().numpy()

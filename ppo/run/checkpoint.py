@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Thread
@@ -131,17 +131,20 @@ def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trusted_settings(
-    path: Path, state: Mapping[str, Any], repeated: Mapping[str, Any]
+    path: Path,
+    state: Mapping[str, Any],
+    repeated: Mapping[str, Any],
+    names: Sequence[str] = IMPORT_PATHS,
 ) -> dict[str, Any]:
     """Return the settings of a checkpoint's run.
 
     repeated: what the user gives now; an import path in the file is trusted only if it is in it.
-    Raises CheckpointError for one that is not, or if the file has no settings.
+    names: the settings by which something would be imported. Raises CheckpointError for one that is not, or if the file has no settings.
     """
     settings = state.get("config")
     if not isinstance(settings, dict):
         raise CheckpointError(f"{path} has no config: give another")
-    for name in IMPORT_PATHS:
+    for name in names:
         wanted = str(settings.get(name))
         if ":" in wanted and not wanted.startswith("torch.optim:") and repeated.get(name) != wanted:
             raise CheckpointError(

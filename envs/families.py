@@ -1,0 +1,87 @@
+"""Families of environments with preprocessing of their own: one class each, listed in FAMILIES."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from ppo.envs.episodes import RecordEpisode
+
+
+class Preprocessing(NamedTuple):
+    """How environments are made and preprocessed. Each field is a flag of the same name."""
+
+    env_kwargs: Mapping[str, Any] = {}
+    strict_spaces: bool = False
+    fresh_env_per_episode: bool = False
+    frame_stack: int = 4
+    screen_size: int = 84
+    frame_skip: int = 1
+    noop_max: int = 30
+    end_on_life_loss: bool = False
+    sticky_actions: float | str = "auto"
+    full_action_space: bool = False
+
+
+IMAGE_FIELDS = ("frame_stack", "screen_size", "frame_skip")  # for images of any environment
+
+
+class Atari:
+    """Atari 2600 games that are observed as images."""
+
+    name = "Atari"  # of its tuned values in ppo/config/presets
+    module = "ale_py"  # registers its ids with gymnasium
+    fields = ("noop_max", "end_on_life_loss", "sticky_actions", "full_action_space")  # only its own
+
+    def canonical_id(self, env_name: str) -> str:
+        """Return the id that replaces one whose emulator skips frames: they are skipped here."""
+        return re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)
+
+    def matches(self, spec: EnvSpec) -> bool:
+        """Return whether spec is a game without anything that its emulator alone would not do."""
+        if not str(spec.entry_point).startswith("ale_py.env"):
+            return False
+        special = spec.kwargs.get("continuous") or spec.max_episode_steps
+        is_seen = spec.kwargs.get("obs_type", "rgb") != "ram"
+        return is_seen and not special and not spec.additional_wrappers
+
+    def auto_values(self, spec: EnvSpec) -> dict[str, Any]:
+        """Return what "auto" means for fields of Preprocessing."""
+        sticky_actions = spec.kwargs.get("repeat_action_probability", "auto")
+        return {"frame_skip": 4, "sticky_actions": sticky_actions}
+
+    def make(self, spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
+        """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
+        from ale_py import Action, ALEInterface, LoggerMode
+
+        from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
+
+        ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
+        options: dict[str, Any] = {"full_action_space": preprocessing.full_action_space}
+        if preprocessing.sticky_actions != "auto":
+            options["repeat_action_probability"] = preprocessing.sticky_actions
+        try:
+            emulator = gymnasium.make(spec, disable_env_checker=True, frameskip=1, **options)
+        except OSError as error:
+            fix = "point ALE_ROMS_DIR to a folder with it, or pip install --force-reinstall ale_py"
+            raise gymnasium.error.Error(f"its ROM cannot be read ({error}): {fix}") from error
+        game = AtariGame(emulator, preprocessing.frame_skip, preprocessing.noop_max)
+        env: gymnasium.Env = RecordEpisode(game)
+        if preprocessing.end_on_life_loss:
+            env = EndOnLifeLoss(env)
+        if Action.FIRE in game.ale.getMinimalActionSet():
+            env = FireOnReset(env)
+        return env
+
+
+FAMILIES = (Atari(),)
+
+
+def find_family(spec: EnvSpec) -> Atari | None:
+    """Return the family of an environment, if it has one."""
+    for family in FAMILIES:
+        if family.matches(spec):
+            return family
+    return None
