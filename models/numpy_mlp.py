@@ -167,7 +167,7 @@ class NumpyCategorical:
         gradient -= grad_log_prob
         gradient *= probabilities
         gradient[self.chosen] += grad_log_prob
-        return gradient.T.reshape(num_rows, -1)
+        return np.reshape(gradient.T, (num_rows, -1))
 
     def _sum(self, table: ndarray) -> ndarray:
         """Sum a table (B * D) over the D choices of each row."""

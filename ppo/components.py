@@ -20,7 +20,7 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
 from ppo.config.resolve import preprocessing_of, resolve
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
-from ppo.envs.make import Spaces, atari_spec, make_env
+from ppo.envs.make import Spaces, make_env
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -96,7 +96,7 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
     if image_shape(spaces.observations) is None:
         return []
-    sticky = f", sticky actions {config.sticky_actions}" if atari_spec(config.env_name) else ""
+    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
     return [
         f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",

@@ -135,7 +135,7 @@ class Learner:
         """Write the gradient of a minibatch's loss; return metrics (0-dimensional or numbers)."""
         self.gradients.zero_()
         loss, metrics = self.loss(minibatch)
-        loss.backward()
+        torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

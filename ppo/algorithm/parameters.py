@@ -27,7 +27,7 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     weights = parameters_to_vector(parameters).detach()
     gradients = torch.zeros_like(weights)
     vector_to_parameters(weights, parameters)
-    parts = gradients.split([parameter.numel() for parameter in parameters])
+    parts = torch.split(gradients, [parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
     return weights, gradients

@@ -23,7 +23,8 @@ class Rollout(SimpleNamespace):
     @property
     def dones(self) -> np.ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
-        return self.terminations | self.truncations
+        dones: np.ndarray = self.terminations | self.truncations
+        return dones
 
     @staticmethod
     def layout(
@@ -93,7 +94,7 @@ def minibatches(
     for _ in range(num_epochs):
         order = torch.randperm(num_sequences, generator=generator)
         if batch_size:
-            parts = order.split(max(1, batch_size // sequence_length))
+            parts = torch.split(order, max(1, batch_size // sequence_length))
         else:
             parts = order.tensor_split(num_minibatches)
         for part in parts:

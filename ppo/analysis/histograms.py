@@ -48,5 +48,5 @@ def _some_values(tensor: Tensor) -> np.ndarray:
     flat = tensor.flatten()
     count = min(len(flat), MOST_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
-    values = flat[chosen.to(flat.device)].double().cpu().numpy()
-    return values[np.isfinite(values)]
+    values: np.ndarray = flat[chosen.to(flat.device)].double().cpu().numpy()
+    return np.extract(np.isfinite(values), values)

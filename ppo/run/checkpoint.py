@@ -139,7 +139,8 @@ def trusted_settings(
     """Return the settings of a checkpoint's run.
 
     repeated: what the user gives now; an import path in the file is trusted only if it is in it.
-    names: the settings by which something would be imported. Raises CheckpointError for one that is not, or if the file has no settings.
+    names: the settings by which something would be imported. Raises CheckpointError for a path that
+    is not trusted, or if the file has no settings.
     """
     settings = state.get("config")
     if not isinstance(settings, dict):

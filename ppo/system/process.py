@@ -7,8 +7,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
-from collections.abc import Mapping
-from typing import Any
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
@@ -49,25 +47,6 @@ def generator_states(device: str) -> dict[str, Any]:
 
 def set_generator_states(states: Mapping[str, Any], device: str) -> None:
     """Restore what generator_states returned, of those devices that are used here as well."""
-    import torch
-
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and device.startswith("cuda"):
-        torch.cuda.set_rng_state(states["cuda"], torch.device(device))
-
-
-def generator_states(device: str) -> dict[str, Any]:
-    """Return the states of torch's global random generators, of the CPU and of a CUDA device."""
-    import torch
-
-    states = {"cpu": torch.get_rng_state()}
-    if device.startswith("cuda"):
-        states["cuda"] = torch.cuda.get_rng_state(torch.device(device))
-    return states
-
-
-def set_generator_states(states: Mapping[str, Any], device: str) -> None:
-    """Set what generator_states() returned; the state of a device that is not used is ignored."""
     import torch
 
     torch.set_rng_state(states["cpu"])
