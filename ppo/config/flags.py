@@ -34,7 +34,6 @@ DEFAULTS = {
     "scope": "training",
     "fixed": False,
     "per_host": False,
-    "applies_to": None,
 }
 
 
@@ -54,7 +53,6 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     fixed: a run cannot be resumed with another value.
     speed: whether it matters for the speed of collecting; by default unless scope is "run".
     per_host: ranks may have different values.
-    applies_to: "images" or "atari", if it means something for such environments only.
     """
     kind = None
     if "words" not in metadata or "pattern" in metadata:

@@ -87,7 +87,7 @@ class Policy:
         masks = []
         if self.to_mask:
             masks = [self.to_mask(info.get(ACTION_MASK)) for info in infos]
-        columns = self.actor(self.normalize(observations), noise, np.array(masks), states)
+        columns = self.actor(self.normalize(observations), noise, np.array(masks), states=states)
         actions: Sequence[Any] = self.to_actions(columns)
         return actions
 
