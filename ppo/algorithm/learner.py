@@ -319,12 +319,12 @@ class Learner:
         size = self.config.batch_size or -(-total // self.config.num_minibatches)
         for first in range(0, total, size):
             part = {name: tensor[first : first + size] for name, tensor in batch.items()}
-            part_log_probs, part_values = self._log_probs_and_values_part(part)
+            part_log_probs, part_values = self.log_probs_and_values(part)
             log_probs.append(part_log_probs)
             values.append(part_values)
         return torch.cat(log_probs), torch.cat(values)
 
-    def _log_probs_and_values_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
@@ -338,7 +338,13 @@ class Learner:
     def _predict_values(self, *met: np.ndarray) -> np.ndarray:
         """Values (B,) of observations (B, *observation), met with states (B, S)."""
         inputs = [self._tensor(table) for table in met if table.size]
-        return self.model(*inputs)[1].cpu().numpy()
+        return self.predict_values(*inputs).cpu().numpy()
+
+    def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
+        """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
+        inputs = [observations] if states is None else [observations, states]
+        values: Tensor = self.model(*inputs)[1]
+        return values
 
     def _flat(self, table: np.ndarray) -> Tensor:
         """(T, N, ...) as (T * N, ...)."""

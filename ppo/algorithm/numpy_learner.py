@@ -119,7 +119,7 @@ class NumpyLearner(Learner):
         return norm
 
     @np.errstate(all="ignore")
-    def _log_probs_and_values_part(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         mlp = self.mlp
         arrays = _arrays(batch)
         if "features" in arrays:
@@ -132,8 +132,9 @@ class NumpyLearner(Learner):
         log_probs = distribution.log_prob(arrays["actions"])
         return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(value_features).copy())
 
-    def _predict_values(self, *inputs: ndarray) -> ndarray:
-        return self.mlp.values(self.mlp.value_trunk(inputs[0])[-1])
+    def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
+        features = self.mlp.value_trunk(observations.numpy())[-1]
+        return torch.from_numpy(self.mlp.values(features))
 
 
 def _arrays(batch: Batch) -> Arrays:
