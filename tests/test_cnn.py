@@ -1,4 +1,4 @@
-"""Networks on images: their size, what they compute, in which precision, who learns and who acts by them."""
+"""Networks on images: their size, what they compute, in which precision, and acting by them."""
 
 import math
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def random_images(number: int) -> Tensor:
 
 
 def disturbed(model: FeedForward) -> FeedForward:
-    """With weights as after some training: biases that are not zero, and policies that are not nearly uniform."""
+    """Move weights as training does: biases are not zero then, and policies not nearly uniform."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
