@@ -9,9 +9,9 @@ from ppo.models.errors import ModelMismatch
 class ModelEntry(NamedTuple):
     """A built-in model: a policy and a value on the features of a trunk.
 
-    make_trunk: import path of a function (observation_space, config, *, size, in_bfloat16) that
-    returns a ppo.models.actor_critic.Trunk. hidden_size: the default of its size. reads: "vectors",
-    "images" (also those that a vector begins with) or "any".
+    make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
+    (observation_space, config, *, size, in_bfloat16). hidden_size: the default of its size. reads:
+    "vectors", "images" (also those that a vector begins with) or "any".
     """
 
     make_trunk: str
@@ -25,7 +25,7 @@ MODELS = {
     "cnn": ModelEntry("ppo.models.cnn:make_nature_trunk", 512, "images"),
     "cnn_small": ModelEntry("ppo.models.cnn:make_small_nature_trunk", 512, "images"),
     "impala": ModelEntry("ppo.models.cnn:make_impala_trunk", 256, "images"),
-    "lstm": ModelEntry("ppo.models.lstm:make_lstm_trunk", 128, "any", is_recurrent=True),
+    "lstm": ModelEntry("ppo.models.lstm:LSTMTrunk", 128, "any", is_recurrent=True),
 }
 
 

@@ -1,5 +1,7 @@
 """The policy as workers use it, in torch."""
 
+from typing import Any
+
 import torch
 from numpy import ndarray
 
@@ -38,7 +40,7 @@ class Actor:
         *,
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
-    ) -> ndarray:
+    ) -> Any:
         """Return actions (n, D) for observations (n, *observation).
 
         noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
@@ -50,16 +52,12 @@ class Actor:
         )
         if mask.size:
             distribution = distribution.masked(self._tensor(mask))
-        if noise is None:
-            actions = distribution.mode()
-        else:
-            actions = distribution.sample(self._tensor(noise))
-        if features.size and shared_features is not None:
+        actions = distribution.mode() if noise is None else distribution.sample(self._tensor(noise))
+        if features.size:
             features[:] = shared_features.cpu()
-        if states.size and next_states is not None:
+        if states.size:
             states[:] = next_states.cpu()
-        result: ndarray = actions.cpu().numpy()
-        return result
+        return actions.cpu().numpy()
 
     def _tensor(self, table: ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(table)

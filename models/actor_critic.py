@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
 
-Step = tuple[Distribution, Tensor | None, Tensor | None]
+Step = tuple[Distribution, Any, Any]
 
 
 class ActorCritic(nn.Module):
@@ -31,7 +31,7 @@ class ActorCritic(nn.Module):
         """
         raise NotImplementedError
 
-    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+    def act(self, observations: Tensor, states: Any) -> Step:
         """Evaluate one step of n environments, as workers do.
 
         Returns the distribution, the features (n, num_shared_features) that the value reads too,
@@ -85,7 +85,7 @@ class FeedForward(ActorCritic):
         """Return the distribution of actions and values (B,), from features (B, F)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+    def act(self, observations: Tensor, states: Any) -> Step:
         # forward directly: calling a module costs as much as the arithmetic of a small layer
         features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
@@ -105,7 +105,7 @@ class Recurrent(FeedForward):
         features = self.policy_trunk(observations, states, starts)[0]
         return self.heads(features, features)
 
-    def act(self, observations: Tensor, states: Tensor | None) -> Step:
+    def act(self, observations: Tensor, states: Any) -> Step:
         features, states = self.policy_trunk.step(observations, states)
         return self.policy_head(features), features, states
 

@@ -33,12 +33,11 @@ class ImageTrunk(Trunk):
             self.layers.to(torch.bfloat16)
             self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Tensor) -> Any:
         x = observations.permute(0, 3, 1, 2)
         x = x.to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-            features: Tensor = self.layers(x).float()
-        return features
+            return self.layers(x).float()
 
 
 class ImageAndVectorTrunk(Trunk):
@@ -120,7 +119,7 @@ def impala(shape: tuple[int, ...]) -> list[nn.Module]:
 
 
 def make_image_trunk(
-    make_convolutions: Callable[[tuple[int, ...]], list[nn.Module]],
+    make_convolutions: Callable[[Any], list[nn.Module]],
     observation_space: Any,
     config: Any,
     *,

@@ -141,7 +141,7 @@ def _log_slope_of_tanh(x: Tensor) -> Tensor:
 class Product(Distribution):
     """Independent distributions whose columns stand side by side, as many as their heads say."""
 
-    def __init__(self, parts: Sequence[Distribution], heads: Sequence["PolicyHead"]) -> None:
+    def __init__(self, parts: Sequence[Distribution], heads: Any) -> None:
         self.parts = parts
         self.heads = heads
 
@@ -164,7 +164,7 @@ class Product(Distribution):
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
     def _split(self, table: Tensor, size: str) -> Any:
-        """Pair each part with its columns of a table; size: the heads' attribute for their number."""
+        """Pair each part with its columns of a table; size: the heads' name for their number."""
         widths = [getattr(head, size) for head in self.heads]
         return zip(self.parts, torch.split(table, widths, -1), strict=True)
 

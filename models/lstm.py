@@ -12,18 +12,23 @@ from ppo.models.actor_critic import Trunk
 
 
 class LSTMTrunk(Trunk):
-    """An LSTM on the features of an encoder.
+    """An LSTM on the features of an encoder, which is the default trunk for the observations.
 
     States (b, 2 H) are its output and its cell side by side, zero at an episode's start. Orthogonal
     initial weights, zero biases (Huang et al. 2022, "The 37 Implementation Details", LSTM 1).
     """
 
-    def __init__(self, encoder: Trunk, size: int) -> None:
+    def __init__(
+        self, observation_space: Any, config: Any, *, size: int, in_bfloat16: bool
+    ) -> None:
         super().__init__()
-        self.encoder = encoder
+        entry = MODELS[choose_model("auto", observation_space)]
+        self.encoder = resolve_name(entry.make_trunk)(
+            observation_space, config, size=entry.hidden_size, in_bfloat16=in_bfloat16
+        )
         self.num_features = size
         self.state_size = 2 * size
-        self.lstm = nn.LSTM(encoder.num_features, size)
+        self.lstm = nn.LSTM(self.encoder.num_features, size)
         for name, parameter in self.lstm.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
@@ -54,14 +59,3 @@ class LSTMTrunk(Trunk):
             output, state = self.lstm(inputs[begin:end], state)
             outputs.append(output)
         return torch.cat(outputs).flatten(0, 1), torch.cat(state, -1).squeeze(0)
-
-
-def make_lstm_trunk(
-    observation_space: Any, config: Any, *, size: int, in_bfloat16: bool
-) -> LSTMTrunk:
-    """Make the trunk of --model=lstm, which encodes observations as the mlp or the cnn does."""
-    entry = MODELS[choose_model("auto", observation_space)]
-    encoder = resolve_name(entry.make_trunk)(
-        observation_space, config, size=entry.hidden_size, in_bfloat16=in_bfloat16
-    )
-    return LSTMTrunk(encoder, size)

@@ -16,8 +16,8 @@ class VectorTrunk(Trunk):
     def __init__(self, shape: tuple[int, ...], size: int, config: Any) -> None:
         super().__init__()
         self.num_features = size
-        self.activation: str = config.activation
-        self.activate: Any = getattr(functional, config.activation)
+        self.activation = config.activation
+        self.activate = getattr(functional, config.activation)
         input_sizes = [math.prod(shape)] + [size] * (config.num_layers - 1)
         self.layers: Any = nn.ModuleList(
             orthogonal(nn.Linear(input_size, size), math.sqrt(2)) for input_size in input_sizes

@@ -1,4 +1,4 @@
-"""Models whose loss is not a number at some gradient steps."""
+"""Models whose loss is NaN at some gradient steps."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from ppo.models.distributions import Distribution
 
 
 class NanTwice(NormalizedActorCritic):
-    """At two steps in a row, of the second iteration of eight."""
+    """NaN at two gradient steps in a row, in the second iteration of eight."""
 
     failing = range(11, 13)
     num_steps = 0
@@ -25,6 +25,6 @@ class NanTwice(NormalizedActorCritic):
 
 
 class NanForever(NanTwice):
-    """At every step from there."""
+    """NaN at every gradient step from there on."""
 
     failing: Any = range(11, 10**9)

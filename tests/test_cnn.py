@@ -1,4 +1,4 @@
-"""Networks on images: their size, what they compute, in which precision, who learns and who acts by them."""
+"""Networks on images: their size, what they compute, in which precision, and acting by them."""
 
 import math
 from collections.abc import Callable
@@ -13,15 +13,13 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
-from ppo.models import MODELS, choose_model
+from ppo.models import MODELS
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import FeedForward
-from ppo.models.cnn import ImageTrunk
 from ppo.models.errors import ModelMismatch
-from ppo.models.mlp import VectorTrunk
 from tests.running import make_network
 
-VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
+IMAGES = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 SMALL = spaces.Box(
     0, 255, (40, 48, 3), np.uint8
 )  # not square, so that height and width cannot be confused
@@ -68,7 +66,7 @@ def random_images(number: int) -> Tensor:
 
 
 def disturbed(model: FeedForward) -> FeedForward:
-    """With weights as after some training: biases that are not zero, and policies that are not nearly uniform."""
+    """Move weights as training does: biases are not zero then, and policies not nearly uniform."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -359,39 +357,7 @@ def test_the_actor_leaves_the_learners_weights_alone() -> None:
     np.testing.assert_array_equal(weights, before)
 
 
-@pytest.mark.parametrize(
-    ("space", "name"), [(IMAGES, "cnn"), (VECTOR, "mlp"), (spaces.Box(-1, 1, (84, 84, 4)), "mlp")]
-)
-def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, name: str) -> None:
-    assert choose_model("auto", space) == name
-
-
-@pytest.mark.parametrize(
-    ("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in IMAGE_MODELS)]
-)
-def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
-    assert choose_model(name, space) == name
-    model = make_network(space, DISCRETE, model=name, share_trunk=True)
-    assert isinstance(model.policy_trunk, VectorTrunk if name == "mlp" else ImageTrunk)
-
-
-@pytest.mark.parametrize(
-    ("name", "space", "right"),
-    [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in IMAGE_MODELS)],
-)
-def test_a_model_that_does_not_fit_is_answered_with_one_that_does(
-    name: str, space: spaces.Box, right: str
-) -> None:
-    with pytest.raises(ModelMismatch, match=f"^--model={name} .*--model={right}$"):
-        choose_model(name, space)
-
-
 @pytest.mark.parametrize("name", ["cnn", "cnn_small"])
 def test_images_too_small_for_the_model_are_answered_with_the_flag_to_change(name: str) -> None:
     with pytest.raises(ModelMismatch, match="--screen_size"):
         make_cnn(name, spaces.Box(0, 255, (16, 16, 4), np.uint8))
-
-
-def test_images_of_another_type_are_not_called_vectors() -> None:
-    with pytest.raises(ModelMismatch, match=r"these observations are float32 \(50, 40, 3\)"):
-        choose_model("cnn", spaces.Box(0, 1, (50, 40, 3)))

@@ -76,7 +76,9 @@ def test_a_truncation_does_not_bootstrap_from_the_value_before_it():
 
 @st.composite
 def rollouts(draw):
-    """rewards, values, next_values, terminations, truncations: (T, N); next_values join up within an episode."""
+    """Draw rewards, values, next_values, terminations, truncations: (T, N).
+
+    next_values are the values of the next row within an episode."""
     shape = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     rewards, values, next_values = (draw(arrays(float, shape, elements=NUMBERS)) for _ in range(3))
     terminations, truncations = (draw(arrays(bool, shape, elements=FLAGS)) for _ in range(2))
@@ -94,7 +96,7 @@ def rest_of_episode(t, terminations, truncations):
 
 
 def slowly(advantage, rollout):
-    """advantage(t, rewards, ...) of every step of every environment, each looked at alone: (T, N)."""
+    """Call advantage(t, rewards, ...) for every step of every environment alone: (T, N)."""
     T, N = rollout[0].shape
     return [[advantage(t, *(table[:, n] for table in rollout)) for n in range(N)] for t in range(T)]
 

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from ppo.algorithm.learner import Learner
 from ppo.config.config import Config
-from ppo.models.actor import Actor
 from tests.running import make_network
 
 VECTOR, MATRIX = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2, 3))
@@ -144,31 +143,6 @@ def test_the_policy_alone_is_that_of_the_whole_model(action_space, share_trunk):
         torch.randn(5, 3),
     )
     assert_same_distribution(model.act(observations, None)[0], model(observations)[0])
-
-
-@TRUNKS
-@ACTION_SPACES
-def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(
-    action_space, share_trunk
-):
-    models = [
-        make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)
-    ]
-    vectors = [parameters_to_vector(model.parameters()).detach().numpy() for model in models]
-    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    shared = vectors[0].copy()
-    actor = Actor(make_mlp(action_space=action_space, share_trunk=share_trunk), shared)
-    noise = actor.draw_noise(np.random.default_rng(0), 50)
-    for model, vector in zip(models, vectors, strict=True):
-        shared[:] = vector
-        actor.refresh()
-        shared[:] = 0
-        expected, _ = model(torch.from_numpy(observations))
-        assert_close(
-            torch.from_numpy(actor(observations, noise)),
-            expected.sample(torch.from_numpy(noise)).detach(),
-        )
-        assert_close(torch.from_numpy(actor(observations, None)), expected.mode().detach())
 
 
 @TRUNKS

@@ -133,7 +133,8 @@ class NumpyLearner(Learner):
         return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(value_features).copy())
 
     def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
-        return torch.from_numpy(self.mlp.values(self.mlp.value_trunk(observations.numpy())[-1]))
+        features = self.mlp.value_trunk(observations.numpy())[-1]
+        return torch.from_numpy(self.mlp.values(features))
 
 
 def _arrays(batch: Batch) -> Arrays:

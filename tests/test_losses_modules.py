@@ -1,4 +1,4 @@
-"""Losses and advantages under the names that labml's annotated implementation gives them, against golden numbers."""
+"""Losses and advantages by the interfaces of labml's annotated implementation, on golden numbers."""
 
 import numpy as np
 import pytest

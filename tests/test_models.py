@@ -1,0 +1,149 @@
+"""The registry of models: which one reads what, how they are made, and who acts by them."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.nn.utils import parameters_to_vector
+
+from ppo.config.config import Config
+from ppo.models import MODELS, ModelEntry, choose_model, make_actor, make_model
+from ppo.models.actor import Actor
+from ppo.models.actor_critic import FeedForward, Recurrent
+from ppo.models.cnn import ImageTrunk
+from ppo.models.errors import ModelMismatch
+from ppo.models.mlp import VectorTrunk
+from ppo.models.numpy_mlp import NumpyActor, layout_of
+from tests.running import ROOT, make_network
+
+VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
+DISCRETE = spaces.Discrete(6)
+IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.reads == "images"]
+
+
+@pytest.mark.parametrize(
+    ("space", "name"), [(IMAGES, "cnn"), (VECTOR, "mlp"), (spaces.Box(-1, 1, (84, 84, 4)), "mlp")]
+)
+def test_auto_chooses_the_model_that_reads_the_observations(space: spaces.Box, name: str) -> None:
+    assert choose_model("auto", space) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "space"), [("mlp", VECTOR), *((name, IMAGES) for name in IMAGE_MODELS)]
+)
+def test_a_model_that_fits_is_kept(name: str, space: spaces.Box) -> None:
+    assert choose_model(name, space) == name
+    model = make_network(space, DISCRETE, model=name, share_trunk=True)
+    assert isinstance(model.policy_trunk, VectorTrunk if name == "mlp" else ImageTrunk)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "right"),
+    [("mlp", IMAGES, "cnn"), *((name, VECTOR, "mlp") for name in IMAGE_MODELS)],
+)
+def test_a_model_that_does_not_fit_is_answered_with_one_that_does(
+    name: str, space: spaces.Box, right: str
+) -> None:
+    with pytest.raises(ModelMismatch, match=f"^--model={name} .*--model={right}$"):
+        choose_model(name, space)
+
+
+def test_images_of_another_type_are_not_called_vectors() -> None:
+    with pytest.raises(ModelMismatch, match=r"these observations are float32 \(50, 40, 3\)"):
+        choose_model("cnn", spaces.Box(0, 1, (50, 40, 3)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_entry_makes_a_model_as_it_says(name: str) -> None:
+    entry = MODELS[name]
+    space = IMAGES if entry.reads == "images" else VECTOR
+    model = make_network(
+        space, DISCRETE, model=name, hidden_size=entry.hidden_size, share_trunk=True
+    )
+    assert type(model) is (Recurrent if entry.is_recurrent else FeedForward)
+    assert (model.state_size > 0) == entry.is_recurrent
+    assert model.policy_trunk.num_features == entry.hidden_size
+
+
+def test_a_model_is_added_by_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = ModelEntry("tests.test_models:make_small_trunk", 7, "vectors")
+    monkeypatch.setitem(MODELS, "small", entry)
+    assert choose_model("small", VECTOR) == "small"
+    with pytest.raises(ModelMismatch, match="--model=small cannot read images"):
+        choose_model("small", IMAGES)
+    config = SimpleNamespace(**vars(Config(hidden_size=7, share_trunk=False, log_std_init=0.0)))
+    config.model = "small"  # which a Config knows only where the registry had it from the start
+    options = {"seed": 0, "observation_space": VECTOR, "action_space": DISCRETE}
+    model = make_model(config, **options, in_bfloat16=False)
+    assert model(torch.zeros(2, 3))[1].shape == (2,)
+    assert model.policy_trunk.num_features == 7
+
+
+def make_small_trunk(
+    observation_space: spaces.Box, config: Config, *, size: int, in_bfloat16: bool
+) -> VectorTrunk:
+    return VectorTrunk(observation_space.shape, size, config)
+
+
+def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
+    known = "auto, mlp, cnn, cnn_small, impala, lstm or module:Class"
+    with pytest.raises(ModelMismatch, match=f"^--model=mpl is unknown: give {known}$"):
+        choose_model("mpl", VECTOR)
+
+
+def test_a_class_of_the_users_own_reads_what_it_likes() -> None:
+    assert choose_model("module:Class", VECTOR) == choose_model("module:Class", IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere:Class", r"cannot be imported \(No module named 'nowhere'\)"),
+        ("ppo.models:nothing", "cannot be imported"),
+        ("tests.test_models:Config", "fails .*see ppo.models.actor_critic.ActorCritic"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ModelMismatch, match=f"^--model={name} {message}"):
+        make_network(VECTOR, DISCRETE, model=name)
+
+
+@pytest.mark.parametrize("flag", ["use_sde", "squash_actions"])
+def test_flags_for_continuous_actions_are_refused_for_choices(flag: str) -> None:
+    with pytest.raises(ModelMismatch, match=f"^--{flag} is for continuous actions"):
+        make_network(VECTOR, DISCRETE, **{flag: True})
+
+
+def test_a_layout_alone_decides_who_acts() -> None:
+    model = make_network(VECTOR, DISCRETE)
+    weights = parameters_to_vector(model.parameters()).detach().numpy()
+    by_numpy = make_actor(None, layout_of(model), weights)
+    by_torch = make_actor(lambda: make_network(VECTOR, DISCRETE, seed=1), None, weights)
+    assert isinstance(by_numpy, NumpyActor)
+    assert isinstance(by_torch, Actor)
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_array_equal(by_numpy(observations, None), by_torch(observations, None))
+
+
+def test_importing_models_and_acting_by_a_layout_imports_no_torch() -> None:
+    code = """
+import sys
+import numpy as np
+from ppo.models import make_actor
+from ppo.models.numpy_mlp import Layout
+sizes = {"policy_trunk.layers.0": (2, 3), "policy_head.logits": (4, 2), "value_head": (1, 2)}
+shapes = {}
+for name, (out, width) in sizes.items():
+    shapes |= {f"{name}.weight": (out, width), f"{name}.bias": (out,)}
+weights = np.zeros(sum(int(np.prod(shape)) for shape in shapes.values()), np.float32)
+actor = make_actor(None, Layout(shapes, "tanh", 1, 4), weights)
+print(actor(np.zeros((1, 3), np.float32), None).tolist(), "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[[0]] False\n"

@@ -1,0 +1,44 @@
+"""The noise that actions are sampled by: its distribution, its dtype and how long it lasts."""
+
+import numpy as np
+import pytest
+
+from ppo.models.noise import draw_gumbel, draw_normal
+
+
+def test_gumbel_noise_has_the_moments_of_a_standard_gumbel() -> None:
+    noise = draw_gumbel(np.random.default_rng(0), 100_000, 1).astype(np.float64)
+    error = 4 / len(noise) ** 0.5
+    assert abs(noise.mean() - np.euler_gamma) < error * np.pi / 6**0.5
+    assert abs(noise.var() - np.pi**2 / 6) < error * np.pi**2 / 6 * 4.4**0.5  # kurtosis 5.4
+
+
+def test_normal_noise_has_the_moments_of_a_standard_normal() -> None:
+    noise = draw_normal(np.random.default_rng(0), 100_000, 1).astype(np.float64)
+    error = 4 / len(noise) ** 0.5
+    assert abs(noise.mean()) < error
+    assert abs(noise.var() - 1) < error * 2**0.5
+
+
+class Zeros:
+    """A generator whose every draw is 0."""
+
+    def __getattr__(self, name):
+        return lambda size, dtype=np.float64: np.zeros(size, dtype)
+
+
+@pytest.mark.parametrize("draw", [draw_gumbel, draw_normal])
+def test_noise_of_zeros_is_finite_float32(draw) -> None:
+    noise = draw(Zeros(), 5, 3)
+    assert noise.shape == (5, 3)
+    assert noise.dtype == np.float32
+    assert np.isfinite(noise).all()
+
+
+@pytest.mark.parametrize(
+    ("sample_freq", "rows"), [(1, range(5)), (2, [0, 0, 1, 1, 2]), (9, [0] * 5), (0, [0] * 5)]
+)
+def test_normal_noise_lasts_for_sample_freq_steps(sample_freq: int, rows: list[int]) -> None:
+    noise = draw_normal(np.random.default_rng(0), 5, 3, sample_freq=sample_freq)
+    draws = np.random.default_rng(0).standard_normal((max(rows) + 1, 3), dtype=np.float32)
+    np.testing.assert_array_equal(noise, draws[list(rows)])

@@ -1,0 +1,157 @@
+"""Learning with gradients written out in numpy, against torch's autograd."""
+
+from copy import deepcopy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from ppo.algorithm import numpy_learner
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
+from ppo.models.numpy_mlp import layout_of
+from ppo.trainer import Training, new_learner
+from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, B, make_model
+
+
+def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
+    """Ratios and values on both sides of what they are clipped to."""
+    generator = torch.Generator().manual_seed(1)
+    draw = partial(torch.randn, generator=generator)
+    batch = {"observations": draw(B, 5)}
+    with torch.no_grad():
+        distribution, values = model(batch["observations"])
+        if masked:
+            batch["action_masks"] = (
+                torch.rand(B, model.policy_head.mask_size, generator=generator) > 0.3
+            )
+            batch["action_masks"][:, :: model.policy_head.shape[-1]] = True
+            distribution = distribution.masked(batch["action_masks"])
+        noise = model.policy_head.draw_noise(np.random.default_rng(2), B)
+        batch["actions"] = distribution.sample(torch.from_numpy(noise))
+        batch["log_probs"] = distribution.log_prob(batch["actions"]) + 0.2 * draw(B)
+    return {
+        **batch,
+        "values": values + 0.3 * draw(B),
+        "advantages": draw(B),
+        "returns": values + draw(B),
+    }
+
+
+def learners(model, **values):
+    config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
+    return Learner(deepcopy(model), config), NumpyLearner(model, config, layout_of(model))
+
+
+def assert_same_gradient(model, batch, **values) -> None:
+    by_autograd, written_out = learners(model, **values)
+    expected = by_autograd.compute_gradients(batch)
+    by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
+    metrics = written_out.compute_gradients(batch)
+    written_out.gradients /= scale
+    torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
+    assert list(metrics) == list(expected)
+    for name, value in expected.items():
+        assert float(metrics[name]) == pytest.approx(value.item(), abs=2e-6, rel=2e-6), name
+
+
+@EACH_TRUNK
+@EACH_SPACE
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize(("num_layers", "large"), [(1, 512), (3, 512), (2, 1)])
+def test_the_gradient_is_that_of_autograd(
+    action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_learner, "LARGE", large)  # rows from which on there are two threads
+    model = make_model(
+        action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
+    )
+    assert_same_gradient(model, make_batch(model))
+
+
+@pytest.mark.parametrize(
+    "values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}]
+)
+@pytest.mark.parametrize("normalize", ["minibatch", "none"])
+@EACH_SPACE
+def test_the_gradient_is_that_of_autograd_whatever_the_coefficients(
+    action_space, values, normalize
+) -> None:
+    model = make_model(action_space)
+    assert_same_gradient(model, make_batch(model), normalize_advantages=normalize, **values)
+
+
+@pytest.mark.parametrize("action_space", [SPACES["choice"], SPACES["choices"]])
+def test_the_gradient_is_that_of_autograd_within_masks(action_space) -> None:
+    model = make_model(action_space)
+    assert_same_gradient(model, make_batch(model, masked=True))
+
+
+def test_the_gradient_is_that_of_autograd_for_a_single_transition_and_for_extreme_ratios() -> None:
+    model = make_model(SPACES["choice"])
+    batch = make_batch(model)
+    assert_same_gradient(model, {name: tensor[:1] for name, tensor in batch.items()})
+    batch["log_probs"][:5] -= 30
+    batch["log_probs"][5:9] += 30
+    with np.errstate(all="raise"):
+        assert_same_gradient(model, batch)
+
+
+@EACH_TRUNK
+@EACH_SPACE
+def test_values_and_log_probabilities_are_those_of_torch(action_space, share_trunk) -> None:
+    model = make_model(action_space, share_trunk=share_trunk)
+    batch = {
+        name: tensor
+        for name, tensor in make_batch(model).items()
+        if name in ("observations", "actions")
+    }
+    by_torch, by_numpy = learners(model, num_minibatches=3)
+    with torch.no_grad():
+        expected = by_torch._log_probs_and_values(batch)
+        found = by_numpy._log_probs_and_values(batch)
+        if share_trunk:
+            batch["features"] = model.policy_trunk(batch["observations"])
+            torch.testing.assert_close(
+                by_numpy._log_probs_and_values(batch), expected, rtol=1e-5, atol=1e-5
+            )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    observations = batch["observations"].numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            by_numpy._predict_values(observations, np.zeros((B, 0))),
+            by_torch._predict_values(observations, np.zeros((B, 0))),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+
+def test_learning_comes_to_the_same_weights() -> None:
+    values = {
+        "env_name": "CartPole-v1",
+        "num_envs": 4,
+        "num_steps": 32,
+        "total_steps": 512,
+        "learning_rate": 1e-3,
+    }
+    weights = []
+    for make_learner in (new_learner, Learner):
+        training = Training(*resolve(Config(**values, num_workers=0)), make_learner)
+        workers = training.make_worker(range(4))
+        for iteration in range(1, 5):
+            metrics = training.learn(workers.collect(iteration))
+        weights.append((training.learner.weights.clone(), metrics))
+    (ours, mine), (torchs, its) = weights
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-4)
+    assert mine.keys() == its.keys()
+
+
+def test_the_learner_and_its_thread_are_closed() -> None:
+    learner = learners(make_model(SPACES["choice"]))[1]
+    learner.value_thread.submit(int).result()
+    learner.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        learner.value_thread.submit(int)
