@@ -1,4 +1,4 @@
-"""Workers that are killed or hang: what a rollout holds is still what the world that counts says, and nothing leaks."""
+"""Workers that are killed or hang: no row of the rollout is wrong, and nothing leaks."""
 
 import gc
 import multiprocessing
@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool
+from ppo.envs.pool import WorkerPool, make_groups
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, make_training
 
@@ -43,7 +43,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class Rollouts:
-    """Rollouts of the world that counts, each checked against what must follow from the ones before."""
+    """Rollouts of the counting environment, each checked against those before it."""
 
     def __init__(
         self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float
@@ -384,3 +384,21 @@ def test_pools_that_were_opened_and_closed_leave_nothing(
     after = held()
     assert all(after[name] <= before[name] for name in before), (before, after)
     assert resident() - memory < 5e6
+
+
+@pytest.mark.parametrize(("num_envs", "num_workers"), [(1, 1), (5, 1), (5, 2), (8, 3), (4, 4)])
+def test_groups_are_halves_of_which_each_worker_has_its_share(
+    num_envs: int, num_workers: int
+) -> None:
+    shares = [list(range(n, num_envs, num_workers)) for n in range(num_workers)]
+    groups = make_groups(num_envs, num_workers)
+    assert (
+        abs(len(range(num_envs)[groups[0].columns]) - len(range(num_envs)[groups[1].columns])) < 2
+    )
+    for group in groups:
+        members = [
+            share[member]
+            for share, own in zip(shares, group.members, strict=True)
+            for member in own
+        ]
+        assert sorted(members) == list(range(num_envs)[group.columns])
