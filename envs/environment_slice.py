@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from ppo.envs.checks import CheckData, Info, ResetResult
@@ -32,7 +31,7 @@ class LastObservation(NamedTuple):
 
 
 class RolloutInfo(NamedTuple):
-    """What a rollout brings beside its tensors; environments by their number in this rank.
+    """The results of a rollout beside its tensors; environments by their number in this rank.
 
     reset_envs: those that were reset before the rollout; num_outside: how many observations were
     outside of the space; emulators: their states at the end of the rollout."""
@@ -49,7 +48,7 @@ def called_env(call: int) -> int:
     return max(call, ~call)
 
 
-@dataclass
+@dataclass(eq=False)
 class EnvironmentSlice:
     """Environments that are stepped in one process, each with its column of the rollouts.
 
@@ -59,7 +58,7 @@ class EnvironmentSlice:
     of an environment to the number of calls so far and the call, i for a step, ~i for a reset."""
 
     config: Any
-    make_env: Callable[[], gymnasium.Env]
+    make_env: Callable[[], Any]
     rollouts: Sequence[Any]
     _: KW_ONLY
     episode_counts: np.ndarray

@@ -63,9 +63,7 @@ def auto_values(env_name: str, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     with _explained_errors(env_name):
         spec = _spec(env_name, env_kwargs)
     family = find_family(spec)
-    if family:
-        return family.auto_values(spec)
-    return {"frame_skip": PREPROCESSING.frame_skip}
+    return family.auto_values(spec) if family else {"frame_skip": PREPROCESSING.frame_skip}
 
 
 def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gymnasium.Env:

@@ -219,19 +219,27 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if not can_replace:
             raise loss
         self.losses.append((now, worker.number))
-        of_one = [at for at, number in self.losses if number == worker.number]
-        of_all = [at for at, _ in self.losses]
-        for who, times, (most, seconds) in (
-            (f"worker {worker.number} was", of_one, MAX_LOSSES_OF_ONE),
-            ("workers were", of_all, MAX_LOSSES),
-        ):
-            count = sum(now - at < seconds for at in times)
-            if count > most:
-                problem = f"{who} lost {count} times within {seconds} s, at last for {cause}"
-                raise WorkerError(problem, "".join(traceback))
+        if excess := describe_excess(self.losses):
+            problem = f"{excess}, most recently because {cause}"
+            raise WorkerError(problem, "".join(traceback))
         worker.start()
         worker.has_stepped_before = True
         worker.replaced_at = now
+
+
+def describe_excess(losses: Sequence[tuple[float, int]]) -> str:
+    """Describe losses if there are too many: of the worker lost last, or of all together."""
+    now, worker = losses[-1]
+    of_one = [at for at, number in losses if number == worker]
+    of_all = [at for at, _ in losses]
+    for who, times, (most, seconds) in (
+        (f"worker {worker} was", of_one, MAX_LOSSES_OF_ONE),
+        ("workers were", of_all, MAX_LOSSES),
+    ):
+        count = sum(now - at < seconds for at in times)
+        if count > most:
+            return f"{who} lost {count} times within {seconds} s"
+    return ""
 
 
 def make_groups(num_envs: int, num_workers: int) -> list[Group]:

@@ -11,7 +11,7 @@ from ppo.envs.seeding import Stream, seed_sequence
 ALL = slice(None)
 
 
-@dataclass
+@dataclass(eq=False)
 class RolloutSampler:
     """Sample actions, row by row, for some environments of a run.
 

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from ppo.envs.environment_slice import EnvironmentSlice, called_env
@@ -39,7 +38,7 @@ class Worker:
         self,
         *,
         config: Any,
-        make_env: Callable[[], gymnasium.Env],
+        make_env: Callable[[], Any],
         make_actor: Callable[[np.ndarray], Any] | None,
         normalize: Callable[[np.ndarray], np.ndarray],
         rollouts: Sequence[Mapping[str, SharedArray]],
@@ -158,11 +157,12 @@ def run_worker(
         worker.close()
     except (EOFError, ConnectionError):
         pass  # the trainer has ended
-    except WorkerError as error:
-        _send(connection, error)
     except Exception as error:
-        problem = f"a worker raised {type(error).__name__}: {error}"
-        _send(connection, WorkerError(problem, traceback.format_exc()))
+        if not isinstance(error, WorkerError):
+            problem = f"a worker raised {type(error).__name__}: {error}"
+            error = WorkerError(problem, traceback.format_exc())
+        with suppress(OSError):  # the trainer has ended
+            connection.send(error)
 
 
 def _die_with_parent(parent: int) -> bool:
@@ -182,8 +182,3 @@ def _ignore_parent_signals() -> None:
         # Not SIG_IGN, which processes started by environments would inherit.
         signal.signal(number, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
-
-
-def _send(connection: Connection, error: WorkerError) -> None:
-    with suppress(OSError):  # the trainer has ended
-        connection.send(error)

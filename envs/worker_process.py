@@ -19,7 +19,7 @@ SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit co
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-@dataclass
+@dataclass(eq=False)
 class WorkerProcess:
     """A worker in a process of its own.
 

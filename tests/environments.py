@@ -1,4 +1,4 @@
-"""Small worlds whose right answers are known. Their ids are tests.environments:NAME-v0."""
+"""Small environments whose right answers are known, with ids tests.environments:NAME-v0."""
 
 import multiprocessing
 import sys
@@ -56,11 +56,10 @@ class Bandit(gymnasium.Env):
 
 
 class Counting(gymnasium.Env):
-    """Observes (episode's seed mod 2**16, step of the episode); an episode lasts 3 to 9 steps, by its seed.
+    """Observes (episode's seed mod 2**16, step of the episode).
 
-    The reward repeats the action, so that a transition whose action was taken elsewhere would show. Episodes of an
-    even seed are truncated, the others terminated.
-    """
+    An episode lasts 3 to 9 steps, by its seed; it is truncated if that is even, else terminated.
+    The reward repeats the action, so that an action of another transition would show."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = spaces.Discrete(5, start=10)
@@ -89,7 +88,7 @@ class Counting(gymnasium.Env):
 
 
 class Picture(gymnasium.Env):
-    """Episodes of one step: the lighter half of the picture, left (0) or right (1), is the right action."""
+    """Episodes of one step: the right action is the lighter half, left (0) or right (1)."""
 
     observation_space = spaces.Box(0, 255, (48, 48, 3), np.uint8)
     action_space = spaces.Discrete(2)
@@ -125,7 +124,7 @@ class SameInfo(Constant):
 
 
 class Target(gymnasium.Env):
-    """Episodes of one step in a box of an odd shape: the nearer the action to 0.5 everywhere, the better."""
+    """Episodes of one step in a box of an odd shape: the best action is 0.5 everywhere."""
 
     observation_space = spaces.Box(-1, 1, (2, 2))
     action_space = spaces.Box(np.float32([[0, -1]]), np.float32([[1, 1]]))
@@ -222,8 +221,9 @@ def likeness(space: Any, one: Any, other: Any) -> float:
 
 
 class Identity(gymnasium.Env):
-    """Shows one of two members of a space; to do the member of the other space that belongs to it earns 1, which is the
-    most that there is. Episodes are five such steps."""
+    """Shows one of two members of a space; the best action is the same member of another space.
+
+    It earns 1, all others less. Episodes last five steps."""
 
     def __init__(self, shown: str, done: str) -> None:
         self.observation_space, self.action_space = SPACES[shown], SPACES[done]
@@ -245,8 +245,9 @@ class Identity(gymnasium.Env):
 
 
 class Masked(Identity):
-    """Four actions of which only the first two, or the last two, are allowed; of those, the one that is shown earns 1.
-    The others end the run."""
+    """Allows only the first two or the last two of four actions; the one that is shown earns 1.
+
+    A forbidden action ends the run."""
 
     def __init__(self) -> None:
         self.observation_space, self.action_space = SPACES["Discrete"], spaces.Discrete(4, start=-1)
@@ -267,9 +268,10 @@ class Masked(Identity):
 
 
 class Camera(gymnasium.Env):
-    """Shows a picture beside numbers, one of which grows without bounds, and a choice: the lighter half of the picture,
-    left (0) or right (1), is the right action where the choice is 0, and the wrong one where it is 1. Episodes are five
-    such steps."""
+    """Shows a picture, numbers, one of which grows without bounds, and a choice.
+
+    Where the choice is 0, the right action is the lighter half of the picture, left (0) or right
+    (1); where it is 1, the other half. Episodes last five steps."""
 
     observation_space = spaces.Dict(
         {

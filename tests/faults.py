@@ -46,11 +46,11 @@ REWARDS: dict[str, Any] = {"reward_nan": float("nan"), "reward_array": np.zeros(
 
 
 class Fault(gymnasium.Env):
-    """Counts to twenty, and in worker processes fails: by the first fault of a list like "kill,nan" from its step on,
-    by the second from twice that, and so on.
+    """Counts to twenty and fails in worker processes.
 
-    Each happens once in all processes of a run, noted with its time in the file marker.FAULT; always: every time.
-    init_raise and reset_raise come before the first step."""
+    fault: a list like "kill,nan", of which the first happens from a step on, the second from twice
+    that step, and so on; init_raise and reset_raise happen before the first step. Each happens once
+    in all processes of a run, or, if always, every time; its time is written to marker.FAULT."""
 
     observation_space = spaces.Box(-10, 10, (4,))
     action_space = spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Atari games: all against gymnasium's preprocessing, each part against a scripted emulator, ids of real games."""
+"""Atari games against gymnasium's preprocessing, each part of ours against a scripted emulator."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ class NoOps(gymnasium.Wrapper):
 
 
 class Reference:
-    """Gymnasium's preprocessing, with FIRE and a stack of equal images after each reset, as is our definition."""
+    """Gymnasium's preprocessing, with FIRE and a stack of equal images after each reset."""
 
     def __init__(self, env_name: str) -> None:
         self.noops = NoOps(gymnasium.make(env_name, frameskip=1))
@@ -102,8 +102,9 @@ def test_500_random_steps_are_those_of_gymnasiums_preprocessing(
 
 
 class Emulator:
-    """Plays games by a script: each is the lives at its start and after each of its frames, and over with the last. The
-    last game is played again and again. A game's frame f is worth f."""
+    """Plays games by a script: the lives at each game's start and after each of its frames.
+
+    A game is over with its last frame. The last game is repeated. A game's frame f is worth f."""
 
     def __init__(self, games: Sequence[list[int]], truncates: bool) -> None:
         self.games, self.truncates, self.acts, self.num_resets = games, truncates, [], 0

@@ -369,7 +369,7 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     cause = rf"environment [01] of {name} raised ValueError: a wheel came off"
     *_, error = done.stderr.splitlines()
     assert re.fullmatch(
-        rf"error: worker 0 was lost 4 times within 60 s, at last for {cause}", error
+        rf"error: worker 0 was lost 4 times within 60 s, most recently because {cause}", error
     )
 
 

@@ -173,7 +173,7 @@ def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, "kill", always=True))
     assert done.returncode == 1
     hint = "if memory is short, use fewer environments"
-    said = f"error: worker [01] was lost 4 times within 60 s, at last for {CAUSES['kill']}; {hint}"
+    said = f"error: worker [01] was lost 4 times within 60 s, most recently because {CAUSES['kill']}; {hint}"
     assert re.fullmatch(said, done.stderr.splitlines()[-1])
     assert load(tmp_path / "run" / "checkpoints" / "last.safetensors")[1]["iteration"] == num_rows(
         tmp_path / "run"

@@ -1,4 +1,4 @@
-"""From ids to environments, and the one sentence that answers each id that leads to none."""
+"""Making environments from ids, and the error message for each id that has none."""
 
 import sys
 import textwrap
@@ -35,7 +35,8 @@ MODULE = """
         "Parts": (BOX, spaces.Dict({"move": BOX, "say": spaces.Text(9)})),
     }
     for name, pair in SPACES.items():
-        gymnasium.register(f"{name}-v0", Env, kwargs=dict(zip(("observation_space", "action_space"), pair)))
+        kwargs = dict(zip(("observation_space", "action_space"), pair))
+        gymnasium.register(f"{name}-v0", Env, kwargs=kwargs)
 """
 
 

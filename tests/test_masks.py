@@ -1,4 +1,4 @@
-"""Masks of actions, from the environment's info to the gradient: what is forbidden is as if it were not there."""
+"""Action masks, from the environment's info to the gradient: forbidden actions do not exist."""
 
 import math
 from typing import Any
@@ -24,8 +24,9 @@ N, T = 3, 8
 
 
 class Locked(Identity):
-    """Allows of a choice, a number and two bits whatever it draws, in every second observation only: else all. To do
-    what is forbidden ends the run."""
+    """Draws which values of a choice and two bits it allows, in every second observation only.
+
+    Otherwise all are allowed. A forbidden action ends the run."""
 
     def __init__(self) -> None:
         self.observation_space, self.action_space = SPACES["Discrete"], SPACES["Dict"]
@@ -71,7 +72,7 @@ def run_of(env_name: str, **values: Any) -> Training:
 
 
 def replayed(env: gymnasium.Env, actions: list[Any], to_row: Any) -> list[np.ndarray]:
-    """What an environment allowed at each of a run's steps, row by row, if these were its actions."""
+    """Replay actions; return the mask before each of them and after the last, row by row."""
     episode, rows = 0, []
     info = env.reset(seed=integer_seed(0, Stream.EPISODE, 0, 0))[1]
     for action in actions:

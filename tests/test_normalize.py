@@ -1,4 +1,4 @@
-"""Running statistics against numpy on all samples at once; rewards against Baselines' rule, step by step."""
+"""Running statistics against numpy on all samples at once; rewards against Baselines' rule."""
 
 import multiprocessing
 
@@ -147,6 +147,32 @@ def test_a_spike_is_clipped():
     rewards[0], rewards[500] = 1e6, -1e6
     scaled = NormalizeReward(1, 0.5)(rewards, np.ones((1000, 1), bool))
     assert (scaled.max(), scaled.min(), scaled.dtype) == (10, -10, np.float32)
+
+
+def test_statistics_are_saved_and_loaded_and_used_at_once() -> None:
+    ours = NormalizeObservation((2,))
+    ours.update(BATCH[:, None])
+    theirs = NormalizeObservation((2,))
+    theirs.load_state_dict(ours.state_dict())
+    np.testing.assert_array_equal(theirs(ONE_MORE), ours(ONE_MORE))
+    for normalize in (ours, theirs):
+        normalize.update(ONE_MORE[:, None])
+    np.testing.assert_array_equal(theirs(BATCH), ours(BATCH))
+    assert ours.state_dict().keys() == {"mean", "variance", "count"}
+    rewards = NormalizeReward(1, 0.9)
+    rewards(np.ones((5, 1)), np.zeros((5, 1), bool))
+    again = NormalizeReward(1, 0.9)
+    again.load_state_dict(rewards.state_dict())
+    assert again.state_dict() == rewards.state_dict()
+
+
+def test_samples_of_other_ranks_are_merged_by_all_reduce() -> None:
+    both, one = RunningMeanStd((2,)), RunningMeanStd((2,))
+    both.update(np.concatenate([BATCH, BATCH]))
+    one.update(BATCH, lambda moments: (2 * moments[0], *moments[1:]))
+    np.testing.assert_allclose(one.mean, both.mean)
+    np.testing.assert_allclose(one.variance, both.variance)
+    assert one.count == both.count
 
 
 def test_turned_off_they_return_what_they_are_given():

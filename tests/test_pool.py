@@ -1,4 +1,4 @@
-"""Workers that are killed or hang: what a rollout holds is still what the world that counts says, and nothing leaks."""
+"""Workers that are killed or hang: no row of the rollout is wrong, and nothing leaks."""
 
 import gc
 import multiprocessing
@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool
+from ppo.envs.pool import WorkerPool, describe_excess, make_groups
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, make_training
 
@@ -43,7 +43,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class Rollouts:
-    """Rollouts of the world that counts, each checked against what must follow from the ones before."""
+    """Rollouts of the counting environment, each checked against those before it."""
 
     def __init__(
         self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float
@@ -234,10 +234,8 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
             kill(rollouts.workers.workers[1].process.pid)
             assert len(rollouts.collect()) == 2
         kill(rollouts.workers.workers[1].process.pid)
-        with pytest.raises(
-            WorkerError,
-            match=rf"worker 1 was lost {most + 1} times within 60 s, at last for .*SIGKILL",
-        ):
+        problem = f"worker 1 was lost {most + 1} times within 60 s, most recently because .*SIGKILL"
+        with pytest.raises(WorkerError, match=problem):
             rollouts.workers.collect(9)
 
 
@@ -384,3 +382,38 @@ def test_pools_that_were_opened_and_closed_leave_nothing(
     after = held()
     assert all(after[name] <= before[name] for name in before), (before, after)
     assert resident() - memory < 5e6
+
+
+@pytest.mark.parametrize(("num_envs", "num_workers"), [(1, 1), (5, 1), (5, 2), (8, 3), (4, 4)])
+def test_groups_are_halves_of_which_each_worker_has_its_share(
+    num_envs: int, num_workers: int
+) -> None:
+    shares = [list(range(n, num_envs, num_workers)) for n in range(num_workers)]
+    groups = make_groups(num_envs, num_workers)
+    assert (
+        abs(len(range(num_envs)[groups[0].columns]) - len(range(num_envs)[groups[1].columns])) < 2
+    )
+    for group in groups:
+        members = [
+            share[member]
+            for share, own in zip(shares, group.members, strict=True)
+            for member in own
+        ]
+        assert sorted(members) == list(range(num_envs)[group.columns])
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([(0.0, 1), (1.0, 1), (2.0, 1)], ""),
+        ([(0.0, 1), (1.0, 1), (2.0, 1), (3.0, 1)], "worker 1 was lost 4 times within 60 s"),
+        ([(0.0, 1), (1.0, 1), (2.0, 1), (60.0, 1)], ""),
+        ([(float(n), n % 4) for n in range(10)], ""),
+        ([(50.0 * n, n % 4) for n in range(11)], "workers were lost 11 times within 600 s"),
+        ([(60.0 * n, n % 4) for n in range(11)], ""),
+    ],
+)
+def test_losses_are_counted_by_worker_and_together(
+    losses: list[tuple[float, int]], expected: str
+) -> None:
+    assert describe_excess(losses) == expected

@@ -1,4 +1,4 @@
-"""Spaces of every kind: learned in, acted in as they ask for, observed as gymnasium flattens them."""
+"""Spaces of every kind: learning, actions as they ask for, observations as gymnasium has them."""
 
 import itertools
 import math
@@ -161,7 +161,7 @@ def draw(head: Any, count: int, mask: np.ndarray | None = None) -> np.ndarray:
 
 
 def meant(space: Any, numbers: Any) -> Any:
-    """The member of a space that an iterator's next numbers stand for: a choice is counted from its first."""
+    """Return the member of a space that an iterator's next numbers stand for."""
     if isinstance(space, spaces.Dict):
         return {key: meant(part, numbers) for key, part in space.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Rollouts against a world that counts: every row must be the one that the episode, step and action say."""
+"""Rollouts of the counting environment: every row follows from the episode, step and action."""
 
 from multiprocessing import resource_tracker
 
@@ -14,7 +14,7 @@ T, N = 12, 5
 
 
 def collect(num_workers: int, num_rollouts: int = 3) -> tuple[dict[str, np.ndarray], list, list]:
-    """Rollouts laid end to end, with their episodes and last observations, steps counted from the run's start."""
+    """Join rollouts; their episodes and last observations count steps from the run's start."""
     training = make_training("Counting-v0", num_envs=N, num_steps=T, num_workers=num_workers)
     tables: dict[str, list[np.ndarray]] = {}
     episodes, lasts = [], []

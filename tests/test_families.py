@@ -1,0 +1,66 @@
+"""Families of environments: the flags they own, and how another one is registered."""
+
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from ppo.envs import families, make
+from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
+from ppo.envs.make import auto_values, family_of, make_env
+
+
+class Toy:
+    """A family of one environment, whose actions are repeated as often as --frame_skip says."""
+
+    name = "Toy"
+    module = "tests.environments"
+    fields = ("noop_max",)
+
+    def canonical_id(self, env_name: str) -> str:
+        return env_name.replace("OldBandit", "Bandit")
+
+    def matches(self, spec: EnvSpec) -> bool:
+        return spec.id == "Bandit-v0"
+
+    def auto_values(self, spec: EnvSpec) -> dict[str, Any]:
+        return {"frame_skip": 7}
+
+    def make(self, spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
+        env = gymnasium.make(spec)
+        env.frame_skip = preprocessing.frame_skip
+        return env
+
+
+def test_every_field_of_a_family_or_of_images_is_one_of_preprocessing() -> None:
+    owned = [*IMAGE_FIELDS, *(field for family in FAMILIES for field in family.fields)]
+    assert len(owned) == len(set(owned))
+    assert set(owned) < set(Preprocessing._fields)
+
+
+def test_a_registered_family_recognises_makes_and_renames_its_environments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (families, make):
+        monkeypatch.setattr(module, "FAMILIES", (*FAMILIES, Toy()))
+    assert make.canonical_id("OldBandit-v0") == "Bandit-v0"
+    assert family_of("Bandit-v0", {}) == "Toy"
+    assert auto_values("Bandit-v0", {}) == {"frame_skip": 7}
+    assert make_env("Bandit-v0", Preprocessing(frame_skip=3)).get_wrapper_attr("frame_skip") == 3
+    assert family_of("CartPole-v1", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("env_name", "env_kwargs", "expected"),
+    [
+        ("PongNoFrameskip-v4", {}, {"frame_skip": 4, "sticky_actions": 0.0}),
+        ("ALE/Pong-v5", {}, {"frame_skip": 4, "sticky_actions": 0.25}),
+        ("ALE/Pong-v5", {"obs_type": "ram"}, {"frame_skip": 1}),
+        ("CarRacing-v3", {}, {"frame_skip": 1}),
+    ],
+)
+def test_auto_means_what_the_family_says(
+    env_name: str, env_kwargs: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert auto_values(env_name, env_kwargs) == expected
