@@ -4,11 +4,9 @@ import importlib
 import os
 from typing import Any
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # for numpy, if it comes later: its matrices here are small
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
-WHERE = {
+LAZY = {
     "Config": "config.config",
     "Learner": "algorithm.learner",
     "Policy": "policy.policy",
@@ -18,7 +16,7 @@ WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What stands in WHERE, imported when it is first asked for: torch is heavy."""
-    if name not in WHERE:
+    """Import a name of LAZY when it is first asked for: torch is heavy."""
+    if name not in LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ppo.{WHERE[name]}"), name)
+    return getattr(importlib.import_module(f"ppo.{LAZY[name]}"), name)

@@ -1,8 +1,16 @@
-"""Tests that run side by side compute on cores of their own: where threads of several processes wait for each other on
-the same cores, learning from images takes ten times as long."""
+"""Tests that run side by side compute on cores of their own.
+
+Where threads of several processes wait for each other on the same cores, learning from images takes
+ten times as long.
+"""
 
 import os
+import shutil
 import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 number, count = (
     os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:],
@@ -14,3 +22,39 @@ if hasattr(os, "sched_setaffinity"):
 os.environ["XDG_CACHE_HOME"] = (
     tempfile.mkdtemp()
 )  # what is found out about this machine is not for others
+
+
+@pytest.fixture(scope="session")
+def cartpole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run on CartPole."""
+    from tests.running import run_main
+
+    flags = "--env_name=CartPole-v1 --preset=none --num_envs=4 --num_steps=64 --num_workers=2"
+    folder = tmp_path_factory.mktemp("runs") / "cartpole"
+    done = run_main(
+        *flags.split(),
+        "--total_steps=5120",
+        "--learning_rate=1e-5",
+        "--checkpoint_every=5",
+        "--eval_episodes=0",
+        f"--run_dir={folder}",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+@pytest.fixture
+def cartpole_copy(cartpole_run: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, which a test may change."""
+    return Path(shutil.copytree(cartpole_run, tmp_path / "run", symlinks=True))
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command line in this process; returns its exit code, its output and its errors."""
+    from ppo.__main__ import main
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        return main(arguments), *capsys.readouterr()
+
+    return call

@@ -15,6 +15,7 @@ from ppo.envs.worker import RolloutInfo
 from ppo.models import make_model
 
 ROOT = Path(__file__).parents[1]
+Call = Callable[..., tuple[int, str, str]]  # of the fixture call
 PLAIN = {
     "normalize_observations": False,
     "normalize_rewards": False,

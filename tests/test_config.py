@@ -1,38 +1,27 @@
-"""What a command line may say, what Config makes of it, and the one sentence that answers what it may not say."""
+"""What Config accepts, its defaults, and presets."""
 
 import dataclasses
 import json
-import re
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
 import gymnasium
 import pytest
-import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-import main
-import ppo.commands.commands
 import ppo.config.config
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config, folder_to_resume, load_preset, run_folder
 from ppo.config.flags import parse_flags
-from ppo.config.resolve import resolve
 from ppo.errors import ConfigError
-from tests.running import ROOT
 
-FIELDS = dataclasses.fields(Config)
-NAMES = [option.name for option in FIELDS]
 PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
 
 
-def config_of(line):
+def config_of(line: str) -> Config:
     return Config(**parse_flags(shlex.split(line), Config))
 
 
-def error_of(line):
+def error_of(line: str) -> str:
     with pytest.raises(ConfigError) as caught:
         config_of(line)
     return str(caught.value)
@@ -169,113 +158,6 @@ def test_values_that_just_agree_are_accepted():
     assert (config.rollout_size, config.iterations) == (60, 1)
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("--lerning_rate=1", ["--lerning_rate", "did you mean --learning_rate?"]),
-        ("--num-env=1", ["--num_env", "did you mean --num_envs?"]),
-        ("--sed 1", ["--sed", "did you mean --seed?"]),
-        ("--zzzzzzzz", ["--zzzzzzzz", "--help"]),
-        ("CartPole-v1", ["CartPole-v1", "--help"]),
-        ("--no_seed", ["--no_seed"]),
-        ("--seed", ["--seed"]),
-        ("--lr --seed=1", ["--learning_rate"]),
-        ("--no_clip_rewards=True", ["--no_clip_rewards"]),
-    ],
-)
-def test_an_unknown_or_unfinished_flag_is_named_with_its_neighbour(line, named):
-    assert_one_sentence(error_of(line), *named)
-
-
-@pytest.mark.parametrize(
-    ("alias", "name", "text", "value"),
-    [
-        ("env", "env_name", "CartPole-v1", "CartPole-v1"),
-        ("env_id", "env_name", "CartPole-v1", "CartPole-v1"),
-        ("lr", "learning_rate", "3e-4", 3e-4),
-        ("lam", "gae_lambda", "0.9", 0.9),
-        ("epsilon", "clip_coef", "0.3", 0.3),
-        ("ppo_epochs", "num_epochs", "7", 7),
-        ("update_epochs", "num_epochs", "7", 7),
-        ("num_batches", "num_minibatches", "8", 8),
-        ("value_loss_coef", "value_coef", "1", 1.0),
-        ("vf_coef", "value_coef", "1", 1.0),
-        ("ent_coef", "entropy_coef", "0", 0.0),
-        ("total_timesteps", "total_steps", "2e6", 2_000_000),
-    ],
-)
-def test_aliases_mean_their_flag_in_either_spelling(alias, name, text, value):
-    expected = Config(**{name: value})
-    assert expected != Config()
-    for spelling in (alias, alias.replace("_", "-"), name, name.replace("_", "-")):
-        assert config_of(f"--{spelling}={text}") == config_of(f"--{spelling} {text}") == expected
-
-
-def test_the_readmes_command_lines_are_understood():
-    quoted = config_of(
-        '--env_name="LunarLander-v2" --model="mlp" --device="cuda" --logger=\'wandb\''
-    )
-    assert (quoted.env_name, quoted.model, quoted.device, quoted.logger) == (
-        "LunarLander-v2",
-        "mlp",
-        "cuda",
-        "wandb",
-    )
-
-
-def test_hyphens_are_only_translated_in_names():
-    assert config_of("--run-dir=a-b/c-d=e").run_dir == "a-b/c-d=e"
-
-
-@pytest.mark.parametrize("spelling", ["", "=True", "=true", "=TRUE", "=1", " true", " 1"])
-def test_a_switch_is_turned_on(spelling):
-    assert config_of(f"--clip_rewards{spelling}").clip_rewards is True
-    assert config_of(f"--clip-rewards{spelling} --seed=1").clip_rewards is True
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [f"--normalize_rewards{value}" for value in ("=False", "=false", "=0", " False")]
-    + ["--no_normalize_rewards"],
-)
-def test_a_switch_is_turned_off(flag):
-    assert config_of(flag).normalize_rewards is False
-    assert config_of(f"{flag.replace('_', '-')} --seed=1").normalize_rewards is False
-
-
-@pytest.mark.parametrize("text", ["1e6", "1000000", "1000000.0", "1_000_000"])
-def test_whole_numbers_may_be_written_as_floats(text):
-    total_steps = config_of(f"--total_steps={text}").total_steps
-    assert (total_steps, type(total_steps)) == (1_000_000, int)
-
-
-def test_large_whole_numbers_keep_every_digit():
-    assert Config(total_steps="9007199254740993").total_steps == 2**53 + 1
-
-
-@pytest.mark.parametrize(
-    "name", ["num_iterations", "target_kl", "clip_value_coef", "name", "run_dir"]
-)
-def test_none_turns_off_what_is_optional(name):
-    assert getattr(config_of(f"--{name}=none"), name) is None
-    assert getattr(Config(**{name: None}), name) is None
-
-
-def test_none_stays_a_word_where_it_is_a_choice():
-    config = config_of("--logger=none --normalize_advantages=none --preset=none")
-    assert (config.logger, config.normalize_advantages, config.preset) == ("none", "none", "none")
-
-
-def test_values_are_clipped_like_ratios_unless_told_otherwise():
-    def value_clip(**flags):
-        return resolve(Config(env_name="CartPole-v1", **flags))[0].clip_value_coef
-
-    assert value_clip() == 0.1
-    assert value_clip(clip_coef=0.3) == 0.3
-    assert value_clip(clip_coef=0.3, clip_value_coef=0.2) == 0.2
-    assert value_clip(clip_coef=0.3, clip_value_coef="none") is None
-
-
 def test_iterations_are_whole_rollouts_and_at_most_those_asked_for():
     run = {"total_steps": 200_000, "num_envs": 4, "num_steps": 128}
     assert Config(**run).iterations == 390  # 390.6
@@ -321,88 +203,43 @@ def test_an_unknown_preset_is_answered_with_the_known_ones():
     assert_one_sentence(str(caught.value), "--preset=fast", *(path.stem for path in PRESETS))
 
 
-@given(st.sampled_from(NAMES), st.text())
-@example("env_name", "\ud800")
-@example("num_envs", "\N{SUPERSCRIPT TWO}")
-@example("num_envs", "9" * 5000)
-@example("total_steps", "1e308")
-def test_any_text_for_any_flag_makes_a_config_or_a_config_error(name, text):
-    with suppress(ConfigError):
-        config = Config(**parse_flags([f"--{name}={text}"], Config))
-        assert Config(**dataclasses.asdict(config)) == config
+def schedule(remaining: float) -> float:
+    return remaining
 
 
-@given(st.lists(st.text() | st.sampled_from(NAMES).map("--{}".format)))
-def test_any_command_line_is_parsed_or_a_config_error(arguments):
-    with suppress(ConfigError):
-        assert parse_flags(arguments, Config).keys() <= set(NAMES)
+def test_the_state_of_a_config_is_json() -> None:
+    state = Config(learning_rate=schedule, clip_coef=lambda remaining: 0.1).__getstate__()
+    assert state.keys() == vars(Config()).keys()
+    assert state["learning_rate"] == "tests.test_config:schedule"
+    assert json.loads(json.dumps(state)) == state
+    del state["learning_rate"], state["clip_coef"]
+    assert Config(**state) == Config()
 
 
-@pytest.mark.parametrize("line", ["--help", "-h", "--seed=1 --help"])
-def test_help_names_every_field_with_its_default_and_exits_0(line, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    with pytest.raises(SystemExit) as caught:
-        main.main(shlex.split(line))
-    assert caught.value.code == 0
-    entries = [" ".join(entry.split()) for entry in re.split(r"\n  (?=-)", capsys.readouterr().out)]
-    for option in FIELDS:
-        entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
-        assert f" {option.metadata['help']}; " in entry
-        assert entry.endswith(f" (default: {'none' if option.default is None else option.default})")
-        assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
+def test_a_config_of_a_run_without_the_flag_has_the_usual_learner() -> None:
+    state = Config().__getstate__()
+    del state["learner"]
+    assert Config(**state).learner == "auto"
 
 
-def test_the_page_of_flags_says_what_help_says() -> None:
-    page = " ".join((ROOT / "docs" / "flags.md").read_text().split())
-    commands = [getattr(ppo.commands.commands, name.capitalize()) for name in main.COMMANDS]
-    for kind in (Config, *commands):
-        assert " ".join(kind.about.split()) in page
-        for option in dataclasses.fields(kind):
-            assert " ".join(option.metadata["help"].split()) in page, (
-                f"write docs/flags.md again: {option.name}"
-            )
-    assert page.count(" --") > 60
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--lr=nan",
-        "--seed='a\nb'",
-        "--sed=1",
-        "--preset=fast",
-        "--env_name=Nope-v0",
-        "--num_envs=1e9",
-    ],
-)
-def test_a_bad_command_line_ends_with_2_and_one_line(line, capsys):
-    assert main.main(shlex.split(line)) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-
-
-def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    pixels, vectors = (
-        resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1")
-    )
-    expected = {
-        "model": ("cnn", "mlp"),
-        "hidden_size": (512, 64),
-        "share_trunk": (True, False),
-        "precision": ("bfloat16", "float32"),
-        "normalize_observations": (False, True),
-        "normalize_rewards": (False, True),
-        "frame_skip": (4, 1),
-    }
-    assert {name: (getattr(pixels, name), getattr(vectors, name)) for name in expected} == expected
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert resolve(Config(env_name="PongNoFrameskip-v4"))[0].precision == "float32"
-    assert (
-        resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision
-        == "bfloat16"
-    )
-    assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False
+def test_runs_are_found_by_path_or_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_folder("mine") is None
+    (tmp_path / "runs" / "mine" / "checkpoints").mkdir(parents=True)
+    assert run_folder("mine") == Path("runs/mine")
+    assert run_folder("runs/mine") == Path("runs/mine")
+    assert folder_to_resume({}) is None
+    assert folder_to_resume({"resume": "none"}) is None
+    assert folder_to_resume({"resume": "mine"}) == Path("runs/mine")
+    automatic = {"resume": "auto", "run_dir": "runs/mine"}
+    assert folder_to_resume(automatic) is None
+    (tmp_path / "runs" / "mine" / "checkpoints" / "000000000128.safetensors").touch()
+    assert folder_to_resume(automatic) == Path("runs/mine")
+    for given, named in (
+        ({"resume": "auto"}, "--resume=auto: give --run_dir"),
+        ({"resume": "other"}, "--resume=other: there is no such folder"),
+        ({"resume": "mine", "run_dir": "other"}, "--run_dir=other: leave it out"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            folder_to_resume(given)
+        assert_one_sentence(str(caught.value), named)

@@ -19,8 +19,6 @@ import pytest
 import torch
 
 from ppo.algorithm.rollout import minibatches
-from ppo.commands.resume import resume_if_begun
-from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import load
 from ppo.system.distributed import SINGLE_PROCESS, NullObject, ProcessGroup
@@ -380,27 +378,6 @@ def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: 
     assert state["step"] == int(metrics(tmp_path / "run")[-1]["step"])
     said = launcher.stderr.read()
     assert said.count("error: ") == said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
-
-
-def test_a_launch_resumes_only_its_own_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
-    given = {"name": "a/b", "seed": "1"}
-    assert resume_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
-    assert resume_if_begun({"run_dir": "none"}) == resume_if_begun({})
-    assert resume_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
-    for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
-        Path(folder).mkdir()
-        Path(folder, "config.json").write_text(json.dumps({"launch": launch}))
-    assert resume_if_begun({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
-    assert resume_if_begun({"run_dir": "another"}) == {"run_dir": "another"}
-    assert resume_if_begun({"run_dir": "alone"}) == {"run_dir": "alone"}
-    assert resume_if_begun({"resume": "another"}) == {"resume": "another"}
-    with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
-        resume_if_begun({"seeds": "3"})
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with pytest.raises(ConfigError, match="--rdzv_id=none: give the run a name"):
-        resume_if_begun({"run_dir": "ours"})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The same run by several seeds, for one says little about how good a configuration is."""
+"""Train with several seeds: one run says little about how good a configuration is."""
 
 import json
 import signal
@@ -8,102 +8,108 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from ppo.analysis.plots import draw
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
+from ppo.commands.shared import interval_text
 from ppo.config.config import Config
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, PPOError
 from ppo.run.reader import read_run
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.signals import URGENT
 
 
-class SeedFailed(Exception):
-    """A run ended with an error, which it has told; the message says which."""
+class SeedFailed(PPOError):
+    """The run of a seed ended with an error, which it has printed."""
 
     def __init__(self, folder: Path, exit_code: int) -> None:
         super().__init__(f"the run in {folder} ended with exit code {exit_code}")
-        self.exit_code = exit_code if exit_code > 0 else 1
+        self.exit_code = max(exit_code, 1)  # negative after a signal
 
 
 def train_seeds(given: Mapping[str, Any], config: Config) -> None:
-    """Train as a command line says, in a process for each of config.seeds seeds, side by side where cores are left;
-    draw all curves as one, and print a table. given: the flags. Raises ConfigError if there is something in the folder,
-    SeedFailed."""
+    """Train with each of config.seeds seeds in a process of its own, as many at once as fit.
+
+    Then draw all curves as one, and print a table. given: the flags of the command line. Raises
+    ConfigError if the folder is not empty, SeedFailed.
+    """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
-    if config.resume not in (None, "auto"):
+    if config.is_resumed:
         raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
     if parent.exists() and any(parent.iterdir()) and config.resume is None:
         raise ConfigError(
-            f"the folder {parent} is not empty, and no run is overwritten: choose another by --run_dir"
+            f"the folder {parent} is not empty, and no run is overwritten: choose another by "
+            "--run_dir"
         )
     cores = available_cores()
-    busy = (
-        config.num_workers if isinstance(config.num_workers, int) else min(cores, config.num_envs)
-    )
-    flags = {
-        name: value
-        for name, value in given.items()
-        if name not in ("seeds", "seed", "run_dir", "name")
-    }
-    folders = [parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)]
-
-    processes: list[subprocess.Popen] = []
-
-    def train(folder: Path) -> None:
-        own = {
-            **flags,
-            "seed": folder.name.removeprefix("s"),
+    num_workers = config.num_workers
+    if not isinstance(num_workers, int):
+        num_workers = min(cores, config.num_envs)
+    program = [sys.argv[0]]
+    if Path(sys.argv[0]).name == "__main__.py":
+        program = ["-m", "ppo"]
+    commands = {}
+    for seed in range(config.seed, config.seed + config.seeds):
+        folder = parent / f"s{seed}"
+        flags = {
+            **given,
+            "seeds": 1,
+            "seed": seed,
             "run_dir": folder,
-            "name": f"{name}-{folder.name}",
+            "name": f"{name}-s{seed}",
+            "num_workers": num_workers,  # the same for all of them
         }
-        own["num_workers"] = busy  # the same for all of them
-        command = [
-            sys.executable,
-            sys.argv[0],
-            *(f"--{flag}={value}" for flag, value in own.items()),
-        ]
-        print(f"seed {own['seed']}: {folder}", flush=True)
-        process = subprocess.Popen(command)
-        processes.append(process)
-        if code := process.wait():
-            raise SeedFailed(folder, code)
+        arguments = [f"--{flag}={value}" for flag, value in flags.items()]
+        commands[folder] = [sys.executable, *program, *arguments]
+    _run_side_by_side(commands, max(1, cores // max(1, num_workers)))
+    draw([read_run(folder) for folder in commands], parent / "curves.png")
+    _print_table([json.loads((folder / "summary.json").read_text()) for folder in commands])
+    print(f"picture: {parent / 'curves.png'}")
 
-    def pass_on(number: int, frame: Any) -> None:
+
+def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
+    """Run commands and forward urgent signals to them. Raises SeedFailed if one fails."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def run(folder: Path) -> None:
+        print(f"seed {folder.name.removeprefix('s')}: {folder}", flush=True)
+        process = subprocess.Popen(commands[folder])
+        processes.append(process)
+        exit_code = process.wait()
+        if exit_code:
+            raise SeedFailed(folder, exit_code)
+
+    def forward(number: int, frame: FrameType | None) -> None:
         for process in processes:
             process.send_signal(number)  # nothing happens to those that have ended
 
     for number in URGENT:
-        signal.signal(number, pass_on)
-    pool = ThreadPoolExecutor(max(1, cores // max(1, busy)))
+        signal.signal(number, forward)
+    pool = ThreadPoolExecutor(at_once)
     try:
-        for _ in pool.map(train, folders):
-            pass
+        list(pool.map(run, commands))
     finally:
         pool.shutdown(cancel_futures=True)
-    draw([read_run(folder) for folder in folders], parent / "curves.png")
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+
+
+def _print_table(summaries: list[dict[str, Any]]) -> None:
+    """Print the returns of each run, and their interquartile means."""
+    columns: dict[str, list[Any]] = {"last 100": [], "evaluation": []}
     print("\nseed   last 100   evaluation   seconds")
     for summary in summaries:
-        returns = f"{_text(summary['mean_return']):<10} {_text(summary['evaluation']['mean']):<12}"
-        print(f"{summary['seed']:<6} {returns} {summary['seconds']:.0f}")
-    for label, values in (
-        ("last 100", [summary["mean_return"] for summary in summaries]),
-        ("evaluation", [summary["evaluation"]["mean"] for summary in summaries]),
-    ):
+        returns = (summary["mean_return"], summary["evaluation"]["mean"])
+        last, evaluation = ("-" if value is None else f"{value:.1f}" for value in returns)
+        print(f"{summary['seed']:<6} {last:<10} {evaluation:<12} {summary['seconds']:.0f}")
+        for values, value in zip(columns.values(), returns, strict=True):
+            values.append(value)
+    for label, values in columns.items():
         if None not in values:
-            interval = confidence_interval(values, interquartile_mean)
-            spread = (
-                "" if interval is None else " (95 % interval {:.1f} to {:.1f})".format(*interval)
-            )
-            print(f"{label}: interquartile mean {interquartile_mean(np.array(values)):.1f}{spread}")
-    print(f"picture: {parent / 'curves.png'}")
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+            interval = interval_text(confidence_interval(values, interquartile_mean))
+            mean = interquartile_mean(np.array(values))
+            print(f"{label}: interquartile mean {mean:.1f}{interval}")

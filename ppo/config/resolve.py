@@ -1,10 +1,11 @@
-"""What auto means for a run, on this machine."""
+"""Replace auto by what it means for a run, on this machine."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.envs.families import IMAGE_FIELDS, Atari
+from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
 from ppo.envs.make import PREPROCESSING, Spaces, auto_values, canonical_id, family_of, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
@@ -12,23 +13,24 @@ from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
 
 def resolve(config: Config) -> tuple[Config, Spaces]:
-    """The config with every auto replaced by what it means here, and the spaces of observations and actions. Raises
-    EnvironmentUnavailable, ModelMismatch if the model cannot read the observations, ConfigError if there is no such
-    device or a flag means nothing for this environment."""
+    """Return the config with every auto replaced, and the spaces of observations and actions.
+
+    Raises EnvironmentUnavailable, ModelMismatch if the model cannot read the observations,
+    ConfigError if there is no such device or a flag means nothing for this environment.
+    """
     config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
-    family = family_of(config.env_name, config.env_kwargs)
     config = _replace_auto(config, **auto_values(config.env_name, config.env_kwargs))
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
-    unused = () if family else (*(() if images else IMAGE_FIELDS), *Atari.fields)
-    for name in unused:
-        if getattr(config, name) != getattr(PREPROCESSING, name):
-            raise ConfigError(
-                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that sets it"
-            )
     only_images = images == spaces.observations.shape
+    own_family = family_of(config.env_name, config.env_kwargs)
+    meaningless = [] if images else [*IMAGE_FIELDS]
+    for family in FAMILIES:
+        if family.name != own_family:
+            meaningless += family.fields
+    _check_flags(config, meaningless)
     if only_images and config.normalize_observations is True:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
@@ -39,12 +41,15 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         )
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
-            "--share_trunk=False: leave it out, policy and value share what the lstm remembers"
+            "--share_trunk=False: leave it out, policy and value share the state of the lstm"
         )
     device = find_device(config.device, images is not None)
-    if config.compile and not device.startswith("cuda"):
-        reason = "elsewhere it takes longer to compile than it can save"
-        raise ConfigError(f"--compile=True is for --device=cuda, {reason}: give --compile=False")
+    on_cuda = device.startswith("cuda")
+    if config.compile and not on_cuda:
+        raise ConfigError(
+            "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "
+            "save: give --compile=False"
+        )
     resolved = _replace_auto(
         dataclasses.replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),
@@ -53,22 +58,30 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         normalize_rewards=images is None and not config.clip_rewards,
         hidden_size=entry.hidden_size,
         share_trunk=images is not None or entry.is_recurrent,
-        inference="learner"
-        if images and device.startswith("cuda") and not config.overlap
-        else "worker",
+        inference="learner" if images and on_cuda and not config.overlap else "worker",
         log_std_init=-2.0 if config.use_sde else 0.0,
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
 
 
+def preprocessing_of(config: Any) -> Preprocessing:
+    """Return the flags of a run that its environments are made by."""
+    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
+
+
+def _check_flags(config: Config, meaningless: Iterable[str]) -> None:
+    """Raise ConfigError if a flag that means nothing for the environment has been changed."""
+    for name in meaningless:
+        if getattr(config, name) != getattr(PREPROCESSING, name):
+            raise ConfigError(
+                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
+                "sets it"
+            )
+
+
 def _replace_auto(config: Config, **meanings: Any) -> Config:
-    """The config with values in place of auto."""
+    """Return the config with these values in place of auto."""
     return dataclasses.replace(
         config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}
     )
-
-
-def preprocessing_of(config: Any) -> Preprocessing:
-    """Return what a run's environments are made with, of the flags of the same names."""
-    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))

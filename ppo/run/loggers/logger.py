@@ -8,16 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppo.config.config import Config
+from ppo.config.run_flags import LOGGERS
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import Row
-
-# To add a logger, derive from Logger and name the class here.
-LOGGERS = {
-    "console": "ppo.run.loggers.console:ConsoleLogger",
-    "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
-    "wandb": "ppo.run.loggers.wandb:WandbLogger",
-}
 
 
 class Histograms(NamedTuple):

@@ -1,0 +1,72 @@
+"""Run a command line: python -m ppo, python main.py or ppo, with the same arguments.
+
+Worker processes import this module, so what is heavy is imported where it is used.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from pkgutil import resolve_name
+
+from ppo.commands import COMMANDS
+from ppo.envs.errors import WorkerError
+from ppo.errors import ConfigError
+
+DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
+
+if "__mp_main__" in sys.modules:  # this is a worker process
+    gc.disable()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of this process, and return its exit code.
+
+    0 done, 1 failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 130 or 143
+    after a signal. Errors are printed as one line.
+    """
+    if arguments is None:
+        arguments = sys.argv[1:]
+    gc.disable()  # collecting garbage during the imports takes a third of the start
+    try:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # for modules that the user names
+        _run(arguments)
+        return 0
+    except KeyboardInterrupt:
+        print("error: interrupted: stopped at once", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
+            raise
+        message = str(error) or type(error).__name__
+        if isinstance(error, WorkerError):
+            message, *traceback = error.args
+            print(*traceback, end="", file=sys.stderr)
+        if not hasattr(error, "is_reported"):  # by the first rank
+            print("error:", *message.split(), file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+    finally:
+        gc.enable()
+
+
+def _run(arguments: Sequence[str]) -> None:
+    """Run the command that is named first, else train. Raises ConfigError for an unknown one."""
+    from ppo.config.flags import parse_flags, suggest
+
+    name = "train"
+    if arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+    if name not in COMMANDS:
+        hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
+        raise ConfigError(f"{name} is no command: {hint}")
+    command = resolve_name(COMMANDS[name].path)
+    if name == "train":
+        command(arguments)
+        return
+    gc.enable()
+    command(**parse_flags(arguments, command, name, about=COMMANDS[name].about))()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

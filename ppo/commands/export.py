@@ -1,0 +1,23 @@
+"""Export a policy to ONNX."""
+
+from dataclasses import dataclass
+
+from ppo.commands.shared import PolicyCommand, new_file
+from ppo.config.flags import flag
+from ppo.run.checkpoint import find_checkpoint
+
+
+@dataclass(frozen=True)
+class Export(PolicyCommand):
+    """Export a policy, with the preprocessing of observations and actions, to an ONNX file."""
+
+    output: str = flag("", "New .onnx file.", nargs=None)
+
+    def __call__(self) -> None:
+        """Raises as ppo.policy.export.export and Evaluate do."""
+        path = new_file("", self.output, (".onnx",))
+        policy = self.load(find_checkpoint(self.run), "float32")
+        from ppo.policy.export import export  # heavy
+
+        difference = export(policy, path)
+        print(f"{path}: its actions differ from the policy's by {difference:.1g} at most")

@@ -1,0 +1,33 @@
+"""Make a video of an episode of a run's training."""
+
+from dataclasses import dataclass
+
+from ppo.commands.shared import TEXT, VIDEOS, PolicyCommand, folder_of, new_file
+from ppo.config.flags import flag
+from ppo.run.checkpoint import find_checkpoint
+from ppo.run.highlights import KINDS, find_episode
+
+
+@dataclass(frozen=True)
+class Render(PolicyCommand):
+    """Replay an episode by its seed and actions, and make a video of it."""
+
+    episode: str = flag("best", "Which episode to replay, by its return.", words=KINDS)
+    video: str | None = flag(
+        None, "New .mp4 or .gif file; none is one in the run's videos/.", **TEXT
+    )
+
+    def __call__(self) -> None:
+        """Raises ConfigError if there is no such episode or the video cannot be written,
+        NotRepeated if the episode is not reproducible, and as Evaluate does."""
+        path = find_checkpoint(self.run)
+        folder = folder_of(path)
+        episode = find_episode(folder, self.episode)
+        default = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
+        video = new_file("--video=", self.video or default, VIDEOS)
+        self.load(path).replay(episode, video)
+        print(
+            f"{self.episode} episode: return {episode['episode_return']:.6g} in "
+            f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"
+            f"video: {video}"
+        )

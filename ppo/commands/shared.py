@@ -1,0 +1,75 @@
+"""Flags and checks of files that several commands share."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ppo.config.flags import NONE, Flags, flag
+from ppo.errors import ConfigError
+from ppo.policy.policy import Policy, load_policy
+
+TEXT: dict[str, Any] = {"kind": str, "words": NONE}
+VIDEOS = (".mp4", ".gif")
+
+
+@dataclass(frozen=True)
+class PolicyCommand(Flags):
+    """Saved policy."""
+
+    run: str = flag(
+        "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
+    )
+    env_name: str | None = flag(
+        None, "The run's environment, repeated to trust it if it is an import path.", **TEXT
+    )
+    model: str | None = flag(
+        None, "The run's model, repeated to trust it if it is an import path.", **TEXT
+    )
+
+    def load(self, path: Path, precision: str | None = None) -> Policy:
+        """Load the policy of a checkpoint, as ppo.policy.policy.load_policy does."""
+        return load_policy(path, self.env_name, self.model, precision=precision)
+
+
+def folder_of(checkpoint: Path) -> Path:
+    """Return the folder of the run that a checkpoint belongs to, else the one it is in."""
+    run = checkpoint.absolute().parents[1]
+    if (run / "config.json").exists():
+        return run
+    return checkpoint.parent
+
+
+def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:
+    """Return the path of a file to be written, after making its folder.
+
+    Raises ConfigError if it exists, has another suffix, or cannot be written.
+    """
+    path = Path(path)
+    if path.suffix not in suffixes:
+        raise ConfigError(f"{flag}{path}: give a name that ends with {' or '.join(suffixes)}")
+    if path.exists():
+        raise ConfigError(
+            f"{flag}{path} is there already, and nothing is overwritten: give another name"
+        )
+    return check_folder(flag, path)
+
+
+def check_folder(flag: str, path: Path) -> Path:
+    """Make the folder of a file. Raises ConfigError if nothing can be written there."""
+    problem = "its folder is read-only"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if os.access(path.parent, os.W_OK):
+            return path
+    except OSError as error:
+        problem = str(error.strerror)
+    raise ConfigError(f"{flag}{path} cannot be written to ({problem}): give another name")
+
+
+def interval_text(interval: Any) -> str:
+    """Describe a 95 % confidence interval (2,), if there is one."""
+    if interval is None:
+        return ""
+    return " (95 % interval {:.1f} to {:.1f})".format(*interval)

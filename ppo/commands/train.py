@@ -1,0 +1,105 @@
+"""Train as a command line says."""
+
+import gc
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ppo.commands import COMMANDS
+from ppo.config.config import Config, folder_to_resume, load_preset
+from ppo.config.flags import parse_flags
+from ppo.envs.make import canonical_id, family_of
+from ppo.errors import ConfigError
+from ppo.system.files import folder_name
+
+LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's name of the run
+ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Train in this process, as one rank of torchrun's, or in a process for each seed.
+
+    Raises ConfigError, and as ppo.trainer.train and ppo.commands.seeds.train_seeds do.
+    """
+    if LAUNCH in os.environ:
+        from ppo.system.distributed import join_ranks
+
+        given, config, notes = join_ranks().broadcast_from_rank0(partial(configure, arguments))
+    else:
+        given, config, notes = configure(arguments)
+    if config.seeds > 1:
+        from ppo.commands.seeds import train_seeds
+
+        gc.enable()
+        train_seeds(given, config)
+    else:
+        from ppo import trainer
+
+        trainer.train(config, notes)
+
+
+def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[str]]:
+    """Return the flags given, the config that they lead to, and what to tell the user.
+
+    Flags take precedence over the config of a resumed run, and that over a preset. Raises
+    ConfigError, EnvironmentUnavailable, CheckpointError if there is nothing to resume.
+    """
+    lines = [f"  {name:10}{command.about}" for name, command in COMMANDS.items()]
+    given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
+    if LAUNCH in os.environ:
+        given = resume_if_begun(given)
+    saved: dict[str, Any] = {}
+    resume = folder_to_resume(given)
+    if resume:
+        from ppo.run.checkpoint import saved_settings  # heavy
+
+        saved = saved_settings(resume, given)
+        given = {**given, "resume": str(resume), "run_dir": "none"}
+    asked = {**vars(Config()), **saved, **given}
+    env_name = canonical_id(asked["env_name"])
+    env_kwargs = Config(env_kwargs=asked["env_kwargs"]).env_kwargs
+    preset = {}
+    if not saved:
+        preset = load_preset(asked["preset"], env_name, family_of(env_name, env_kwargs))
+    tuned = {name: value for name, value in preset.items() if name not in given}
+    config = Config(**{**tuned, **saved, **given, "env_name": env_name})
+    notes = []
+    if env_name != asked["env_name"]:
+        notes.append(f"{asked['env_name']} is now {env_name}")
+    if tuned:
+        values = " ".join(f"{name}={value}" for name, value in tuned.items())
+        notes.append(f"tuned preset (turned off by --preset=none): {values}")
+    return given, config, notes
+
+
+def resume_if_begun(given: Mapping[str, str]) -> dict[str, str]:
+    """Return flags by which torchrun, started again, resumes its own run from a checkpoint.
+
+    Without --run_dir the folder is named after torchrun's name of the run. Raises ConfigError if
+    torchrun has no name for it, or for --seeds.
+    """
+    if given.get("seeds", "1") != "1":
+        raise ConfigError(
+            f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun"
+        )
+    if "resume" in given:
+        return dict(given)
+    launch = os.environ[LAUNCH]
+    if launch == "none":
+        raise ConfigError(
+            "torchrun --rdzv_id=none: give the run a name by it, so that it is known when it is "
+            "started again"
+        )
+    folder = given.get("run_dir", "none")
+    if folder == "none":
+        name = given.get("name", given.get("env_name", Config.env_name))
+        folder = f"runs/{folder_name(name)}-{launch}"
+    flags = {**given, "run_dir": folder}
+    with suppress(OSError, ValueError, AttributeError):
+        if json.loads(Path(folder, "config.json").read_text()).get("launch") == launch:
+            flags["resume"] = "auto"
+    return flags

@@ -1,0 +1,161 @@
+"""Flags of where and how a run is executed, saved and watched."""
+
+from dataclasses import dataclass
+
+from ppo.config.flags import AUTO, COUNT, NONE, POSITIVE, Flags, flag, run_flag
+
+# To add a logger, derive from ppo.run.loggers.logger.Logger and name the class here: not in
+# ppo.run, since flags are checked before anything of a run is imported.
+LOGGERS = {
+    "console": "ppo.run.loggers.console:ConsoleLogger",
+    "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
+    "wandb": "ppo.run.loggers.wandb:WandbLogger",
+}
+LOGGER = "|".join(LOGGERS)
+
+
+@dataclass(frozen=True)
+class ExecutionFlags(Flags):
+    """Processes and devices."""
+
+    num_workers: int | str = flag(
+        "auto",
+        "Number of processes that step the environments; 0 steps them in the trainer's process, "
+        "auto is one for each core, or 0 if that is measured to be faster.",
+        kind=int,
+        low=0,
+        words=AUTO,
+        speed=False,
+        per_host=True,
+    )
+    inference: str = flag(
+        "auto",
+        "Where actions are computed: in the workers, or by the learner for all environments; auto "
+        "is learner for images on CUDA without --overlap, else worker.",
+        words=("auto", "worker", "learner"),
+    )
+    overlap: bool = flag(
+        False,
+        "Collect the next rollout while learning, by weights that are one update older.",
+    )
+    precision: str = flag(
+        "auto",
+        "Arithmetic of networks that read images; auto is bfloat16 if the hardware supports it.",
+        words=("auto", "float32", "bfloat16"),
+    )
+    device: str = flag(
+        "cpu",
+        "Device on which the learner computes; auto is the fastest one that suits the network.",
+        pattern=r"cpu|cuda(:\d+)?|mps|auto",
+        form="cpu, cuda, cuda:N, mps or auto",
+    )
+    compile: bool = flag(
+        False,
+        "Compile the loss by torch.compile, on CUDA only.",
+    )
+    torch_deterministic: bool = flag(
+        False,
+        "Let torch use deterministic algorithms only; on the CPU all are.",
+    )
+    step_timeout: float = run_flag(
+        60.0,
+        "Seconds after which a worker whose environment has not finished a step is replaced.",
+        **POSITIVE,
+    )
+    reset_timeout: float = run_flag(
+        120.0,
+        "Seconds after which a worker whose environment has not finished a reset, or its start, "
+        "is replaced.",
+        **POSITIVE,
+    )
+
+
+@dataclass(frozen=True)
+class RunFlags(Flags):
+    """Run folder, checkpoints and evaluation."""
+
+    name: str | None = run_flag(
+        None,
+        "Name of the run: its folder in runs/ and its title in Weights & Biases; none is made of "
+        "environment, seed and time.",
+        kind=str,
+        words=NONE,
+    )
+    run_dir: str | None = run_flag(
+        None,
+        "Folder of the run, which must be new or empty; none is runs/ and the run's name.",
+        kind=str,
+        words=NONE,
+        per_host=True,
+    )
+    resume: str | None = run_flag(
+        None,
+        "Folder of the run to resume, or its name in runs/; auto resumes --run_dir if that has a "
+        "checkpoint, none starts a new run.",
+        kind=str,
+        words=("none", "auto"),
+        per_host=True,
+    )
+    seeds: int = run_flag(
+        1,
+        "Number of runs with successive seeds from --seed on, each in a process and a folder of "
+        "its own.",
+        **COUNT,
+    )
+    checkpoint_every: int = run_flag(
+        100,
+        "Iterations between checkpoints, of which the last three and the best are kept.",
+        **COUNT,
+    )
+    eval_episodes: int = flag(
+        20,
+        "Number of episodes in an evaluation by the most likely actions; there is one at the end.",
+        low=0,
+    )
+    eval_every: int | None = flag(
+        None,
+        "Iterations between further evaluations, the best of which is kept as best.safetensors; "
+        "none evaluates at the end only.",
+        words=NONE,
+        speed=False,
+        **COUNT,
+    )
+
+
+@dataclass(frozen=True)
+class LoggingFlags(Flags):
+    """Logging."""
+
+    logger: str = run_flag(
+        "console",
+        "Where metrics go besides metrics.csv.",
+        pattern=f"none|({LOGGER})(,({LOGGER}))*",
+        form=f"none, or some of {','.join(LOGGERS)}",
+    )
+    log_every: int | None = run_flag(
+        None,
+        "Iterations between lines on the console; none is a line every 5 seconds.",
+        words=NONE,
+        **COUNT,
+    )
+    verbose: int = run_flag(
+        1,
+        "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.",
+        low=0,
+        high=2,
+    )
+    histogram_every: int | None = run_flag(
+        10,
+        "Iterations between histograms in TensorBoard and Weights & Biases; none draws none.",
+        words=NONE,
+        **COUNT,
+    )
+    log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
+    video_every: int | None = run_flag(
+        None,
+        "Iterations between videos of an episode, in the run's videos/; none makes none.",
+        words=NONE,
+        **COUNT,
+    )
+    report: bool = run_flag(True, "Draw curve.png and write report.html at the end of the run.")
+    debug: bool = run_flag(False, "Show the traceback of an error.")

@@ -1,0 +1,243 @@
+"""Command lines: what they may say, what --help prints, and the sentence that answers mistakes."""
+
+import dataclasses
+import re
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from pkgutil import resolve_name
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ppo.commands import COMMANDS
+from ppo.config.config import Config
+from ppo.config.flags import AUTO, COUNT, NONE, Flags, flag, parse_flags, suggest
+from ppo.errors import ConfigError
+from tests.running import ROOT
+
+FIELDS = dataclasses.fields(Config)
+NAMES = [option.name for option in FIELDS]
+
+
+def config_of(line: str) -> Config:
+    return Config(**parse_flags(shlex.split(line), Config))
+
+
+def error_of(line: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_of(line)
+    return str(caught.value)
+
+
+def assert_one_sentence(message, *named):
+    assert "\n" not in message
+    for text in named:
+        assert text in message
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("--lerning_rate=1", ["--lerning_rate", "did you mean --learning_rate?"]),
+        ("--num-env=1", ["--num_env", "did you mean --num_envs?"]),
+        ("--sed 1", ["--sed", "did you mean --seed?"]),
+        ("--zzzzzzzz", ["--zzzzzzzz", "--help"]),
+        ("CartPole-v1", ["CartPole-v1", "--help"]),
+        ("--no_seed", ["--no_seed"]),
+        ("--seed", ["--seed"]),
+        ("--lr --seed=1", ["--learning_rate"]),
+        ("--no_clip_rewards=True", ["--no_clip_rewards"]),
+    ],
+)
+def test_an_unknown_or_unfinished_flag_is_named_with_its_neighbour(line, named):
+    assert_one_sentence(error_of(line), *named)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "text", "value"),
+    [
+        ("env", "env_name", "CartPole-v1", "CartPole-v1"),
+        ("env_id", "env_name", "CartPole-v1", "CartPole-v1"),
+        ("lr", "learning_rate", "3e-4", 3e-4),
+        ("lam", "gae_lambda", "0.9", 0.9),
+        ("epsilon", "clip_coef", "0.3", 0.3),
+        ("ppo_epochs", "num_epochs", "7", 7),
+        ("update_epochs", "num_epochs", "7", 7),
+        ("num_batches", "num_minibatches", "8", 8),
+        ("value_loss_coef", "value_coef", "1", 1.0),
+        ("vf_coef", "value_coef", "1", 1.0),
+        ("ent_coef", "entropy_coef", "0", 0.0),
+        ("total_timesteps", "total_steps", "2e6", 2_000_000),
+    ],
+)
+def test_aliases_mean_their_flag_in_either_spelling(alias, name, text, value):
+    expected = Config(**{name: value})
+    assert expected != Config()
+    for spelling in (alias, alias.replace("_", "-"), name, name.replace("_", "-")):
+        assert config_of(f"--{spelling}={text}") == config_of(f"--{spelling} {text}") == expected
+
+
+def test_the_readmes_command_lines_are_understood():
+    quoted = config_of(
+        '--env_name="LunarLander-v2" --model="mlp" --device="cuda" --logger=\'wandb\''
+    )
+    assert (quoted.env_name, quoted.model, quoted.device, quoted.logger) == (
+        "LunarLander-v2",
+        "mlp",
+        "cuda",
+        "wandb",
+    )
+
+
+def test_hyphens_are_only_translated_in_names():
+    assert config_of("--run-dir=a-b/c-d=e").run_dir == "a-b/c-d=e"
+
+
+@pytest.mark.parametrize("spelling", ["", "=True", "=true", "=TRUE", "=1", " true", " 1"])
+def test_a_switch_is_turned_on(spelling):
+    assert config_of(f"--clip_rewards{spelling}").clip_rewards is True
+    assert config_of(f"--clip-rewards{spelling} --seed=1").clip_rewards is True
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [f"--normalize_rewards{value}" for value in ("=False", "=false", "=0", " False")]
+    + ["--no_normalize_rewards"],
+)
+def test_a_switch_is_turned_off(flag):
+    assert config_of(flag).normalize_rewards is False
+    assert config_of(f"{flag.replace('_', '-')} --seed=1").normalize_rewards is False
+
+
+@pytest.mark.parametrize("text", ["1e6", "1000000", "1000000.0", "1_000_000"])
+def test_whole_numbers_may_be_written_as_floats(text):
+    total_steps = config_of(f"--total_steps={text}").total_steps
+    assert (total_steps, type(total_steps)) == (1_000_000, int)
+
+
+def test_large_whole_numbers_keep_every_digit():
+    assert Config(total_steps="9007199254740993").total_steps == 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    "name", ["num_iterations", "target_kl", "clip_value_coef", "name", "run_dir"]
+)
+def test_none_turns_off_what_is_optional(name):
+    assert getattr(config_of(f"--{name}=none"), name) is None
+    assert getattr(Config(**{name: None}), name) is None
+
+
+def test_none_stays_a_word_where_it_is_a_choice():
+    config = config_of("--logger=none --normalize_advantages=none --preset=none")
+    assert (config.logger, config.normalize_advantages, config.preset) == ("none", "none", "none")
+
+
+@given(st.sampled_from(NAMES), st.text())
+@example("env_name", "\ud800")
+@example("num_envs", "\N{SUPERSCRIPT TWO}")
+@example("num_envs", "9" * 5000)
+@example("total_steps", "1e308")
+def test_any_text_for_any_flag_makes_a_config_or_a_config_error(name, text):
+    with suppress(ConfigError):
+        config = Config(**parse_flags([f"--{name}={text}"], Config))
+        assert Config(**dataclasses.asdict(config)) == config
+
+
+@given(st.lists(st.text() | st.sampled_from(NAMES).map("--{}".format)))
+def test_any_command_line_is_parsed_or_a_config_error(arguments):
+    with suppress(ConfigError):
+        assert parse_flags(arguments, Config).keys() <= set(NAMES)
+
+
+@pytest.mark.parametrize("line", ["--help", "-h", "--seed=1 --help"])
+def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit) as caught:
+        config_of(line)
+    assert caught.value.code == 0
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n  (?=-)", capsys.readouterr().out)]
+    for option in FIELDS:
+        entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
+        assert f" {option.metadata['help']} Give " in entry
+        default = "none" if option.default is None else option.default
+        assert re.search(rf"\(default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
+        assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
+
+
+def test_help_is_in_groups_titled_by_the_classes_that_define_the_flags(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        config_of("--help")
+    sections = re.split(r"\n\n(?=\S)", capsys.readouterr().out)
+    titles = [section.partition(":\n")[0] for section in sections]
+    for base in Config.__bases__:
+        section = sections[titles.index(base.__doc__.removesuffix("."))]
+        own = [name for name in NAMES if name in base.__annotations__]
+        assert re.findall(r"^  --(\w+)", section, re.M) == own
+    assert titles[-len(Config.__bases__)] == "Environment and preprocessing"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_has_a_plain_sentence(command):
+    for option in dataclasses.fields(kind_of(command)):
+        assert re.fullmatch(r"[A-Z].*\.", option.metadata["help"]), option.name
+    assert COMMANDS[command].about.endswith(".")
+
+
+def kind_of(command: str) -> type[Flags]:
+    if command == "train":
+        return Config
+    return resolve_name(COMMANDS[command].path)
+
+
+def test_the_page_of_flags_says_what_help_says() -> None:
+    page = " ".join((ROOT / "docs" / "flags.md").read_text().split())
+    for command, about in COMMANDS.items():
+        assert about.about in page
+        for option in dataclasses.fields(kind_of(command)):
+            assert " ".join(option.metadata["help"].split()) in page, (
+                f"write docs/flags.md again: {option.name}"
+            )
+    assert page.count(" --") > 60
+
+
+@dataclass(frozen=True)
+class Base(Flags):
+    """A group. And more about it."""
+
+    size: int = flag(1, "A size.", fixed=True, **COUNT)
+    folder: str | None = flag(None, "A folder.", kind=str, words=NONE, scope="run")
+
+
+@dataclass(frozen=True)
+class Derived(Base):
+    """A command."""
+
+    shape: str = flag("round", "A shape.", words=("round", "square"), fixed=True, per_host=True)
+    path: str = flag("auto", "A path.", words=AUTO, pattern=r"\w+:\w+")
+    weight: float = flag(0.5, "A weight.", "w", low=0, speed=False)
+    is_heavy: bool = flag(False, "Whether it is heavy.")
+
+
+def test_names_are_found_by_metadata():
+    assert Derived.names() == ("size", "folder", "shape", "path", "weight", "is_heavy")
+    assert Derived.names(fixed=True) == ("size", "shape")
+    assert Derived.names(fixed=True, per_host=True) == ("shape",)
+    assert Derived.names(scope="run") == ("folder",)
+    assert Derived.names(scope="training") == ("size", "shape", "path", "weight", "is_heavy")
+    assert Derived.names(speed=False) == ("folder", "weight")  # of a run's place nothing matters
+    assert Derived.names(unknown=True) == ()
+
+
+def test_a_flag_is_of_its_defaults_kind_or_takes_its_words_only():
+    assert Derived(weight="2", is_heavy="true", path="a:b").weight == 2.0
+    for wrong in ({"shape": "flat"}, {"path": "a"}, {"weight": "-1"}, {"is_heavy": "yes"}):
+        with pytest.raises(ConfigError, match=f"--{next(iter(wrong))}="):
+            Derived(**wrong)
+
+
+def test_only_a_near_word_is_suggested():
+    assert suggest("evaluat", COMMANDS, "none") == "did you mean evaluate?"
+    assert suggest("zzz", COMMANDS, "none") == "none"

@@ -1,0 +1,31 @@
+"""Flags of what is learned: which a run must keep, and which are for some environments."""
+
+from ppo.config.config import Config
+from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
+from ppo.envs.families import IMAGE_FIELDS, Atari, Preprocessing
+from ppo.envs.make import PREPROCESSING
+from ppo.models import MODELS
+
+
+def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
+    assert {*NetworkFlags.names(fixed=False)} == {"log_std_init", "sde_sample_freq"}
+    assert {*EnvironmentFlags.names(fixed=False)} == {"strict_spaces", "fresh_env_per_episode"}
+    kept = {"preset", "seed", "optimizer", "num_steps"}
+    assert {*AlgorithmFlags.names(fixed=True)} == kept
+    assert not Config.names(fixed=True, scope="run")
+
+
+def test_preprocessing_is_made_of_flags() -> None:
+    assert {*Preprocessing._fields} <= {*EnvironmentFlags.names()}
+    for name in (*IMAGE_FIELDS, *Atari.fields):
+        assert getattr(Config(), name) in (getattr(PREPROCESSING, name), "auto")
+
+
+def test_every_built_in_model_is_a_choice() -> None:
+    for name in ("auto", *MODELS):
+        assert Config(model=name).model == name
+
+
+def test_collecting_is_as_fast_whatever_is_learned_from_it() -> None:
+    assert {"learner", "learning_rate", "seed"} <= {*Config.names(speed=False)}
+    assert not {"model", "env_name", "num_envs", "num_steps"} & {*Config.names(speed=False)}

@@ -1,0 +1,169 @@
+"""Command lines: python main.py, python -m ppo and ppo, which do the same."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+import ppo.__main__
+from ppo.commands import COMMANDS
+from ppo.envs.errors import WorkerError
+from ppo.errors import CheckpointError, PPOError
+from tests.running import ROOT, Call
+
+SCRIPT = """import sys
+from ppo.__main__ import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""  # as pip writes it for the console script
+ENVIRONMENT = """
+import sys
+from multiprocessing import parent_process
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.random.default_rng().uniform(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        if parent_process():  # this is a worker process
+            heavy = {"torch", "wandb", "rich", "matplotlib"} & sys.modules.keys()
+            assert not heavy, heavy
+            Path("worker").touch()
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+"""
+
+
+def program_of(way: str, folder: Path) -> list[str]:
+    """The command that starts the trainer, in one of three ways."""
+    if way == "script":
+        (folder / "ppo-script").write_text(SCRIPT)
+        return [str(folder / "ppo-script")]
+    return {"main.py": [str(ROOT / "main.py")], "-m": ["-m", "ppo"]}[way]
+
+
+@pytest.mark.parametrize("way", ["main.py", "-m", "script"])
+def test_every_way_to_start_finds_modules_in_the_current_folder_and_keeps_workers_light(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "own_module.py").write_text(ENVIRONMENT)
+    flags = "--env_name=own_module:Mine --num_envs=2 --num_workers=2 --num_steps=8 --total_steps=32"
+    command = [
+        sys.executable,
+        *program_of(way, tmp_path),
+        *flags.split(),
+        *("--eval_episodes=0", "--report=False", f"--run_dir={tmp_path / 'run'}"),
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path / "here", capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "summary.json").exists()
+    assert (tmp_path / "here" / "worker").exists()
+
+
+def test_the_current_folder_is_looked_through_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["elsewhere", *sys.path])
+    assert main.main(["--sed=1"]) == 2
+    assert sys.path[:2] == [str(tmp_path), "elsewhere"]
+    assert main.main(["--sed=1"]) == 2
+    assert sys.path.count(str(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("line", ["--help", "train --help"])
+def test_help_lists_every_command_with_a_sentence(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main.main(shlex.split(line))
+    assert caught.value.code == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for name, command in COMMANDS.items():
+        assert f"{name} {command.about}" in lines
+    assert "Environment and preprocessing:" in lines
+
+
+def test_help_of_training_takes_no_heavy_import() -> None:
+    code = "import sys, main\ntry: main.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"torch", "wandb", "rich", "matplotlib"} & {*done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--lr=nan",
+        "--seed='a\nb'",
+        "--sed=1",
+        "--preset=fast",
+        "--env_name=Nope-v0",
+        "--num_envs=1e9",
+        "train --sed=1",
+        "fly",
+    ],
+)
+def test_a_bad_command_line_ends_with_2_and_one_line(line: str, call: Call) -> None:
+    code, output, errors = call(*shlex.split(line))
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+
+
+class Stopped(Exception):
+    """A signal ended training, under torchrun."""
+
+    exit_code = 0
+
+
+class Reported(PPOError):
+    """An error that another rank prints."""
+
+    exit_code = 4
+    is_reported = True
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "printed"),
+    [
+        (PPOError("two\nlines"), 1, "error: two lines\n"),
+        (CheckpointError("damaged"), 3, "error: damaged\n"),
+        (Stopped("SIGTERM"), 0, "error: SIGTERM\n"),
+        (Reported("no"), 4, ""),
+        (KeyError(), 1, "error: KeyError\n"),
+        (ValueError("odd"), 1, "error: odd\n"),
+        (WorkerError("it broke"), 1, "error: it broke\n"),
+        (WorkerError("it broke", "Traceback: x\n"), 1, "Traceback: x\nerror: it broke\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted: stopped at once\n"),
+    ],
+    ids=repr,
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, printed: str, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    def fail(arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ppo.__main__, "_run", fail)
+    assert call("--seed=1") == (code, "", printed)
+    if isinstance(error, PPOError | KeyboardInterrupt | Stopped):
+        assert call("--debug") == (code, "", printed)
+    else:
+        with pytest.raises(type(error)):
+            call("--debug")

@@ -1,0 +1,74 @@
+"""What auto means for a run, and flags that mean nothing for an environment."""
+
+import pytest
+import torch
+
+from ppo.config.config import Config
+from ppo.config.resolve import preprocessing_of, resolve
+from ppo.envs.families import Preprocessing
+from ppo.errors import ConfigError
+
+
+def test_values_are_clipped_like_ratios_unless_told_otherwise():
+    def value_clip(**flags):
+        return resolve(Config(env_name="CartPole-v1", **flags))[0].clip_value_coef
+
+    assert value_clip() == 0.1
+    assert value_clip(clip_coef=0.3) == 0.3
+    assert value_clip(clip_coef=0.3, clip_value_coef=0.2) == 0.2
+    assert value_clip(clip_coef=0.3, clip_value_coef="none") is None
+
+
+def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    pixels, vectors = (
+        resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1")
+    )
+    expected = {
+        "model": ("cnn", "mlp"),
+        "hidden_size": (512, 64),
+        "share_trunk": (True, False),
+        "precision": ("bfloat16", "float32"),
+        "normalize_observations": (False, True),
+        "normalize_rewards": (False, True),
+        "frame_skip": (4, 1),
+    }
+    assert {name: (getattr(pixels, name), getattr(vectors, name)) for name in expected} == expected
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert resolve(Config(env_name="PongNoFrameskip-v4"))[0].precision == "float32"
+    assert (
+        resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision
+        == "bfloat16"
+    )
+    assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False
+
+
+VECTORS = {"frame_stack": 2, "screen_size": 40, "frame_skip": 2}
+ATARI = {"noop_max": 5, "end_on_life_loss": True, "sticky_actions": 0.5, "full_action_space": True}
+
+
+@pytest.mark.parametrize(
+    ("env_name", "wrong"),
+    [("CartPole-v1", {**VECTORS, **ATARI}), ("CarRacing-v3", ATARI)],
+)
+def test_a_flag_that_means_nothing_for_an_environment_is_refused(env_name, wrong):
+    for name, value in wrong.items():
+        with pytest.raises(ConfigError, match=f"--{name} means nothing for {env_name}"):
+            resolve(Config(env_name=env_name, **{name: value}))
+
+
+def test_flags_of_images_are_accepted_where_there_are_images():
+    config, spaces = resolve(Config(env_name="CarRacing-v3", **VECTORS))
+    assert spaces.observations.shape == (40, 40, 2)  # gray
+    config, _ = resolve(Config(env_name="PongNoFrameskip-v4", **VECTORS, **ATARI))
+    assert preprocessing_of(config) == Preprocessing(**VECTORS, **ATARI)
+
+
+def test_one_frame_for_an_action_is_accepted_for_vectors():
+    assert resolve(Config(env_name="CartPole-v1", frame_skip=1))[0].frame_skip == 1
+
+
+def test_sticky_actions_follow_the_games_id():
+    for name, probability in (("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)):
+        assert resolve(Config(env_name=name))[0].sticky_actions == probability
