@@ -228,7 +228,7 @@ def test_names_are_found_by_metadata():
     assert Derived.names(scope="run") == ("folder",)
     assert Derived.names(scope="training") == ("size", "shape", "path", "weight", "is_heavy")
     assert Derived.names(speed=False) == ("folder", "weight")  # of a run's place nothing matters
-    assert Derived.names(applies_to="images") == ()
+    assert Derived.names(unknown=True) == ()
 
 
 def test_a_flag_is_of_its_defaults_kind_or_takes_its_words_only():

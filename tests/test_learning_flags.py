@@ -2,7 +2,8 @@
 
 from ppo.config.config import Config
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.envs.make import PREPROCESSING, Preprocessing
+from ppo.envs.families import IMAGE_FIELDS, Atari, Preprocessing
+from ppo.envs.make import PREPROCESSING
 from ppo.models import MODELS
 
 
@@ -16,9 +17,7 @@ def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
 
 def test_preprocessing_is_made_of_flags() -> None:
     assert {*Preprocessing._fields} <= {*EnvironmentFlags.names()}
-    special = (*Config.names(applies_to="images"), *Config.names(applies_to="atari"))
-    assert special == Preprocessing._fields[-len(special) :]
-    for name in special:
+    for name in (*IMAGE_FIELDS, *Atari.fields):
         assert getattr(Config(), name) in (getattr(PREPROCESSING, name), "auto")
 
 

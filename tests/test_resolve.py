@@ -5,7 +5,7 @@ import torch
 
 from ppo.config.config import Config
 from ppo.config.resolve import preprocessing_of, resolve
-from ppo.envs.make import Preprocessing
+from ppo.envs.families import Preprocessing
 from ppo.errors import ConfigError
 
 

@@ -19,16 +19,17 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     ConfigError if there is no such device or a flag means nothing for this environment.
     """
     config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
-    family = family_of(config.env_name, config.env_kwargs)
     config = _replace_auto(config, **auto_values(config.env_name, config.env_kwargs))
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
     only_images = images == spaces.observations.shape
-    meaningless = [field for x in FAMILIES if x.name != family for field in x.fields]
-    if not images and not family:
-        meaningless = [*IMAGE_FIELDS, *meaningless]
+    own_family = family_of(config.env_name, config.env_kwargs)
+    meaningless = [] if images else [*IMAGE_FIELDS]
+    for family in FAMILIES:
+        if family.name != own_family:
+            meaningless += family.fields
     _check_flags(config, meaningless)
     if only_images and config.normalize_observations is True:
         raise ConfigError(
