@@ -1,4 +1,4 @@
-"""A model of one's own: actor and critic as in the paper's experiments on Atari, but for vectors and with layer norm.
+"""Define a model: an actor and a critic for vectors, with layer norm.
 
 python main.py --env_name=CartPole-v1 --model=examples.own_model:NormalizedActorCritic
 """
@@ -12,8 +12,11 @@ from ppo.models.distributions import Distribution, policy_head
 
 
 class NormalizedActorCritic(ActorCritic):
-    """What is needed: policy_head, which knows the action space, and forward, which returns a distribution and values.
-    config holds every flag, such as hidden_size."""
+    """Keep separate networks for policy and value.
+
+    A model needs policy_head, made for the action space, and forward, which returns a distribution
+    and values. config holds every flag, such as hidden_size.
+    """
 
     def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
         super().__init__()
@@ -29,6 +32,6 @@ class NormalizedActorCritic(ActorCritic):
         self.policy_head = policy_head(size, action_space, config)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """observations: (B, *observation). Returns the distribution of actions, and values (B,)."""
-        observations = observations.float()  # they are that already if they are normalised
+        """Return the distribution of actions, and values (B,), of observations (B, *observation)."""
+        observations = observations.float()  # no copy if they are normalised
         return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)
