@@ -32,6 +32,6 @@ class NormalizedActorCritic(ActorCritic):
         self.policy_head = policy_head(size, action_space, config)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution of actions, and values (B,), of observations (B, *observation)."""
+        """Return the distribution of actions and values (B,) of observations (B, *observation)."""
         observations = observations.float()  # no copy if they are normalised
         return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)

@@ -260,5 +260,5 @@ def known_flags() -> set[str]:
             call = node.value
             if isinstance(call.func, ast.Name) and call.func.id in FLAG_MAKERS:
                 found.add(ast.unparse(node.target))
-                found |= {x.value for x in call.args[2:] if isinstance(x, ast.Constant)}
+                found |= {str(x.value) for x in call.args[2:] if isinstance(x, ast.Constant)}
     return found
