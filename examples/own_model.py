@@ -1,4 +1,4 @@
-"""Define a model: an actor and a critic for vectors, with layer norm.
+"""A model of your own: actor and critic with layer norm, for observations that are vectors.
 
 python main.py --env_name=CartPole-v1 --model=examples.own_model:NormalizedActorCritic
 """
@@ -12,10 +12,10 @@ from ppo.models.distributions import Distribution, policy_head
 
 
 class NormalizedActorCritic(ActorCritic):
-    """Keep separate networks for policy and value.
+    """An actor and a critic that share nothing.
 
-    A model needs policy_head, made for the action space, and forward, which returns a distribution
-    and values. config holds every flag, such as hidden_size.
+    A model needs policy_head, which knows the action space, and forward, which returns a
+    distribution and values. config holds every flag, such as hidden_size.
     """
 
     def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
@@ -28,10 +28,11 @@ class NormalizedActorCritic(ActorCritic):
                 first, nn.LayerNorm(size), nn.Tanh(), nn.Linear(size, size), nn.Tanh()
             )
 
-        self.actor, self.critic = layers(), nn.Sequential(layers(), nn.Linear(size, 1))
+        self.actor = layers()
+        self.critic = nn.Sequential(layers(), nn.Linear(size, 1))
         self.policy_head = policy_head(size, action_space, config)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution of actions and values (B,) of observations (B, *observation)."""
-        observations = observations.float()  # no copy if they are normalised
+        """Return the distribution of actions, and values (B,), for observations (B, n)."""
+        observations = observations.float()  # as they are already if they are normalised
         return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)
