@@ -1,4 +1,4 @@
-"""An environment of one's own: CartPole that hides how fast things move, so that the past has to be remembered.
+"""Define an environment: CartPole without velocities, so that a policy needs memory.
 
 python main.py --env_name=examples.own_environment:HiddenVelocity --model=lstm
 """
@@ -11,8 +11,10 @@ from gymnasium import spaces
 
 
 class HiddenVelocity(gymnasium.ObservationWrapper):
-    """Shows the cart's position and the pole's angle only. Any gymnasium.Env will do: it needs observation_space,
-    action_space, reset and step."""
+    """Show the cart's position and the pole's angle only.
+
+    Any gymnasium.Env works: it needs observation_space, action_space, reset and step.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(gymnasium.make("CartPole-v1", **options))

@@ -1,6 +1,7 @@
-"""A loss of one's own: beside the clip, the KL to the old policy as a penalty (Schulman et al. 2017, section 4).
+"""Define a loss: the clipped one plus a KL penalty (Schulman et al. 2017, section 4).
 
-python -m examples.own_loss
+python -m examples.own_loss, or
+python main.py --env_name=CartPole-v1 --learner=examples.own_loss:PenalizedLearner
 """
 
 from torch import Tensor
@@ -10,6 +11,8 @@ from ppo.algorithm.rollout import Batch
 
 
 class PenalizedLearner(Learner):
+    """Penalise the KL between the behaviour policy and the present one."""
+
     def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metrics = super().loss(minibatch)
         distribution, _ = self.forward(minibatch)

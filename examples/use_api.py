@@ -1,4 +1,4 @@
-"""The trainer from Python: train with a schedule of one's own, load what was saved, and play.
+"""Use the trainer from Python: train with a user-defined schedule, load the policy, and play.
 
 python -m examples.use_api
 """
@@ -7,7 +7,10 @@ from ppo import Config, load_policy, train
 
 
 def warm_down(remaining: float) -> float:
-    """A learning rate that stays for half of the run, then falls to zero; remaining goes from 1 towards 0."""
+    """Keep the learning rate for half of the run, then decrease it to zero.
+
+    remaining: the share of the run that is left, from 1 towards 0.
+    """
     return 1e-3 * min(1.0, 2 * remaining)
 
 
