@@ -1,5 +1,4 @@
-"""Digests of short runs, to show that a change of the code leaves every bit of its results as it
-was.
+"""Digests of short runs, to show that a change of the code leaves every bit of its results.
 
 python -m benchmarks.digests --write record results/digests/digests.json python -m
 benchmarks.digests run again and compare; exit code 1 where something differs python -m

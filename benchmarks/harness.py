@@ -52,9 +52,7 @@ class Run(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Measure from the end of the first iteration, in which workers get ready, to the end of
-        the last.
-        """
+        """Measure from the end of the first iteration, in which workers get ready, to the end."""
         step, seconds = self.column("step"), self.column("seconds")
         return (step[-1] - step[0]) / (seconds[-1] - seconds[0])
 
@@ -124,9 +122,7 @@ def describe(*packages: str) -> Result:
 def alternate(
     variants: dict[str, Callable[[int], T]], seeds: Sequence[int], about: str = ""
 ) -> dict[str, list[T]]:
-    """Run all variants with each seed, every second time in reversed order; return each one's
-    results.
-    """
+    """Run all variants with each seed, every second time in reversed order; return the results."""
     found: dict[str, list[T]] = {name: [] for name in variants}
     names = list(variants)
     for count, seed in enumerate(seeds, 1):
@@ -212,9 +208,7 @@ def without_times(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def resident(root: int) -> float:
-    """Sum the memory in MiB of a process and all its descendants, pages that several share counted
-    once.
-    """
+    """Sum the MiB of a process and all its descendants; pages that several share count once."""
     processes = [root]
     total = 0
     for process in processes:
@@ -275,11 +269,10 @@ def read_all(folder: str) -> dict[str, Result]:
 
 
 def write_page(name: str, about: str, *parts: str, result: Result | None = None) -> None:
-    """Write a page of Markdown in results/ and print it: heading, command, machine, explanation,
-    and parts.
+    """Write a page of Markdown in results/ and print it.
 
-    about: the benchmark's docstring; result: of describe; None where the parts tell on what they
-    were measured.
+    about: the benchmark's docstring, which has heading and explanation; parts: what comes below;
+    result: of describe; None where the parts tell on what they were measured.
     """
     by = f"Written by `python -m {module_name()}`."
     if result:

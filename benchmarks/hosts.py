@@ -51,9 +51,7 @@ def on_host(number: int, *command: str) -> list[str]:
 
 @contextmanager
 def network(delay: float) -> Iterator[None]:
-    """Make two hosts with their addresses, joined by a link that takes some seconds longer each
-    way.
-    """
+    """Make two hosts, joined by a link that takes some seconds longer each way."""
     stopped = threading.Event()
     remove()
     try:
@@ -83,9 +81,7 @@ def remove() -> None:
 
 
 def tun(name: str) -> int:
-    """Make a network device whose packets are read from and written to the descriptor that is
-    returned.
-    """
+    """Make a network device; its packets are read and written by the descriptor returned."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
     return descriptor
@@ -109,9 +105,7 @@ def relay(ends: list[int], delay: float, stopped: threading.Event) -> None:
 
 
 def round_trip() -> float:
-    """Measure the milliseconds that it takes one host to connect to the other one, and to be
-    answered.
-    """
+    """Measure the milliseconds until one host is connected to the other."""
     server = on_host(0, sys.executable, "-c", LISTEN)
     with subprocess.Popen(server, stdout=subprocess.PIPE) as listening:
         assert listening.stdout

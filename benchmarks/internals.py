@@ -1,5 +1,4 @@
-"""All that benchmarks know of the trainer's internals, in one place: a change of them is followed
-here.
+"""All that benchmarks know of the trainer's internals; who changes those adapts this file only.
 
 python -m benchmarks.internals --flags runs main.py without its safeguards, for benchmarks.price;
 worker processes, which import the main module, are without them too. benchmarks.limits imports
@@ -17,9 +16,7 @@ from ppo.config.config import Config
 
 
 def remove_safeguards() -> None:
-    """Take supervision, checks of data and losses, and copies of the state out of the trainer, in
-    this process.
-    """
+    """Take supervision, checks of data and losses, and copies of the state out of the trainer."""
     import torch
 
     import ppo.envs.make

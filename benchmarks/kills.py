@@ -138,9 +138,7 @@ class Saver:
 
 
 def check_saving(kills: int, generator: random.Random) -> harness.Result:
-    """Kill a process that saves so many times; return what was counted, and what was wrong
-    afterwards.
-    """
+    """Kill a process that saves so many times; return counts, and what was wrong afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         saver = Saver(Path(folder))
         for _ in range(kills):
@@ -195,9 +193,7 @@ def uninterrupted(flags: str, run: Path) -> Pace:
 
 
 def kill_at(process: subprocess.Popen[str], run: Path, moment: float, pace: Pace) -> None:
-    """Kill a run at a moment, in iterations, or as it starts if it is resumed beyond that; unless
-    it ends before.
-    """
+    """Kill a run at a moment, in iterations, or as it starts if it is resumed beyond that."""
     seconds = pace.iteration
     if harness.num_rows(run) > moment:
         seconds = pace.start_up
@@ -240,9 +236,7 @@ def killed_run(flags: str, folder: Path, pace: Pace, number: int) -> harness.Res
 
 
 def ends_within(seconds: float, group: int) -> bool:
-    """Wait until no process is left of a group, for so many seconds at most; return whether that
-    came.
-    """
+    """Wait until no process is left of a group; return whether that came in so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

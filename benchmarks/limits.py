@@ -1,6 +1,4 @@
-"""The shares of an iteration's time, and how fast this machine could be: what environment and
-arithmetic take.
-"""
+"""Where an iteration's time goes, and how fast this machine could be at best."""
 
 import itertools
 import math
@@ -35,9 +33,7 @@ def shares(
 
 
 def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
-    """Measure steps per second, resets included, of an environment with a random policy, in this
-    process.
-    """
+    """Measure steps per second, resets included, with a random policy, in this process."""
     from ppo.envs.make import make_env
     from ppo.policy.policy import preprocessing_of
 
@@ -97,10 +93,9 @@ def passes(config: Config, policy: list[Layer], value: list[Layer]) -> tuple[int
 
 
 def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: int) -> float:
-    """Measure operations per second of products of matrices in this process: the best of five times
-    0.2 seconds.
+    """Measure operations per second of products of matrices in this process.
 
-    By numpy for float32 in one thread, else by torch.
+    The best of five times 0.2 seconds; by numpy for float32 in one thread, else by torch.
     """
     multiply: Callable[[], Any]
     if threads == 1 and precision == "float32":
@@ -119,8 +114,7 @@ def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: 
 
 
 def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, float]:
-    """Compute the seconds that an iteration must take here, and how near to them the measured ones
-    are.
+    """Compute the seconds that an iteration must take here, and how near the measured ones are.
 
     Strictly on-policy, arithmetic cannot begin before the environments have been stepped.
     """

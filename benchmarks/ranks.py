@@ -59,9 +59,7 @@ def train(flags: str, num_ranks: int, seed: int) -> harness.Result:
 
 
 def time_exchanges() -> None:
-    """As a rank: print the median microseconds of an all-reduce of gradients for each size, as
-    JSON.
-    """
+    """As a rank: print the median microseconds of an all-reduce for each size, as JSON."""
     import torch
 
     from ppo.system.distributed import join_ranks

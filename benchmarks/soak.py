@@ -12,9 +12,7 @@ results/reliability/soak.json and soak.md.
 """
 
 import json
-import multiprocessing
 import os
-import random
 import resource
 import shutil
 import signal
@@ -29,25 +27,17 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.classic_control import CartPoleEnv
 
 from benchmarks import harness
+from benchmarks.faulty_cartpole import CAUSES
 
-ENV_NAME = "benchmarks.soak:FaultyCartPole"
+ENV_NAME = "benchmarks.faulty_cartpole:FaultyCartPole"
 FLAGS = (
     "--num_envs=8 --num_workers=4 --num_steps=128 --num_minibatches=4 --num_epochs=10"
     " --learning_rate=0.0003 --entropy_coef=0.0 --clip_coef=0.2 --clip_value_coef=none"
     " --total_steps=1000000000 --step_timeout=1 --checkpoint_every=10 --eval_episodes=0"
     " --verbose=0 --report=False"
 )
-CAUSES = {  # of the loss of a worker, by what was done to it
-    "kill": "SIGKILL",
-    "segv": "SIGSEGV",
-    "raise": "raised RuntimeError",
-    "hang": "hung",
-    "nan": "is not finite",
-}
-LONGEST_EPISODE = 500
 SOLVED = 475
 FULL_SECONDS = 5.0  # without a disk to write to
 SECONDS_TO_TELL = 10.0  # between a fault and its event
@@ -55,44 +45,6 @@ SETTLING = 3  # iterations after a fault that do not count as undisturbed
 MOST_FAILURES = 5
 EXIT_CODES = {"sigterm": 143, "sigkill": -9}
 ACTIONS = ("sigterm", "sigkill", "disk_full")  # once a minute, in turn
-
-
-class FaultyCartPole(CartPoleEnv):
-    """CartPole-v1 that does one of CAUSES to its worker with a probability for each step, having
-    said so in a file.
-
-    The moments are random, not seeded, lest they come again in a rollout that is repeated.
-    """
-
-    def __init__(self, probability: float = 0.0, told: str = "", **options: Any) -> None:
-        super().__init__(**options)
-        self.probability = probability
-        self.told = told
-        self.steps = 0
-        self.random = random.Random()
-        self.is_in_worker = multiprocessing.parent_process() is not None
-
-    def reset(self, **options: Any) -> Any:
-        self.steps = 0
-        return super().reset(**options)
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        observation, reward, terminated, _, info = super().step(action)
-        if self.is_in_worker and self.random.random() < self.probability:
-            observation = self.fail(self.random.choice(list(CAUSES)), observation)
-        return observation, reward, terminated, self.steps >= LONGEST_EPISODE, info
-
-    def fail(self, kind: str, observation: np.ndarray) -> np.ndarray:
-        with Path(self.told).open("a") as file:
-            file.write(f"{time.time()} {kind}\n")
-        if kind in ("kill", "segv"):
-            os.kill(os.getpid(), signal.SIGKILL if kind == "kill" else signal.SIGSEGV)
-        if kind == "raise":
-            raise RuntimeError("a fault that is wanted")
-        if kind == "hang":
-            time.sleep(3600)
-        return np.full_like(observation, np.nan)
 
 
 class Trainer:
@@ -276,9 +228,7 @@ def undisturbed(
 
 
 def growth(samples: list[tuple[float, float, int]]) -> harness.Result:
-    """Compare the trainer's memory and open files in the last and the first ten seconds of a
-    process's life.
-    """
+    """Compare memory and open files in the first and the last ten seconds of a process."""
     table = np.array(samples)
     before = np.median(table[:10], axis=0).round(1)
     after = np.median(table[-10:], axis=0).round(1)

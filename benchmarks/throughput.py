@@ -63,9 +63,7 @@ Trainers = dict[str, Callable[[int], harness.Result]]
 
 
 def steps_of(env_name: str, size: int) -> int:
-    """Count the steps of a run with so many environments: at least 10 iterations, of which none is
-    cut off.
-    """
+    """Count the steps of a run with so many environments: at least 10 whole iterations."""
     iteration = size * NUM_STEPS
     return max(10, STEPS[env_name] // iteration) * iteration
 
