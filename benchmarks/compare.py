@@ -56,11 +56,10 @@ def draw(curves: dict[str, dict[int, Curve]]) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for trainer, colour in ((SB3, "tab:orange"), (OURS, "tab:blue")):
-        label = trainer
         for curve in curves[trainer].values():
             steps, means = zip(*curve, strict=True)
-            axes.plot(steps, means, color=colour, alpha=0.8, label=label)
-            label = None  # once in the legend is enough
+            axes.plot(steps, means, color=colour, alpha=0.8)
+        axes.lines[-1].set_label(trainer)  # once in the legend is enough
     axes.set(xlabel="steps", ylabel="mean return of the last 100 episodes", title="LunarLander-v3")
     axes.legend()
     harness.save_figure("compare/returns.png", figure)

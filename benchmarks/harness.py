@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +29,7 @@ from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-MAIN = (sys.executable, "main.py")
+MAIN: Sequence[str] = (sys.executable, "main.py")
 QUIET = "--eval_episodes=0 --logger=none --report=False"
 # Columns of metrics.csv that two runs of the same work need not share.
 PHASES = {"seconds_collecting", "seconds_learning", "seconds_exchanging"}
@@ -120,7 +120,7 @@ def describe(*packages: str) -> Result:
 
 
 def alternate(
-    variants: dict[str, Callable[[int], T]], seeds: Sequence[int], about: str = ""
+    variants: Mapping[str, Callable[[int], T]], seeds: Sequence[int], about: str = ""
 ) -> dict[str, list[T]]:
     """Run all variants with each seed, every second time in reversed order; return the results."""
     found: dict[str, list[T]] = {name: [] for name in variants}

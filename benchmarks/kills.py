@@ -188,7 +188,7 @@ def uninterrupted(flags: str, run: Path) -> Pace:
         time.sleep(0.01)
     if process.returncode:
         errors = process.communicate()[1]
-        raise SystemExit(f"{process.args} ended with exit code {process.returncode}: {errors}")
+        raise SystemExit(f"{flags} ended with exit code {process.returncode}: {errors}")
     return Pace(first, time.monotonic() - begin, harness.num_rows(run))
 
 
@@ -211,7 +211,7 @@ def killed_run(flags: str, folder: Path, pace: Pace, number: int) -> harness.Res
     """Kill a run once or twice, and resume it to its end."""
     generator = random.Random(f"{flags} {number}")
     moments: list[float] = []
-    result = {"redone": 0, "temporary_files_left": 0, "stderr": ""}
+    result: harness.Result = {"redone": 0, "temporary_files_left": 0, "stderr": ""}
     run = folder / f"{number}-0"
     kills = generator.choice((1, 1, 2))
     while len(moments) < kills and result["redone"] < MOST_ATTEMPTS:

@@ -13,6 +13,7 @@ which tells them.
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import Any
@@ -126,7 +127,10 @@ def main() -> None:
     parser = harness.make_parser(__doc__, repetitions=3)
     parser.add_argument("parts", nargs="*", default=["step", "memory"], metavar="step|memory")
     given = parser.parse_args()
-    measures = {"step": partial(measure_stepping, given.repetitions), "memory": measure_memory}
+    measures: dict[str, Callable[[], harness.Result]] = {
+        "step": partial(measure_stepping, given.repetitions),
+        "memory": measure_memory,
+    }
     for part in given.parts:
         result = harness.describe("ale-py", "opencv-python")
         result.update(measures[part]())

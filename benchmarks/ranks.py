@@ -54,7 +54,7 @@ def train(flags: str, num_ranks: int, seed: int) -> harness.Result:
     """Train by so many ranks; by one, without torchrun."""
     program = harness.MAIN
     if num_ranks > 1:
-        program = (*torchrun("--standalone", f"--nproc_per_node={num_ranks}"), "main.py")
+        program = torchrun("--standalone", f"--nproc_per_node={num_ranks}", "main.py")
     return summarize(harness.train(f"{flags} {harness.QUIET} --seed={seed}", program=program))
 
 

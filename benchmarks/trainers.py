@@ -77,7 +77,7 @@ def learn_by_sb3(envs: Any, steps: int, num_threads: int = 1, **settings: Any) -
     class WatchedPPO(PPO):
         def train(self) -> None:
             super().train()
-            returns = [episode["r"] for episode in self.ep_info_buffer]
+            returns = [episode["r"] for episode in self.ep_info_buffer or ()]
             mean_return = fmean(returns) if returns else None
             found.append(Iteration(time.perf_counter(), self.num_timesteps, mean_return))
 
@@ -98,7 +98,7 @@ def run_sb3(env_name: str, steps: int, plain: bool, seed: int) -> harness.Result
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
     if env_name == GAME:
-        envs = VecFrameStack(make_atari_env(env_name, NUM_ENVS, seed), 4)
+        envs: Any = VecFrameStack(make_atari_env(env_name, NUM_ENVS, seed), 4)
         cores = harness.num_cores()
         found = learn_by_sb3(envs, steps, cores, policy="CnnPolicy", seed=seed)
     else:
