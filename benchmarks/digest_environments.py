@@ -1,4 +1,6 @@
-"""Environments of benchmarks.digests. They import nothing of the trainer, so any commit of it can run them."""
+"""Environments of benchmarks.digests. They import nothing of the trainer, so any commit of it can
+run them.
+"""
 
 from typing import Any
 

@@ -1,13 +1,14 @@
 """Two hosts, for real: python -m benchmarks.hosts [--env=LunarLander-v3] [--delay=20]
 
-Trains an environment to the end by its tuned preset: in one process on one core, and on two; by two ranks on one
-machine; and by two hosts with a rank and a core each. These hosts are network namespaces, that have nothing in common
-but a veth pair; then once more they are joined by a link on which every packet takes some milliseconds longer, each way
-(two TUN devices and a thread between them, for not every kernel has tc's netem). Seconds are from the end of the first
-iteration to the end of the last. Needs Linux, root, iproute2 and two cores with nothing else to do. Writes
-results/ranks/hosts.json and hosts.md."""
+Trains an environment to the end by its tuned preset: in one process on one core, and on two; by two
+ranks on one machine; and by two hosts with a rank and a core each. These hosts are network
+namespaces, that have nothing in common but a veth pair; then once more they are joined by a link on
+which every packet takes some milliseconds longer, each way (two TUN devices and a thread between
+them, for not every kernel has tc's netem). Seconds are from the end of the first iteration to the
+end of the last. Needs Linux, root, iproute2 and two cores with nothing else to do. Writes
+results/ranks/hosts.json and hosts.md.
+"""
 
-import argparse
 import fcntl
 import os
 import select
@@ -18,14 +19,13 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from benchmarks.common import ROOT, about_machine
-from benchmarks.ranks import launcher, of_run, write
+from benchmarks import harness
+from benchmarks.ranks import summarize, torchrun
 
 HOSTS = ("10.99.0.1", "10.99.0.2")
 PORT = 29400
@@ -51,7 +51,7 @@ def on_host(number: int, *command: str) -> list[str]:
 
 @contextmanager
 def network(delay: float) -> Iterator[None]:
-    """Two hosts with their addresses, joined by a link that takes some seconds longer each way."""
+    """Make two hosts, joined by a link that takes some seconds longer each way."""
     stopped = threading.Event()
     remove()
     try:
@@ -63,20 +63,8 @@ def network(delay: float) -> Iterator[None]:
                 ip("link", "set", f"link{number}", "netns", f"host{number}")
             threading.Thread(target=relay, args=(ends, delay, stopped), daemon=True).start()
         else:
-            ip(
-                "link",
-                "add",
-                "link0",
-                "netns",
-                "host0",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "link1",
-                "netns",
-                "host1",
-            )
+            peer = ["peer", "name", "link1", "netns", "host1"]
+            ip("link", "add", "link0", "netns", "host0", "type", "veth", *peer)
         for number, address in enumerate(HOSTS):
             ip("-n", f"host{number}", "addr", "add", f"{address}/24", "dev", f"link{number}")
             for device in ("lo", f"link{number}"):
@@ -93,7 +81,7 @@ def remove() -> None:
 
 
 def tun(name: str) -> int:
-    """A new network device whose packets are read from and written to a descriptor."""
+    """Make a network device; its packets are read and written by the descriptor returned."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
     return descriptor
@@ -117,85 +105,59 @@ def relay(ends: list[int], delay: float, stopped: threading.Event) -> None:
 
 
 def round_trip() -> float:
-    """Milliseconds that it takes one host to connect to the other one, and to be answered."""
-    with subprocess.Popen(
-        on_host(0, sys.executable, "-c", LISTEN), stdout=subprocess.PIPE
-    ) as listening:
+    """Measure the milliseconds until one host is connected to the other."""
+    server = on_host(0, sys.executable, "-c", LISTEN)
+    with subprocess.Popen(server, stdout=subprocess.PIPE) as listening:
         assert listening.stdout
         listening.stdout.readline()
         return float(subprocess.check_output(on_host(1, sys.executable, "-c", CONNECT)))
 
 
-def by_hosts(flags: list[str], delay: float) -> dict[str, Any]:
-    """What came of a run by two hosts."""
+def start_host(number: int, flags: str) -> subprocess.Popen[bytes]:
+    """Start the rank of a host, on a core of its own."""
+    ranks = f"--nnodes=2 --nproc_per_node=1 --rdzv_backend=c10d --rdzv_endpoint={HOSTS[0]}:{PORT}"
+    # Which of them is the first, hosts know by themselves only where names are resolved.
+    ranks += f" --rdzv_id=hosts --rdzv_conf=is_host={int(number == 0)}"
+    ranks += f" --local_addr={HOSTS[number]}"
+    return subprocess.Popen(
+        on_host(number, *torchrun(*ranks.split(), "main.py"), *flags.split()),
+        cwd=harness.ROOT,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": f"link{number}"},
+        preexec_fn=partial(os.sched_setaffinity, 0, {number}),
+    )
+
+
+def by_hosts(flags: str, delay: float, _: int) -> harness.Result:
+    """Train by two hosts."""
     with tempfile.TemporaryDirectory() as folder, network(delay):
-        milliseconds, processes = round_trip(), []
-        for number, address in enumerate(HOSTS):
-            meeting = [
-                "--rdzv_backend=c10d",
-                f"--rdzv_endpoint={HOSTS[0]}:{PORT}",
-                "--rdzv_id=hosts",
-            ]
-            meeting += [
-                f"--rdzv_conf=is_host={int(number == 0)}"
-            ]  # which it knows by itself where names are resolved
-            torchrun = launcher(
-                "--nnodes=2", "--nproc_per_node=1", *meeting, f"--local_addr={address}"
-            )
-            processes.append(
-                subprocess.Popen(
-                    on_host(number, *torchrun, *flags, f"--run_dir={folder}/run"),
-                    cwd=ROOT,
-                    env={**os.environ, "GLOO_SOCKET_IFNAME": f"link{number}"},
-                    preexec_fn=partial(os.sched_setaffinity, 0, {number}),
-                )
-            )
+        milliseconds = round_trip()
+        own = f"{flags} --run_dir={folder}/run"
+        processes = [start_host(number, own) for number in range(len(HOSTS))]
         assert [process.wait() for process in processes] == [0, 0]
-        return {"round_trip_ms": milliseconds, **of_run(Path(folder, "run"))}
+        run = harness.read_run(Path(folder, "run"))
+        return {"round_trip_ms": milliseconds, **summarize(run)}
 
 
-def here(flags: list[str], program: list[str], cores: set[int]) -> dict[str, Any]:
-    """What came of a run on this machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        pin = partial(os.sched_setaffinity, 0, cores)
-        subprocess.run(
-            [*program, *flags, f"--run_dir={folder}/run"], cwd=ROOT, check=True, preexec_fn=pin
-        )
-        return of_run(Path(folder, "run"))
+def here(flags: str, program: Sequence[str], cores: set[int], _: int) -> harness.Result:
+    """Train on this machine."""
+    pin = partial(os.sched_setaffinity, 0, cores)
+    return summarize(harness.train(flags, program=program, preexec_fn=pin))
 
 
-def table(result: dict[str, Any]) -> str:
-    lines = [
-        "# Two hosts",
-        "",
-        *__doc__.split("\n")[2:],
-        "",
-        f"Written by `{result['command']}` on",
-    ]
-    lines[-1] += f" {result['cpu']}, {result['cores']} cores, commit {result['commit']}."
-    lines += [
-        "",
-        "| | round trip | seconds | steps | steps/s | exchanging and waiting | evaluation |",
-    ]
-    lines.append("| --- " * 7 + "|")
-    for name, run in result["runs"].items():
-        trip = f"{run['round_trip_ms']:.2g} ms" if "round_trip_ms" in run else ""
-        lines.append(
-            f"| {name} | {trip} | {run['seconds']:.0f} | {run['steps']:,} | {run['steps_per_second']:,.0f}"
-            f" | {run['exchanging']:.0%} | {run['evaluation']:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
+def show(name: str, run: harness.Result) -> str:
+    """Write the row of a run."""
+    trip = f"{run['round_trip_ms']:.2g} ms" if "round_trip_ms" in run else ""
+    speed = f"{run['seconds']:.0f} | {run['steps']:,} | {run['steps_per_second']:,.0f}"
+    return f"{name} | {trip} | {speed} | {run['exchanging']:.0%} | {run['evaluation']:.1f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--env", default="LunarLander-v3")
+    parser = harness.make_parser(__doc__, env="LunarLander-v3")
     parser.add_argument("--delay", type=float, default=20.0, help="milliseconds, each way")
     given = parser.parse_args()
-    flags = [f"--env_name={given.env}", "--logger=none", "--report=False", "--eval_episodes=100"]
-    one, two = [sys.executable, "main.py"], launcher("--standalone", "--nproc_per_node=2")
+    flags = f"--env_name={given.env} --logger=none --report=False --eval_episodes=100"
+    one = harness.MAIN
+    two = torchrun("--standalone", "--nproc_per_node=2", "main.py")
     kinds = {
         "one process, one core": partial(here, flags, one, {0}),
         "one process, two cores": partial(here, flags, one, {0, 1}),
@@ -203,16 +165,13 @@ def main() -> None:
         "two hosts": partial(by_hosts, flags, 0.0),
         f"two hosts, {given.delay:g} ms": partial(by_hosts, flags, given.delay / 1000),
     }
-    command = f"python -m benchmarks.hosts --env={given.env} --delay={given.delay:g}"
-    result: dict[str, Any] = {
-        "command": command,
-        **about_machine("torch", "gymnasium", "numpy"),
-        "runs": {},
-    }
-    for name, run in kinds.items():
-        result["runs"][name] = run()
-        print(name, result["runs"][name], flush=True)
-    write("hosts", result, table(result))
+    result = harness.describe()
+    found = harness.alternate(kinds, range(1))
+    result["runs"] = {name: runs[0] for name, runs in found.items()}
+    harness.write_json("ranks/hosts.json", result)
+    head = " | round trip | seconds | steps | steps/s | exchanging and waiting | evaluation"
+    table = harness.table(head, [show(*run) for run in result["runs"].items()])
+    harness.write_page("ranks/hosts.md", __doc__, table, result=result)
 
 
 if __name__ == "__main__":

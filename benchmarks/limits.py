@@ -1,81 +1,31 @@
-"""Where an iteration's time goes, and how fast this machine could be: what the environment and the arithmetic take."""
+"""Where an iteration's time goes, and how fast this machine could be at best."""
 
 import itertools
 import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
-from statistics import median
 from timeit import repeat
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import in_fresh_process
+from benchmarks.harness import in_fresh_process
+from benchmarks.internals import measure_worker
 from ppo.config.config import Config
 
-Layer = tuple[
-    int, int, int
-]  # places in an observation where it is applied, numbers that it reads there, and writes
+# Places in an observation where it is applied, numbers that it reads there, and that it writes.
+Layer = tuple[int, int, int]
 NATURE: list[Layer] = [(20 * 20, 8 * 8 * 4, 32), (9 * 9, 4 * 4 * 32, 64), (7 * 7, 3 * 3 * 64, 64)]
-
-
-class Timed:
-    """What it wraps, but the seconds that calls of it take are added up."""
-
-    def __init__(self, wrapped: Any, seconds: dict[str, float], part: str) -> None:
-        self.wrapped, self.seconds, self.part = wrapped, seconds, part
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        start = time.perf_counter()
-        result = self.wrapped(*arguments, **options)
-        self.seconds[self.part] += time.perf_counter() - start
-        return result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.wrapped, name)
-
-
-def seconds_of_a_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
-    """Seconds of a rollout that a worker spends in its environments and in the policy: medians over rollouts of its
-    share of the environments, in this process alone, learned from in between, as many as the budget of seconds allows,
-    but the first and at least one more."""
-    import torch
-
-    from ppo.config.resolve import resolve
-    from ppo.envs.pool import WorkerPool
-    from ppo.trainer import Training
-
-    config, spaces = resolve(replace(config, total_steps=10**9))
-    share = math.ceil(config.num_envs / max(1, int(config.num_workers)))
-    training = Training(replace(config, num_envs=share, num_workers=0), spaces)
-    threads, seconds, found = torch.get_num_threads(), {"environment": 0.0, "inference": 0.0}, []
-    with WorkerPool(training.make_worker, share, 0) as workers:
-        worker = workers.workers[0].worker
-        for env in worker.environments.envs:
-            env.step, env.reset = (
-                Timed(call, seconds, "environment") for call in (env.step, env.reset)
-            )
-        worker.sampler.begin = Timed(worker.sampler.begin, seconds, "inference")
-        worker.sampler = Timed(worker.sampler, seconds, "inference")
-        start = time.perf_counter()
-        while len(found) < 2 or time.perf_counter() - start < budget:
-            seconds.update(environment=0.0, inference=0.0)
-            torch.set_num_threads(1)  # as in a worker
-            report = workers.collect(len(found) + 1)
-            torch.set_num_threads(threads)
-            found.append({**seconds})
-            training.learn(report)
-    return {part: median(each[part] for each in found[1:]) for part in seconds}
 
 
 def shares(
     config: Config, iteration: float, collecting: float, learning: float
 ) -> dict[str, float]:
-    """What part of an iteration goes where. Given are the seconds that one takes, and those of its phases."""
-    parts = in_fresh_process(seconds_of_a_worker, config)
+    """Share out the seconds of an iteration, of which those of its phases are given."""
+    parts = in_fresh_process(measure_worker, config)
     waiting = collecting - sum(parts.values())
     seconds = {**parts, "communication and waiting": waiting, "learning": learning}
     seconds["logging and saving"] = iteration - collecting - learning
@@ -83,9 +33,9 @@ def shares(
 
 
 def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
-    """Steps per second, resets included, of an environment with a random policy, in this process."""
+    """Measure steps per second, resets included, with a random policy, in this process."""
     from ppo.envs.make import make_env
-    from ppo.config.resolve import preprocessing_of
+    from ppo.policy.policy import preprocessing_of
 
     env = make_env(config.env_name, preprocessing_of(config))
     env.action_space.seed(0)
@@ -97,27 +47,27 @@ def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
         _, _, terminated, truncated, _ = env.step(next(actions))
         if terminated or truncated:
             env.reset(seed=step)
-        if (seconds := time.perf_counter() - start) > budget:
+        seconds = time.perf_counter() - start
+        if seconds > budget:
             return step / seconds
     raise AssertionError
 
 
 def environment_speed(config: Config, cores: int) -> float:
-    """Steps per second of the environment and nothing else, on all cores at once."""
+    """Measure steps per second of the environment and nothing else, on all cores at once."""
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(cores, context) as processes:
-        return sum(
-            processes.map(step_at_random, [config] * cores, [manager.Barrier(cores)] * cores)
-        )
+        barriers = [manager.Barrier(cores)] * cores
+        return sum(processes.map(step_at_random, [config] * cores, barriers))
 
 
 def operations(layers: list[Layer]) -> int:
-    """Multiplications and additions of a forward pass of one observation."""
+    """Count multiplications and additions of a forward pass of one observation."""
     return 2 * sum(map(math.prod, layers))
 
 
 def layers_of(config: Config, inputs: int, actions: int) -> tuple[list[Layer], list[Layer]]:
-    """The layers of the policy, and those that the value adds to them."""
+    """List the layers of the policy, and those that the value adds to them."""
     size = int(config.hidden_size)
     if config.model == "cnn":
         return [*NATURE, (1, 7 * 7 * 64, size), (1, size, actions)], [(1, size, 1)]
@@ -126,42 +76,48 @@ def layers_of(config: Config, inputs: int, actions: int) -> tuple[list[Layer], l
 
 
 def passes(config: Config, policy: list[Layer], value: list[Layer]) -> tuple[int, int]:
-    """Operations for each step: of acting, and of the learner. It computes log-probabilities and values once, of a CNN
-    from features that workers have recorded. A backward pass is two forward ones: for the gradient of the weights and
-    for that of the inputs, which no first layer needs."""
-    is_cnn = config.model == "cnn"
-    forward, first = (
-        operations([*policy, *value]),
-        operations([policy[0]] if is_cnn else [policy[0], value[0]]),
-    )
-    once = operations([policy[-1], value[-1]]) if is_cnn else forward
-    return operations(policy), once + config.num_epochs * (3 * forward - first)
+    """Count the operations for each step: of acting, and of the learner.
+
+    It computes log-probabilities and values once, of a CNN from features that workers have
+    recorded. A backward pass is two forward ones: for the gradient of the weights and for that of
+    the inputs, which no first layer needs.
+    """
+    forward = operations([*policy, *value])
+    once = forward
+    first_layers = [policy[0], value[0]]
+    if config.model == "cnn":
+        once = operations([policy[-1], value[-1]])
+        first_layers = [policy[0]]
+    learning = once + config.num_epochs * (3 * forward - operations(first_layers))
+    return operations(policy), learning
 
 
 def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: int) -> float:
-    """Operations per second of products of matrices in this process: the best of five times 0.2 seconds; by numpy
-    for float32 in one thread, else by torch."""
+    """Measure operations per second of products of matrices in this process.
+
+    The best of five times 0.2 seconds; by numpy for float32 in one thread, else by torch.
+    """
     multiply: Callable[[], Any]
     if threads == 1 and precision == "float32":
-        left, right = np.ones((rows, inputs), np.float32), np.ones((inputs, outputs), np.float32)
-        result = left @ right
-        multiply = lambda: np.matmul(left, right, out=result)  # noqa: E731
+        left = np.ones((rows, inputs), np.float32)
+        right = np.ones((inputs, outputs), np.float32)
+        multiply = partial(np.matmul, left, right, out=left @ right)
     else:
         import torch
 
         torch.set_num_threads(threads)
-        a, b = (
-            torch.ones(shape, dtype=getattr(torch, precision))
-            for shape in ((rows, inputs), (inputs, outputs))
-        )
-        multiply = lambda: torch.mm(a, b)  # noqa: E731
+        dtype = getattr(torch, precision)
+        left_tensor = torch.ones((rows, inputs), dtype=dtype)
+        multiply = partial(torch.mm, left_tensor, torch.ones((inputs, outputs), dtype=dtype))
     number = math.ceil(0.2 / min(repeat(multiply, number=3)) * 3)
     return operations([(rows, inputs, outputs)]) * number / min(repeat(multiply, number=number))
 
 
 def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, float]:
-    """The seconds that an iteration must take here, and how near to them the measured ones are: strictly on-policy,
-    arithmetic cannot begin before the environments have been stepped."""
+    """Compute the seconds that an iteration must take here, and how near the measured ones are.
+
+    Strictly on-policy, arithmetic cannot begin before the environments have been stepped.
+    """
     from ppo.config.resolve import resolve
 
     config, spaces = resolve(config)
@@ -171,18 +127,21 @@ def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, floa
     threads = cores if config.model == "cnn" else 1
     _, inputs, outputs = max([*policy, *value], key=lambda layer: layer[1] * layer[2])
     rows = config.rollout_size // config.num_minibatches
-    found = {
-        "environment_steps_per_second": environment_speed(config, cores),
-        "operations_per_second": in_fresh_process(
-            matrix_speed, rows, inputs, outputs, config.precision, threads
-        ),
-        "operations": config.rollout_size * (acting + learning),
-    }
-    acting_seconds = (
-        acting * threads / cores / found["operations_per_second"]
-    )  # workers act on all cores
-    arithmetic = config.rollout_size * (acting_seconds + learning / found["operations_per_second"])
-    seconds = config.rollout_size / found["environment_steps_per_second"] + arithmetic
+    sizes = (rows, inputs, outputs)
+    environment_steps = environment_speed(config, cores)
+    operations_per_second = in_fresh_process(matrix_speed, *sizes, config.precision, threads)
+    # Workers act on all cores.
+    acting_seconds = acting * threads / cores / operations_per_second
+    learning_seconds = learning / operations_per_second
+    arithmetic = config.rollout_size * (acting_seconds + learning_seconds)
+    seconds = config.rollout_size / environment_steps + arithmetic
     measured = config.rollout_size / steps_per_second
-    about = {"seconds_arithmetic": arithmetic, "seconds": seconds, "measured_seconds": measured}
-    return {**found, **about, "distance": seconds / measured}
+    return {
+        "environment_steps_per_second": environment_steps,
+        "operations_per_second": operations_per_second,
+        "operations": config.rollout_size * (acting + learning),
+        "seconds_arithmetic": arithmetic,
+        "seconds": seconds,
+        "measured_seconds": measured,
+        "distance": seconds / measured,
+    }
