@@ -19,7 +19,7 @@ Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
 
 class IterationDiagnostics(NamedTuple):
-    """What the doctor needs of an iteration beside its metrics.
+    """Describe an iteration beyond its metrics, for the doctor.
 
     endings: for each episode that ended, whether a time limit ended it; returns_deviation: of the
     returns that are learned from; largest_observation: the largest absolute number, None for
@@ -58,7 +58,7 @@ class Doctor:
         self._count_streaks(metrics)
         problems = dict(self._problems(metrics, diagnostics))
         if progress >= EARLY and metrics["episodes"] >= FEW_EPISODES:
-            problems.update(self._late_problems(metrics.get("entropy")))
+            problems.update(self._late_problems(metrics))
         new = {name: text for name, text in problems.items() if name not in self.reported}
         self.reported.update(new)
         return list(new.values())
@@ -106,7 +106,7 @@ class Doctor:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
 
-    def _late_problems(self, entropy: float | None) -> Problems:
+    def _late_problems(self, metrics: Mapping[str, Any]) -> Problems:
         """Yield problems of a run that should have learned something by now."""
         first = self.first.get("entropy", 0.0)
         if self.num_actions:
@@ -115,7 +115,7 @@ class Doctor:
         else:
             high = 0.9 * first
             low = 0.05 * first
-        entropy = first if entropy is None else entropy
+        entropy = metrics.get("entropy", first)
         bonus = self.config.entropy_coef
         if entropy > high and isinstance(bonus, float) and bonus >= LARGE_BONUS:
             fix = f"lower --entropy_coef={bonus:g}"

@@ -106,7 +106,8 @@ class Policy:
         The episodes' seeds follow from seed, None for the run's, so that they are always the same.
         video: a new file, .mp4 or .gif, for which episodes are played one after another. Raises
         WorkerError if an environment raises."""
-        seed = self.config.seed if seed is None else seed
+        if seed is None:
+            seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
         if video:
             num_envs = 1

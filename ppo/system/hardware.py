@@ -1,4 +1,4 @@
-"""What this machine has: devices, cores and memory."""
+"""Look up what this machine has: devices, cores and memory."""
 
 import os
 
@@ -11,8 +11,9 @@ def find_device(device: str, images: bool) -> str:
     """Resolve auto and check that the device works. Raises ConfigError if it does not."""
     if device == "auto":
         # An MLP is slower on a GPU, which waits for one small matrix after another.
-        has_use = images and torch.cuda.is_available()
-        device = "cuda" if has_use else "cpu"
+        device = "cpu"
+        if images and torch.cuda.is_available():
+            device = "cuda"
     if device.startswith("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         device = f"cuda:{os.environ['LOCAL_RANK']}"  # one for each rank
     try:
