@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.batch import make_batch
@@ -71,8 +72,9 @@ def prepare_run(
     be resumed with these settings.
     """
     if config.seeds > 1:
-        reason = "is for the command line: from Python call train for each seed"
-        raise ConfigError(f"--seeds={config.seeds} {reason}")
+        raise ConfigError(
+            f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
+        )
     is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
@@ -87,8 +89,9 @@ def prepare_run(
     except ConfigError as error:
         if not config.is_resumed:
             raise
-        problem = f"{config.resume} cannot be resumed with these settings"
-        raise CheckpointError(f"{problem}: {error}") from error
+        raise CheckpointError(
+            f"{config.resume} cannot be resumed with these settings: {error}"
+        ) from error
     return parts, [*notes, *describe_pixels(config, spaces)]
 
 
@@ -266,7 +269,7 @@ class Components:
         self.normalize_reward.returns[reset_envs] = 0
         return [self.env_ids[index] for index in reset_envs]
 
-    def environment_state(self) -> dict[str, np.ndarray]:
+    def environment_state(self) -> dict[str, ndarray]:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
         returns = {"normalize_reward.returns": self.normalize_reward.returns}
         return {**self.buffers.state_dict(self.iteration), **returns}

@@ -84,11 +84,13 @@ class Monitor:
         learning = {"episodes": self.episodes.count, **self.episodes.means(), **metrics}
         self._diagnose(rollout, batch, learning)
         if num_skipped := metrics["skipped_steps"]:
-            problem = f"{num_skipped} gradient steps of iteration {parts.iteration} were skipped"
-            reason = "their loss or gradient was not finite"
-            self.run.event("step_skipped", f"{problem}: {reason}", num_skipped)
-        seconds = {f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()}
-        seconds["seconds_exchanging"] = parts.ranks.seconds
+            self.run.event(
+                "step_skipped",
+                f"{num_skipped} gradient steps of iteration {parts.iteration} were skipped: their "
+                "loss or gradient was not finite",
+                num_skipped,
+            )
+        exchanging = parts.ranks.seconds
         parts.ranks.seconds = 0.0
         return {
             "iteration": parts.iteration,
@@ -97,22 +99,25 @@ class Monitor:
             "steps_per_second": self.config.rollout_size / sum(clock.phases.values()),
             **learning,
             **evaluation,
-            **seconds,
+            **{f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()},
+            "seconds_exchanging": exchanging,
             **{f"faults/{name}": count for name, count in parts.faults.items()},
         }
 
     def save_highlights(self) -> None:
         """Note the best, median and worst episode since the last time."""
         self.run.episodes.append(self.highlights.to_json_lines(self.parts.step))
-        self.highlights.clear()
+        self.highlights.episodes.clear()
 
     def note_lost_episodes(self, env_ids: list[int]) -> None:
         """Tell the user in which environments of a resumed run the open episode was lost."""
         lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
         if lost:
-            problem = f"resume is not exact: environments {lost} did not repeat their open episode"
-            fix = "a new one began there; --fresh_env_per_episode may help from the start"
-            self.run.event("episodes_lost", f"{problem}, {fix}")
+            self.run.event(
+                "episodes_lost",
+                f"resume is not exact: environments {lost} did not repeat their open episode, a new "
+                "one began there; --fresh_env_per_episode may help from the start",
+            )
 
     def finish(self, clock: Clock) -> Metrics:
         """Evaluate the final policy, and write summary.json and the report; return the summary."""
@@ -134,8 +139,9 @@ class Monitor:
             try:
                 report_run(folder, self.parts.policy())
             except Exception as error:
-                problem = f"curve.png and report.html cannot be written: {error}"
-                self.run.event("report_failed", problem)
+                self.run.event(
+                    "report_failed", f"curve.png and report.html cannot be written: {error}"
+                )
         return summary
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,9 +173,12 @@ class Monitor:
                 self.parts.faults["observation_outside"] += count
             else:
                 self.warned_envs.add(env_id)
-                problem = f"environment {env_id} has shown an observation outside of its space"
-                outlook = "it is used as it is, and more are only counted"
-                self.run.event("observation_outside", f"{problem}; {outlook}", count)
+                self.run.event(
+                    "observation_outside",
+                    f"environment {env_id} has shown an observation outside of its space; it is "
+                    "used as it is, and more are only counted",
+                    count,
+                )
 
     def _diagnose(self, rollout: Rollout, batch: Batch, metrics: Metrics) -> None:
         """Have the doctor look at an iteration."""
@@ -216,9 +225,11 @@ class Monitor:
         try:
             mean: float | None = self._evaluate()["mean"]
         except WorkerError as error:
-            traceback = "".join(error.args[1:])
-            problem = f"{error}; training continues"
-            self.run.event("evaluation_failed", problem, traceback=traceback)
+            self.run.event(
+                "evaluation_failed",
+                f"{error}; training continues",
+                traceback="".join(error.args[1:]),
+            )
             return None
         return mean
 
@@ -235,5 +246,6 @@ class Monitor:
                 path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
                 self.parts.policy().evaluate(1, video=path)
             except Exception as error:
-                problem = f"{path} cannot be made: {error}"
-                self.run.event("video_failed", f"{problem}; training continues")
+                self.run.event(
+                    "video_failed", f"{path} cannot be made: {error}; training continues"
+                )

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm import losses
@@ -19,8 +20,8 @@ def make_batch(
     learner: Any,
     rollout: Rollout,
     *,
-    observations: np.ndarray,
-    rewards: np.ndarray,
+    observations: ndarray,
+    rewards: ndarray,
     last_observations: Sequence[tuple[Any, ...]],
 ) -> Batch:
     """Evaluate a rollout's transitions: log-probabilities, values, advantages and returns.
@@ -99,7 +100,7 @@ def split_into_minibatches(
     return batch, parts, all_moments
 
 
-def _predict_values(learner: Any, observations: np.ndarray, states: np.ndarray) -> np.ndarray:
+def _predict_values(learner: Any, observations: ndarray, states: ndarray) -> ndarray:
     """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
     device = learner.weights.device
     inputs = [_to_tensor(table, device) for table in (observations, states) if table.size]
@@ -107,12 +108,12 @@ def _predict_values(learner: Any, observations: np.ndarray, states: np.ndarray) 
     return values.cpu().numpy()
 
 
-def _flatten(table: np.ndarray, device: torch.device) -> Tensor:
+def _flatten(table: ndarray, device: torch.device) -> Tensor:
     """Move a table (T, N, ...) to the device as (T * N, ...)."""
     return _to_tensor(table, device).flatten(0, 1)
 
 
-def _to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
+def _to_tensor(array: ndarray, device: torch.device) -> Tensor:
     if array.dtype == np.float64:
         array = array.astype(np.float32)  # models compute in nothing wider
     return torch.from_numpy(array).to(device)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
@@ -52,7 +53,7 @@ class SharedBuffers:
         self.episode_counts = self.shared_counts.array
         self.episode_counts_at_rollout_end = self.episode_counts.copy()
 
-    def state_dict(self, iteration: int) -> dict[str, np.ndarray]:
+    def state_dict(self, iteration: int) -> dict[str, ndarray]:
         """Return each environment's own state after an iteration: arrays (N, ...) by name."""
         rollout = vars(self.rollouts[iteration % len(self.rollouts)])
         return {
@@ -60,7 +61,7 @@ class SharedBuffers:
             "episodes.begun": self.episode_counts_at_rollout_end,
         }
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: Mapping[str, ndarray]) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         for name, row in select_prefix("next", state).items():
             for rollout in self.rollouts:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm import losses
@@ -46,9 +47,10 @@ class Learner:
     def __init__(self, model: Any, config: Config) -> None:
         is_split = config.num_minibatches > config.num_envs and not config.batch_size
         if model.state_size and is_split:
-            reason = f"--num_minibatches={config.num_minibatches} splits sequences"
-            fix = f"give at most --num_envs={config.num_envs} for a recurrent model"
-            raise ConfigError(f"{reason}: {fix}")
+            raise ConfigError(
+                f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
+                f"--num_envs={config.num_envs} for a recurrent model"
+            )
         self.model = model
         self.config = config
         if config.compile:
@@ -65,8 +67,8 @@ class Learner:
         self._set_coefficients(remaining=1.0)
 
     def advantages(
-        self, rollout: Rollout, rewards: np.ndarray, values: np.ndarray, next_values: np.ndarray
-    ) -> np.ndarray:
+        self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
+    ) -> ndarray:
         """Estimate the advantage of each transition. All arguments and the result: (T, N).
 
         rewards are normalised; next_values are those of the observations that actions led to, the
@@ -250,8 +252,10 @@ def _adapt(learning_rate: float, kl: float, goal: float) -> float:
 
 
 def _give_up(iteration: int, what: str) -> NoReturn:
-    fix = "resume from the state before it with a lower --learning_rate"
-    raise NotFinite(f"in iteration {iteration} a {what} was not finite: {fix}")
+    raise NotFinite(
+        f"in iteration {iteration} a {what} was not finite: resume from the state before it with a "
+        "lower --learning_rate"
+    )
 
 
 def _means(history: list[dict[str, Any]]) -> dict[str, float]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pkgutil import resolve_name
 from typing import Any
 
-import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -34,7 +34,7 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def replaced_weights(weights: Tensor, others: np.ndarray | None) -> Iterator[None]:
+def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
     """Compute with other weights (P,) until the context is left; None: with the present ones."""
     if others is None:
         yield

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
@@ -21,9 +22,9 @@ class Rollout(SimpleNamespace):
     info: Any = None
 
     @property
-    def dones(self) -> np.ndarray:
+    def dones(self) -> ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
-        dones: np.ndarray = self.terminations | self.truncations
+        dones: ndarray = self.terminations | self.truncations
         return dones
 
     @staticmethod

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ppo.config.config import Config, run_folder
@@ -75,22 +77,15 @@ def load(path: Path) -> State:
     try:
         if path.stat().st_size > physical_memory() / 4:
             raise ValueError("it is larger than this machine can be asked to read")
-        with safetensors.safe_open(path, "pt") as file:
+        with safe_open(path, "pt") as file:
             values = dict(json.loads(file.metadata()["state"]))
-            names = list(file.keys())
-            tensors = {name: file.get_tensor(name) for name in names}
-        sealed = values.pop("sha256", None)
-        is_whole = sealed == digest(tensors, _canonical(values))
-    except OSError as error:
-        raise _unreadable(path, error.strerror or error) from error
-    except (
-        safetensors.SafetensorError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        raise _unreadable(path, error) from error
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+        is_whole = values.pop("sha256", None) == digest(tensors, _canonical(values))
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(
+            f"{path} is no readable checkpoint ({reason}): give another"
+        ) from error
     if not is_whole:
         raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
     version = values.pop("format", None)
@@ -117,7 +112,7 @@ def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
     settings = trusted_settings(path, state, repeated)
     with suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
         saved = json.loads((run / "config.json").read_text())
-        names = set(Config.names(scope="run")) - {"name", "run_dir", "resume"}
+        names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
         watched = {name: saved[name] for name in names}
         Config(**watched)
         settings = {**settings, **watched}
@@ -168,8 +163,9 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
             return path, load(path)
         except CheckpointError as error:
             on_damage(str(error).replace("give another", "the one before it is used"))
-    fix = "give another run, or begin one without --resume"
-    raise CheckpointError(f"no checkpoint in {folder} can be read: {fix}")
+    raise CheckpointError(
+        f"no checkpoint in {folder} can be read: give another run, or begin one without --resume"
+    )
 
 
 def find_checkpoint(name: str) -> Path:
@@ -181,9 +177,12 @@ def find_checkpoint(name: str) -> Path:
         return Path(name)
     folder = run_folder(name)
     if not folder:
-        fix = "give a run's folder or a file in its checkpoints/"
-        raise ConfigError(f"{name}: there is no such run or checkpoint; {fix}")
-    return load_newest(folder / "checkpoints", _warn)[0]
+        raise ConfigError(
+            f"{name}: there is no such run or checkpoint; "
+            "give a run's folder or a file in its checkpoints/"
+        )
+    warn = partial(print, "warning:", file=sys.stderr)
+    return load_newest(folder / "checkpoints", warn)[0]
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
@@ -200,7 +199,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.last_state: State = {}
         self.written: list[Path] = []  # by this run, the oldest first
         self.failure: Exception | None = None
-        self.thread: Thread | None = None
+        self.thread = Thread()
         with suppress(OSError):  # then nothing can be saved either, which will be said
             for leftover in folder.glob(".tmp-*"):
                 leftover.unlink()
@@ -231,7 +230,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 
     def wait(self) -> None:
         """Wait until nothing is being written."""
-        if self.thread:
+        if self.thread.is_alive():
             self.thread.join()
 
     def finish(self) -> None:
@@ -239,8 +238,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.wait()
         if self.failure:
             instead = f"the newest is {self.written[-1]}" if self.written else "there is none"
-            problem = f"the last checkpoint cannot be written to {self.folder} ({self.failure})"
-            raise NotSaved(f"{problem}: {instead}")
+            raise NotSaved(
+                f"the last checkpoint cannot be written to {self.folder} ({self.failure}): "
+                f"{instead}"
+            )
 
     def __exit__(self, *exception: object) -> None:
         if not isinstance(exception[1], KeyboardInterrupt):
@@ -255,22 +256,19 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             for name in (LAST, BEST) if is_best else (LAST,):
                 with atomic_write(self.folder / name) as link:
                     link.symlink_to(path.name)
-            self._remove_old()
+            best = (self.folder / BEST).resolve()
+            for old in self.written[:-NUM_KEPT]:
+                if old.name != best.name:
+                    old.unlink(missing_ok=True)
+                    self.written.remove(old)
             self.failure = None
         except (OSError, ValueError) as error:
             self.failure = error
-            problem = f"the checkpoint of step {state['step']} cannot be written to {self.folder}"
-            outlook = "older ones are intact, and it is tried again"
-            self.on_event("checkpoint_failed", f"{problem} ({error}); {outlook}")
-
-    def _remove_old(self) -> None:
-        """Remove all but the last three and the best."""
-        best = self.folder / BEST
-        kept = os.readlink(best) if best.is_symlink() else None
-        for old in self.written[:-NUM_KEPT]:
-            if old.name != kept:
-                old.unlink(missing_ok=True)
-                self.written.remove(old)
+            self.on_event(
+                "checkpoint_failed",
+                f"the checkpoint of step {state['step']} cannot be written to {self.folder} "
+                f"({error}); older ones are intact, and it is tried again",
+            )
 
 
 def _canonical(values: Mapping[str, Any]) -> str:
@@ -284,11 +282,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _unreadable(path: Path, reason: object) -> CheckpointError:
-    return CheckpointError(f"{path} is no readable checkpoint ({reason}): give another")
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)

@@ -43,15 +43,12 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     """
 
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
-        is_resumed = config.resume not in (None, "auto")
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-        name = folder_name(config.name or default)
-        self.path = Path(config.run_dir or f"runs/{name}")
+        path = config.run_dir or f"runs/{folder_name(config.name or default)}"
+        self.path = Path(str(config.resume) if config.is_resumed else path)
         choose = "choose another by --run_dir"
         if config.name and not config.run_dir:
             choose = "choose another by --name"
-        if is_resumed:
-            self.path = Path(str(config.resume))
         self.faults = faults
         self.iteration = 0
         self.guard = Lock()
@@ -60,21 +57,23 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             files = {path.name for path in self.path.iterdir()}
             if config.resume == "auto":
                 files -= BARELY_BEGUN
-            if files and not is_resumed:
+            if files and not config.is_resumed:
                 if (self.path / "lock").exists():
                     os.close(self._lock())
-                problem = f"the folder {self.path} is not empty, and no run is overwritten"
-                raise ConfigError(f"{problem}: {choose}")
+                raise ConfigError(
+                    f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
+                )
             self.lock = self._lock()
             os.truncate(self.lock, 0)
             os.write(self.lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-            if not is_resumed:
+            if not config.is_resumed:
                 write_json(self.path / "config.json", describe_run(config))
             self.events = AppendedFile(self.path / "events.jsonl")
             self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
-            problem = f"the folder {self.path} cannot be written to ({error.strerror})"
-            raise ConfigError(f"{problem}: {choose}") from error
+            raise ConfigError(
+                f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
+            ) from error
         try:
             self.run_id = str(json.loads((self.path / "config.json").read_text())["run_id"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -86,8 +85,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.faults[kind] += count
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         event = {"time": now, "iteration": self.iteration, "kind": kind, "message": message}
+        line = json.dumps(event | details) + "\n"
         with self.guard:
-            self.events.append(json.dumps({**event, **details}) + "\n")
+            self.events.append(line)
         if message:
             with suppress(OSError):  # the output may go to a full disk
                 print(f"warning: {message}", file=sys.stderr, flush=True)
@@ -106,8 +106,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         except BlockingIOError as error:
             owner = os.read(descriptor, 1000).decode(errors="replace").strip() or "another process"
             os.close(descriptor)
-            fix = "wait for it, or choose another by --run_dir"
-            raise RunInUse(f"the folder {self.path} is in use by {owner}: {fix}") from error
+            raise RunInUse(
+                f"the folder {self.path} is in use by {owner}: wait for it, or choose another by "
+                "--run_dir"
+            ) from error
         return descriptor
 
 

@@ -24,20 +24,14 @@ class EpisodeHighlights:
 
     def __init__(self, most_steps: int = 200_000) -> None:
         self.most_steps = most_steps
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all episodes."""
         self.episodes: list[Any] = []
-        self.num_steps = 0
 
     def add(self, episodes: Sequence[Any]) -> None:
         """Add episodes that are over."""
         self.episodes += episodes
-        self.num_steps += sum(len(episode.actions) for episode in episodes)
-        if self.num_steps > self.most_steps and len(self.episodes) > len(KINDS):
+        num_steps = sum(len(episode.actions) for episode in self.episodes)
+        if num_steps > self.most_steps and len(self.episodes) > len(KINDS):
             self.episodes = _choose(self.episodes)
-            self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
     def to_json_lines(self, step: int) -> str:
         """Describe the best, the median and the worst episode, a line each. step: of training."""
@@ -59,9 +53,10 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
         found.reverse()  # of equal ones the last
         return _unpack(max(found, key=lambda episode: sign * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
-        problem = f"there is no {kind} episode in {folder / EPISODES} ({error})"
-        reason = "one is noted with each checkpoint, once an episode is over"
-        raise ConfigError(f"{problem}: {reason}") from error
+        raise ConfigError(
+            f"there is no {kind} episode in {folder / EPISODES} ({error}): one is noted with each "
+            "checkpoint, once an episode is over"
+        ) from error
 
 
 def _choose(episodes: Sequence[Any]) -> list[Any]:

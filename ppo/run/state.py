@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ppo.config.config import Config
 from ppo.errors import CheckpointError
-from ppo.run.checkpoint import Checkpoints, load_newest
+from ppo.run.checkpoint import Checkpoints, copy_state, load_newest
 from ppo.run.folder import RunFolder
+from ppo.system.state_dict import select_prefix
 
 # There are more or fewer of these each time, so they cannot be compared with those of a new run.
 VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
@@ -65,11 +66,11 @@ def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
     changed = [
         name for name, value in present.items() if name not in watched and saved[name] != value
     ]
-    fixed = [name for name in changed if name in Config.names(fixed=True)]
-    if fixed:
+    if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
-        fix = "leave these flags out, or begin another run"
-        raise CheckpointError(f"the run was begun with {wrong}: {fix}")
+        raise CheckpointError(
+            f"the run was begun with {wrong}: leave these flags out, or begin another run"
+        )
     if problems := sorted(_misfits(parts, state)):
         raise CheckpointError(
             f"the checkpoint is of another environment or network: {'; '.join(problems)}"
@@ -92,26 +93,24 @@ def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
 
 def _misfits(parts: Any, state: Mapping[str, Any]) -> list[str]:
     """Say which tensors of a state are missing, or are not as those of the run's parts."""
-    wanted = {
-        name: torch.as_tensor(value)
-        for name, value in parts.learning_state().items()
-        if isinstance(value, (Tensor, np.ndarray, np.generic)) and not name.startswith(VARYING)
-    }
-    shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in wanted.items()}
-    for name, array in parts.environment_state().items():  # of this rank; the state has all ranks'
-        tensor = torch.as_tensor(array)
-        shapes[name] = ((parts.config.num_envs, *tensor.shape[1:]), tensor.dtype)
     problems = []
-    for name, (shape, dtype) in shapes.items():
+    here = copy_state(parts.learning_state() | parts.environment_state())
+    for name, wanted in here.items():
+        if not isinstance(wanted, Tensor) or name.startswith(VARYING):
+            continue
+        shape = tuple(wanted.shape)
+        if name in parts.environment_state():  # of this rank; the state has those of all ranks
+            shape = (parts.config.num_envs, *shape[1:])
         found = state.get(name)
         if not isinstance(found, Tensor):
             problems.append(f"{name} is missing")
-        elif (tuple(found.shape), found.dtype) != (shape, dtype):
-            problems.append(f"{name} is {found.dtype} {tuple(found.shape)}, here {dtype} {shape}")
-    num_weights = parts.learner.weights.numel()
-    for name, tensor in state.items():
-        if name.startswith("optimizer.") and tensor.numel() not in (1, num_weights):
-            problems.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")
+        elif (tuple(found.shape), found.dtype) != (shape, wanted.dtype):
+            problems.append(
+                f"{name} is {found.dtype} {tuple(found.shape)}, here {wanted.dtype} {shape}"
+            )
+    for name, tensor in select_prefix("optimizer", state).items():
+        if tensor.numel() not in (1, parts.learner.weights.numel()):
+            problems.append(f"optimizer.{name} is {tensor.dtype} {tuple(tensor.shape)}")
     return problems
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-import numpy as np
+from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.config.run_flags import LOGGERS
@@ -18,8 +18,8 @@ class Histograms(NamedTuple):
     """What loggers may show beside metrics: values (n,) by name, and the learner's newest image
     (H, W) uint8, if it learns from images."""
 
-    values: dict[str, np.ndarray]
-    image: np.ndarray | None
+    values: dict[str, ndarray]
+    image: ndarray | None
 
 
 class Logger:

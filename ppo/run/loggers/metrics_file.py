@@ -37,8 +37,9 @@ class MetricsFile:
             failure = error
             self.rows.append(row)
         if failure and not self.is_failing:
-            problem = f"{METRICS} cannot be written ({failure})"
-            self.run.event("log_delayed", f"{problem}; its rows wait in memory")
+            self.run.event(
+                "log_delayed", f"{METRICS} cannot be written ({failure}); its rows wait in memory"
+            )
         self.is_failing = failure is not None
 
     def close(self) -> None:

@@ -109,5 +109,7 @@ class WandbLogger(Logger):
         """Drop all from now on, and say so once."""
         if not self.has_failed.is_set():
             self.has_failed.set()
-            outlook = "training continues without it, see metrics.csv"
-            self.run.event("wandb_failed", f"--logger=wandb: {reason}; {outlook}")
+            self.run.event(
+                "wandb_failed",
+                f"--logger=wandb: {reason}; training continues without it, see metrics.csv",
+            )
