@@ -1,6 +1,6 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.batch import make_batch
@@ -38,7 +37,7 @@ from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, SingleProcess
 from ppo.system.hardware import available_cores, check_memory
 from ppo.system.process import configure_process, generator_states, set_generator_states
-from ppo.system.state_dict import add_prefix, select_prefix
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
 MakeLearner = Callable[[Any, Config], Learner]
 
@@ -146,13 +145,7 @@ class Components:
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, bool(config.normalize_rewards)
         )
-        self.buffers = SharedBuffers(
-            config,
-            spaces,
-            num_envs=self.num_envs,
-            model=self.model,
-            num_weights=len(self.learner.weights),
-        )
+        self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
@@ -231,19 +224,9 @@ class Components:
             rewards = self.normalize_reward(
                 rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
             )
-        normalize = self.normalize_observation
         acted = self.buffers.behaviour_weights if self.config.overlap else None
         with replaced_weights(self.learner.weights, acted):
-            return make_batch(
-                self.learner,
-                rollout,
-                observations=normalize(rollout.observations),
-                rewards=rewards,
-                last_observations=[
-                    last._replace(observation=normalize(last.observation))
-                    for last in rollout.info.last_observations
-                ],
-            )
+            return make_batch(self.learner, rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take a rollout into the statistics of observations, which were frozen during it."""
@@ -269,12 +252,12 @@ class Components:
         self.normalize_reward.returns[reset_envs] = 0
         return [self.env_ids[index] for index in reset_envs]
 
-    def environment_state(self) -> dict[str, ndarray]:
+    def environment_state(self) -> State:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
         returns = {"normalize_reward.returns": self.normalize_reward.returns}
         return {**self.buffers.state_dict(self.iteration), **returns}
 
-    def learning_state(self) -> dict[str, Any]:
+    def learning_state(self) -> State:
         """Return the state that is the same on all ranks."""
         state = {
             **self.learner.state_dict(),
@@ -289,7 +272,7 @@ class Components:
             state["acting.weights"] = self.buffers.behaviour_weights
         return state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return all state of the run, gathered from all ranks."""
         self.ranks.check_same_weights(self.learner.weights)
         parts = self.ranks.gather((self.environment_state(), self.open_episodes.open))
@@ -298,7 +281,7 @@ class Components:
         packed = pack_episodes([*chain(*episodes)], self.open_episodes.no_actions)
         return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned. Raises KeyError, ValueError, TypeError or
         RuntimeError where it is of other parts."""
         arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}

@@ -1,12 +1,10 @@
 """What watches a run: it reads rollouts, batches and metrics, and never changes what is learned."""
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from ppo.algorithm.rollout import Batch, Rollout
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.analysis.doctor import Doctor, IterationDiagnostics
 from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
@@ -18,8 +16,7 @@ from ppo.run.highlights import EpisodeHighlights
 from ppo.run.loggers.logger import Histograms
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
-
-Metrics = dict[str, Any]
+from ppo.system.state_dict import State
 
 
 class EpisodeStatistics:
@@ -39,12 +36,12 @@ class EpisodeStatistics:
         means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
         return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the count and the last 100 episodes."""
         recent = np.array(self.recent, np.float64).reshape(-1, 2)
         return {"episodes": self.count, "episodes.recent": recent}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.count = int(state["episodes"])
         self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
@@ -115,8 +112,8 @@ class Monitor:
         if lost:
             self.run.event(
                 "episodes_lost",
-                f"resume is not exact: environments {lost} did not repeat their open episode, a new "
-                "one began there; --fresh_env_per_episode may help from the start",
+                f"resume is not exact: environments {lost} did not repeat their open episode, a "
+                "new one began there; --fresh_env_per_episode may help from the start",
             )
 
     def finish(self, clock: Clock) -> Metrics:
@@ -144,11 +141,11 @@ class Monitor:
                 )
         return summary
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return what the metrics of a resumed run depend on."""
         return {**self.episodes.state_dict(), "best": self.best}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.episodes.load_state_dict(state)
         if state["best"] is not None:

@@ -1,6 +1,6 @@
 """From a collected rollout to the batch that is learned from, and its minibatches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,20 @@ RECORDED = ("observations", "actions", "states", "action_masks", "features")  # 
 
 @torch.no_grad()
 def make_batch(
-    learner: Any,
-    rollout: Rollout,
-    *,
-    observations: ndarray,
-    rewards: ndarray,
-    last_observations: Sequence[tuple[Any, ...]],
+    learner: Any, rollout: Rollout, normalize: Callable[[ndarray], ndarray], rewards: ndarray
 ) -> Batch:
     """Evaluate a rollout's transitions: log-probabilities, values, advantages and returns.
 
-    learner: a ppo.algorithm.learner.Learner, whose present weights evaluate everything.
-    observations (T + 1, N, *observation), rewards (T, N): the rollout's, normalised.
-    last_observations: (step, environment, true last observation, state) of each truncated episode.
+    learner: a ppo.algorithm.learner.Learner, whose present weights evaluate everything. normalize:
+    applied to observations. rewards (T, N): the rollout's, normalised.
     """
     device = learner.weights.device
-    num_steps = len(rewards)
+    observations = normalize(rollout.observations)
     tables = {**vars(rollout), "observations": observations}
     batch = {
-        name: _flatten(tables[name][:num_steps], device) for name in RECORDED if tables[name].size
+        name: _flatten(tables[name][: len(rewards)], device)
+        for name in RECORDED
+        if tables[name].size
     }
     batch["log_probs"], batch["values"] = log_probs_and_values(learner, batch)
     batch.pop("features", None)  # gradient steps change the weights that made them
@@ -45,9 +41,10 @@ def make_batch(
     values = batch["values"].cpu().numpy().reshape(rewards.shape)
     bootstrap = _predict_values(learner, observations[-1], rollout.states[-1])
     next_values = np.concatenate([values[1:], bootstrap[None]])
-    if last_observations:
-        steps, environments, *inputs = zip(*last_observations, strict=True)
-        next_values[steps, environments] = _predict_values(learner, *map(np.stack, inputs))
+    if truncated := rollout.info.last_observations:
+        steps, environments, last, states = zip(*truncated, strict=True)
+        last_values = _predict_values(learner, normalize(np.stack(last)), np.stack(states))
+        next_values[steps, environments] = last_values
     advantages = learner.advantages(rollout, rewards, values, next_values)
     batch["advantages"] = _flatten(advantages, device)
     batch["returns"] = batch["advantages"] + batch["values"]

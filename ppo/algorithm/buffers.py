@@ -1,20 +1,38 @@
 """Memory that the learner and the workers share."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
+from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
 from ppo.envs.make import Spaces
 from ppo.envs.shared import SharedArray
 from ppo.system.hardware import check_memory
-from ppo.system.state_dict import add_prefix, select_prefix
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
+Layout = dict[str, tuple[tuple[int, ...], Any]]
 NEXT = ("observations", "states", "action_masks")  # tables whose last row begins the next rollout
+
+
+def rollout_layout(num_steps: int, num_envs: int, spaces: Spaces, model: Any) -> Layout:
+    """Return shape and dtype of each table of a rollout; parts not needed have no columns."""
+    T, N = num_steps, num_envs
+    observations = spaces.observations
+    head = model.policy_head
+    mask_size = head.mask_size if spaces.has_masks else 0
+    return {
+        "observations": ((T + 1, N, *observations.shape), observations.dtype),
+        "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
+        "rewards": ((T, N), np.float32),  # the environment's own
+        "terminations": ((T, N), np.bool_),
+        "truncations": ((T, N), np.bool_),  # False where the step also terminated
+        "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
+        "states": ((T + 1, N, model.state_size), np.float32),  # of a recurrent model
+        "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
+    }
 
 
 class SharedBuffers:
@@ -26,16 +44,8 @@ class SharedBuffers:
     rollouts do not fit into memory.
     """
 
-    def __init__(
-        self, config: Config, spaces: Spaces, *, num_envs: int, model: Any, num_weights: int
-    ) -> None:
-        layout = Rollout.layout(
-            num_steps=config.num_steps,
-            num_envs=num_envs,
-            observation_space=spaces.observations,
-            model=model,
-            has_action_masks=spaces.has_masks,
-        )
+    def __init__(self, config: Config, spaces: Spaces, learner: Learner, num_envs: int) -> None:
+        layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model)
         num_rollouts = 2 if config.overlap else 1
         num_bytes = sum(math.prod(shape) * np.dtype(x).itemsize for shape, x in layout.values())
         check_memory("num_envs or --num_steps", num_bytes * num_rollouts)
@@ -47,13 +57,13 @@ class SharedBuffers:
             Rollout(**{name: table.array for name, table in tables.items()})
             for tables in self.shared_rollouts
         ]
-        self.shared_weights = SharedArray((num_weights,), np.float32)
+        self.shared_weights = SharedArray(learner.weights.shape, np.float32)
         self.behaviour_weights = self.shared_weights.array
         self.shared_counts = SharedArray((num_envs,), np.int64)
         self.episode_counts = self.shared_counts.array
         self.episode_counts_at_rollout_end = self.episode_counts.copy()
 
-    def state_dict(self, iteration: int) -> dict[str, ndarray]:
+    def state_dict(self, iteration: int) -> State:
         """Return each environment's own state after an iteration: arrays (N, ...) by name."""
         rollout = vars(self.rollouts[iteration % len(self.rollouts)])
         return {
@@ -61,7 +71,7 @@ class SharedBuffers:
             "episodes.begun": self.episode_counts_at_rollout_end,
         }
 
-    def load_state_dict(self, state: Mapping[str, ndarray]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         for name, row in select_prefix("next", state).items():
             for rollout in self.rollouts:

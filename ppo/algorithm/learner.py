@@ -1,7 +1,6 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,12 +12,12 @@ from ppo.algorithm import losses
 from ppo.algorithm.batch import split_into_minibatches
 from ppo.algorithm.gae import generalized_advantages
 from ppo.algorithm.parameters import flatten_parameters, make_optimizer
-from ppo.algorithm.rollout import Batch, Rollout
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
 from ppo.system.distributed import SINGLE_PROCESS, SingleProcess
-from ppo.system.state_dict import add_prefix, select_prefix
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
@@ -84,7 +83,7 @@ class Learner:
             gae_lambda=self.config.gae_lambda,
         )
 
-    def update(self, batch: Batch, iteration: int) -> dict[str, float]:
+    def update(self, batch: Batch, iteration: int) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
         iteration counts from 1. Steps whose loss or gradient is not finite are skipped. Raises
@@ -93,7 +92,7 @@ class Learner:
         self._set_coefficients(1 - (iteration - 1) / self.config.iterations)
         batch, parts, all_moments = split_into_minibatches(self, batch, iteration)
         target_kl = self.config.target_kl
-        history: list[dict[str, Any]] = []
+        history: list[Metrics] = []
         num_skipped = 0
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(self.weights.device)
@@ -133,7 +132,7 @@ class Learner:
             "clip_coef": self.coefficients.clip,
         }
 
-    def compute_gradients(self, minibatch: Batch) -> dict[str, Any]:
+    def compute_gradients(self, minibatch: Batch) -> Metrics:
         """Write the gradient of a minibatch's loss; return metrics (0-dimensional or numbers)."""
         self.gradients.zero_()
         loss, metrics = self.loss(minibatch)
@@ -199,7 +198,7 @@ class Learner:
         values: Tensor = self.model(*inputs)[1]
         return values
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""
         optimizer = self.optimizer.state_dict()["state"].get(0, {})
         return {
@@ -209,7 +208,7 @@ class Learner:
             "num_skipped": self.num_skipped,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
@@ -258,7 +257,7 @@ def _give_up(iteration: int, what: str) -> NoReturn:
     )
 
 
-def _means(history: list[dict[str, Any]]) -> dict[str, float]:
+def _means(history: list[Metrics]) -> Metrics:
     """Average metrics over steps; tensors on a device are waited for once."""
     table = [list(metrics.values()) for metrics in history]
     if isinstance(table[0][0], Tensor):

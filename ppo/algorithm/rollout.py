@@ -3,16 +3,16 @@
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy import ndarray
 from torch import Tensor
 
 Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
+Metrics = dict[str, Any]
 
 
 class Rollout(SimpleNamespace):
-    """Hold one rollout: the tensors of a layout, as numpy arrays in memory shared with workers.
+    """Hold one rollout: the tables of ppo.algorithm.buffers, in memory shared with workers.
 
     Row t + 1 of observations is what action t led to, or the first observation of the next episode.
     Row T is row 0 of the next rollout; the same holds for states and action_masks. info: what the
@@ -26,33 +26,6 @@ class Rollout(SimpleNamespace):
         """Steps (T, N) that ended an episode, by termination or truncation."""
         dones: ndarray = self.terminations | self.truncations
         return dones
-
-    @staticmethod
-    def layout(
-        *,
-        num_steps: int,
-        num_envs: int,
-        observation_space: Any,
-        model: Any,
-        has_action_masks: bool,
-    ) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Return shape and dtype of each tensor; parts that are not needed have no columns."""
-        T, N = num_steps, num_envs
-        head = model.policy_head
-        mask_size = head.mask_size if has_action_masks else 0
-        return {
-            "observations": ((T + 1, N, *observation_space.shape), observation_space.dtype),
-            "actions": (
-                (T, N, head.action_size),
-                head.action_dtype,
-            ),  # neither squashed nor clipped
-            "rewards": ((T, N), np.float32),  # the environment's own
-            "terminations": ((T, N), np.bool_),
-            "truncations": ((T, N), np.bool_),  # False where the step also terminated
-            "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
-            "states": ((T + 1, N, model.state_size), np.float32),  # of a recurrent model
-            "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
-        }
 
 
 class MinibatchRows(NamedTuple):

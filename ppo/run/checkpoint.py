@@ -27,6 +27,7 @@ from ppo.config.config import Config, run_folder
 from ppo.errors import CheckpointError, ConfigError, NotSaved
 from ppo.system.files import atomic_write
 from ppo.system.hardware import physical_memory
+from ppo.system.state_dict import State
 
 FORMAT = 4
 NUM_KEPT = 3
@@ -35,10 +36,8 @@ BEST = "best.safetensors"
 FILE_NAME = re.compile(r"\d{12}\.safetensors")  # the step
 IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
 
-State = dict[str, Any]  # by dotted name: tensors, and values that JSON can hold
 
-
-def copy_state(state: Mapping[str, Any]) -> State:
+def copy_state(state: State) -> State:
     """Copy a state's tensors and arrays to the CPU; nothing that changes later changes the copy."""
     return {
         name: torch.as_tensor(value).detach().to("cpu", copy=True)
@@ -48,7 +47,7 @@ def copy_state(state: Mapping[str, Any]) -> State:
     }
 
 
-def save(path: Path, state: Mapping[str, Any]) -> None:
+def save(path: Path, state: State) -> None:
     """Write a checkpoint atomically, and only if it reads back as it is. state: as copy_state's.
 
     Raises OSError, and ValueError for numbers that are not finite.
@@ -127,7 +126,7 @@ def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
 
 def trusted_settings(
     path: Path,
-    state: Mapping[str, Any],
+    state: State,
     repeated: Mapping[str, Any],
     names: Sequence[str] = IMPORT_PATHS,
 ) -> dict[str, Any]:
@@ -204,7 +203,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             for leftover in folder.glob(".tmp-*"):
                 leftover.unlink()
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
+    def adopt(self, state: State) -> None:
         """Count earlier files of the resumed run, up to its state, as written by this one."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError):
@@ -212,7 +211,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 
-    def keep(self, state: Mapping[str, Any]) -> None:
+    def keep(self, state: State) -> None:
         """Copy the state of a run between two iterations, to be saved whatever comes next."""
         self.last_state = copy_state(state)
 

@@ -1,7 +1,6 @@
 """What a checkpoint holds: all that a run needs to continue as if it had never stopped."""
 
 import platform
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,13 +13,13 @@ from ppo.config.config import Config
 from ppo.errors import CheckpointError
 from ppo.run.checkpoint import Checkpoints, copy_state, load_newest
 from ppo.run.folder import RunFolder
-from ppo.system.state_dict import select_prefix
+from ppo.system.state_dict import State, select_prefix
 
 # There are more or fewer of these each time, so they cannot be compared with those of a new run.
 VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
 
 
-def snapshot(parts: Any, monitor: Any) -> dict[str, Any]:
+def snapshot(parts: Any, monitor: Any) -> State:
     """Return the state of a run between two iterations, with the environments of all ranks.
 
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor.
@@ -54,7 +53,7 @@ def resume(parts: Any, monitor: Any, checkpoints: Checkpoints, run: RunFolder) -
     return notes
 
 
-def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
+def restore(parts: Any, monitor: Any, state: State) -> list[str]:
     """Bring a new run to a saved state.
 
     Returns how the present settings and versions differ from those of the state. Raises
@@ -91,7 +90,7 @@ def restore(parts: Any, monitor: Any, state: Mapping[str, Any]) -> list[str]:
     return differences
 
 
-def _misfits(parts: Any, state: Mapping[str, Any]) -> list[str]:
+def _misfits(parts: Any, state: State) -> list[str]:
     """Say which tensors of a state are missing, or are not as those of the run's parts."""
     problems = []
     here = copy_state(parts.learning_state() | parts.environment_state())

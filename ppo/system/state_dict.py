@@ -1,15 +1,16 @@
 """Names in state dicts: "part.name", as in those of torch modules."""
 
-from collections.abc import Mapping
 from typing import Any
 
+State = dict[str, Any]  # by name: tensors, arrays, and values that JSON can hold
 
-def add_prefix(part: str, state: Mapping[str, Any]) -> dict[str, Any]:
+
+def add_prefix(part: str, state: State) -> State:
     """Return a part's state under the names "part.name"."""
     return {f"{part}.{name}": value for name, value in state.items()}
 
 
-def select_prefix(part: str, state: Mapping[str, Any]) -> dict[str, Any]:
+def select_prefix(part: str, state: State) -> State:
     """Return what a state has under the names "part.name", by name."""
     prefix = f"{part}."
     return {
