@@ -149,8 +149,11 @@ class Components:
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
-        rebuild = partial(new_model, config, spaces, to_act=True)
-        self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
+        layout = layout_of(self.model)
+        rebuild: Any = partial(new_model, config, spaces, to_act=True)
+        if layout:
+            rebuild = None  # unpickling it would import torch in each worker
+        self.make_actor = partial(make_actor, rebuild, layout)
         self.sampler = self._make_sampler() if config.inference == "learner" else None
         self.make_worker = partial(
             Worker,
