@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
@@ -16,6 +15,8 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     """Make a run's model with its initial weights, without touching torch's random stream.
 
     to_act: as it computes where the CPU acts, whatever the learner's device is."""
+    import torch  # here: workers import this module even where they act without torch
+
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
     seed = integer_seed(config.seed, Stream.MODEL)
     with torch.random.fork_rng(devices=[]):
