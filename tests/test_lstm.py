@@ -116,17 +116,9 @@ def remembered(parts: Components, observations: Tensor, states: Any) -> Tensor:
 
 
 def batch_of(parts: Components, report: RolloutInfo) -> Batch:
-    normalize, rollout = parts.normalize_observation, parts.rollout
-    lasts = [
-        last._replace(observation=normalize(last.observation)) for last in report.last_observations
-    ]
-    return make_batch(
-        parts.learner,
-        rollout,
-        observations=normalize(rollout.observations),
-        rewards=rollout.rewards,
-        last_observations=lasts,
-    )
+    rollout = parts.rollout
+    rollout.info = report
+    return make_batch(parts.learner, rollout, parts.normalize_observation, rollout.rewards)
 
 
 def ends(parts: Components) -> np.ndarray:
