@@ -54,10 +54,10 @@ class NumpyLearner(Learner):
                 value_side = self.value_thread.submit(value_side).result
             metrics = self._side(mlp.policy_trunk, self._policy_gradients, batch)
             value_metrics = value_side()
-        loss = metrics["policy_loss"] + self.config.value_coef * value_metrics["value_loss"]
+        policy_loss = metrics["policy_loss"]
+        value_loss = value_metrics["value_loss"]
+        loss = policy_loss + self.config.value_coef * value_loss
         loss -= self.coefficients.entropy * metrics["entropy"]
-        policy_loss = metrics.pop("policy_loss")
-        value_loss = value_metrics.pop("value_loss")
         losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**losses, **metrics, **value_metrics}
 

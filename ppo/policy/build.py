@@ -3,19 +3,22 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models import image_shape, make_model
-from ppo.system.hardware import has_bfloat16
 
 
 def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     """Make a run's model with its initial weights, without touching torch's random stream.
 
     to_act: as it computes where the CPU acts, whatever the learner's device is."""
+    # Here, for workers import this module even where they act without torch.
+    import torch
+
+    from ppo.system.hardware import has_bfloat16
+
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
     seed = integer_seed(config.seed, Stream.MODEL)
     with torch.random.fork_rng(devices=[]):
