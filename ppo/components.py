@@ -79,7 +79,7 @@ def prepare_run(
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
     notes = []
     if is_auto and ranks.size == 1:  # the trials of several ranks would disturb each other
-        make_pool = partial(_trial_pool, config, spaces)
+        make_pool = partial(trial_pool, config, spaces)
         num_workers, note = choose_num_workers(config, make_pool, made_with())
         config = replace(config, num_workers=num_workers)
         notes = [note] if note else []
@@ -106,7 +106,7 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     ]
 
 
-def _trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
+def trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
     """Start the workers of a run that is only to show how fast they collect."""
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
@@ -149,11 +149,8 @@ class Components:
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
-        layout = layout_of(self.model)
-        rebuild: Any = partial(new_model, config, spaces, to_act=True)
-        if layout:
-            rebuild = None  # unpickling it would import torch in each worker
-        self.make_actor = partial(make_actor, rebuild, layout)
+        rebuild = partial(new_model, config, spaces, to_act=True)
+        self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
         self.sampler = self._make_sampler() if config.inference == "learner" else None
         self.make_worker = partial(
             Worker,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ppo.analysis.check import findings
-from ppo.components import _trial_pool
+from ppo.components import trial_pool
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import Flags, flag
 from ppo.config.resolve import preprocessing_of, resolve
@@ -33,7 +33,7 @@ class Check(Flags):
             Config(**{**preset, "env_name": name, "env_kwargs": self.env_kwargs})
         )
         speeds = {
-            count: measure(_trial_pool(config, spaces, count), config)
+            count: measure(trial_pool(config, spaces, count), config)
             for count in (0, int(config.num_workers))
         }
         fastest = max(speeds, key=lambda count: speeds[count])
