@@ -15,7 +15,14 @@ from ppo.monitor import EpisodeStatistics, Monitor
 from ppo.system.clock import Clock
 from tests.running import make_components
 
-SMALL = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "hidden_size": 8}
+SMALL = {
+    "num_envs": 2,
+    "num_steps": 16,
+    "num_minibatches": 2,
+    "hidden_size": 8,
+    "normalize_observations": True,
+    "normalize_rewards": True,
+}
 
 
 class Run(SimpleNamespace):
