@@ -1,7 +1,7 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ def train(
     freeze_garbage()
     with (
         ranks,
+        closing(parts.learner),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
@@ -60,9 +61,9 @@ def train(
                 for iteration in range(first, config.iterations + 1):
                     run.iteration = iteration
                     with stop.interruptible():
-                        clock.begin_iteration()
                         if config.is_resumed and iteration == first:
                             monitor.note_lost_episodes(parts.restore_environments(workers))
+                        clock.begin_iteration()
                         info = workers.collect(iteration)
                         clock.end_phase("collecting")
                         rollout = parts.receive(iteration, info)

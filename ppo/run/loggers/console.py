@@ -2,11 +2,11 @@
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
 
 SECONDS_BETWEEN_LINES = 5
@@ -37,7 +37,7 @@ class ConsoleLogger(Logger):
         self.task = self.bar.add_task("starting", total=self.total_steps)
         self.bar.start()
 
-    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+    def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         for phase in self.seconds:
             self.seconds[phase] += metrics[f"seconds_{phase}"]
         step = metrics["step"]
@@ -57,7 +57,7 @@ class ConsoleLogger(Logger):
                 known = {name: value for name, value in metrics.items() if value is not None}
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
-    def summarize(self, summary: dict[str, Any]) -> None:
+    def summarize(self, summary: Metrics) -> None:
         if summary["evaluation"]["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             self._print(text.format(**summary["evaluation"]))
@@ -73,7 +73,7 @@ class ConsoleLogger(Logger):
 
     abort = close
 
-    def _describe(self, metrics: dict[str, Any]) -> str:
+    def _describe(self, metrics: Metrics) -> str:
         """Describe an iteration in a line."""
         collecting = metrics["seconds_collecting"]
         share = collecting / (collecting + metrics["seconds_learning"])

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from numpy import ndarray
 
+from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.config.run_flags import LOGGERS
 from ppo.run.folder import RunFolder
@@ -22,28 +24,28 @@ class Histograms(NamedTuple):
     image: ndarray | None
 
 
+@dataclass
 class Logger:
     """Show the metrics of a run somewhere. A logger that raises is dropped, and training goes on.
 
     notes: lines for the user at the start. first_step: the step from which a resumed run continues.
     """
 
-    def __init__(
-        self, config: Config, run: RunFolder, notes: Sequence[str], first_step: int
-    ) -> None:
-        self.config = config
-        self.run = run
-        self.notes = notes
-        self.first_step = first_step
+    config: Config
+    run: RunFolder
+    notes: Sequence[str]
+    first_step: int
+
+    def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:
         """Get ready."""
 
-    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+    def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         """Show the metrics of an iteration, and in some of them histograms."""
 
-    def summarize(self, summary: dict[str, Any]) -> None:
+    def summarize(self, summary: Metrics) -> None:
         """Show the results of a finished run."""
 
     def close(self) -> None:
@@ -75,12 +77,12 @@ class Loggers(AbstractContextManager["Loggers"]):
                 make = resolve_name(LOGGERS[name])
                 self.loggers[name] = make(config, run, notes, first_step)
 
-    def log(self, metrics: dict[str, Any], histograms: Histograms | None = None) -> None:
+    def log(self, metrics: Metrics, histograms: Histograms | None = None) -> None:
         """Log the metrics of an iteration; the names are the same in each."""
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def finish(self, summary: Metrics) -> None:
         """Log the results of a run that was not cut short."""
         self._call_all("summarize", summary)
 

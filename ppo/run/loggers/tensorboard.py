@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
 
 BINS = 50
@@ -16,7 +17,7 @@ class TensorBoardLogger(Logger):
 
         self.writer: Any = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)
 
-    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+    def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         step = metrics["step"]
         for name, value in metrics.items():
             if value is not None:
@@ -27,7 +28,7 @@ class TensorBoardLogger(Logger):
             if histograms.image is not None:
                 self.writer.add_image("frame", histograms.image, step, dataformats="HW")
 
-    def summarize(self, summary: dict[str, Any]) -> None:
+    def summarize(self, summary: Metrics) -> None:
         for name in ("mean", "std"):
             value = summary["evaluation"][name]
             if value is not None:

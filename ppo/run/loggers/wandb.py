@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
+from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger
@@ -30,7 +31,7 @@ class WandbLogger(Logger):
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
-    def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
+    def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         def call(logged: Any) -> None:
             import wandb
 
@@ -44,7 +45,7 @@ class WandbLogger(Logger):
 
         self.put(call)
 
-    def summarize(self, summary: dict[str, Any]) -> None:
+    def summarize(self, summary: Metrics) -> None:
         def call(logged: Any) -> None:
             import wandb
 
