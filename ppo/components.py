@@ -39,6 +39,7 @@ from ppo.system.hardware import available_cores, check_memory
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+NEXT = ("observations", "states", "action_masks")  # tables whose last row begins the next rollout
 MakeLearner = Callable[[Any, Config], Learner]
 
 
@@ -254,8 +255,12 @@ class Components:
 
     def environment_state(self) -> State:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
-        returns = {"normalize_reward.returns": self.normalize_reward.returns}
-        return {**self.buffers.state_dict(self.iteration), **returns}
+        rollout = vars(self.rollout)
+        return {
+            **add_prefix("next", {name: rollout[name][-1] for name in NEXT}),
+            "episodes.begun": self.buffers.episode_counts_at_rollout_end,
+            "normalize_reward.returns": self.normalize_reward.returns,
+        }
 
     def learning_state(self) -> State:
         """Return the state that is the same on all ranks."""
@@ -287,17 +292,20 @@ class Components:
         arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
         here = slice(self.env_ids.start, self.env_ids.stop)
         self.iteration = int(state["iteration"])
-        for name in self.faults.keys() & state["faults"].keys():
-            self.faults[name] = int(state["faults"][name])
+        self.faults |= {name: int(state["faults"].get(name, 0)) for name in self.faults}
         self.learner.load_state_dict(state)
         self.publish_weights()
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
         self.normalize_reward.load_state_dict(select_prefix("normalize_reward", arrays))
-        self.normalize_reward.returns = arrays["normalize_reward.returns"][here].copy()
         own = {name: arrays[name][here] for name in self.environment_state()}
-        self.buffers.load_state_dict(own)
+        for name, row in select_prefix("next", own).items():
+            for rollout in self.buffers.rollouts:
+                vars(rollout)[name][-1] = row
+        self.buffers.episode_counts[:] = own["episodes.begun"]
+        self.buffers.episode_counts_at_rollout_end[:] = own["episodes.begun"]
+        self.normalize_reward.returns = own["normalize_reward.returns"].copy()
         episodes = unpack_episodes(
             select_prefix("open_episodes", arrays), self.open_episodes.no_actions
         )

@@ -23,18 +23,6 @@ def test_there_are_two_rollouts_only_where_one_is_collected_during_the_update() 
     assert len(make_components("Counting-v0", overlap=True, num_workers=2).buffers.rollouts) == 2
 
 
-def test_what_joins_two_rollouts_is_the_state() -> None:
-    first = make_components("Counting-v0", num_envs=2, num_steps=5, num_minibatches=1).buffers
-    first.rollouts[0].observations[-1] = [[1, 2], [3, 4]]
-    first.episode_counts_at_rollout_end[:] = [5, 6]
-    state = first.state_dict(iteration=1)
-    second = make_components("Counting-v0", num_envs=2, num_steps=5, num_minibatches=1).buffers
-    second.load_state_dict({**state, "other": state["episodes.begun"]})
-    assert second.rollouts[0].observations[-1].tolist() == [[1, 2], [3, 4]]
-    assert second.episode_counts.tolist() == [5, 6]
-    assert second.episode_counts_at_rollout_end.tolist() == [5, 6]
-
-
 def test_rollouts_that_do_not_fit_are_refused_before_they_are_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

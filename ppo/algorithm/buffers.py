@@ -11,10 +11,8 @@ from ppo.config.config import Config
 from ppo.envs.make import Spaces
 from ppo.envs.shared import SharedArray
 from ppo.system.hardware import check_memory
-from ppo.system.state_dict import State, add_prefix, select_prefix
 
 Layout = dict[str, tuple[tuple[int, ...], Any]]
-NEXT = ("observations", "states", "action_masks")  # tables whose last row begins the next rollout
 
 
 def rollout_layout(num_steps: int, num_envs: int, spaces: Spaces, model: Any) -> Layout:
@@ -62,19 +60,3 @@ class SharedBuffers:
         self.shared_counts = SharedArray((num_envs,), np.int64)
         self.episode_counts = self.shared_counts.array
         self.episode_counts_at_rollout_end = self.episode_counts.copy()
-
-    def state_dict(self, iteration: int) -> State:
-        """Return each environment's own state after an iteration: arrays (N, ...) by name."""
-        rollout = vars(self.rollouts[iteration % len(self.rollouts)])
-        return {
-            **add_prefix("next", {name: rollout[name][-1] for name in NEXT}),
-            "episodes.begun": self.episode_counts_at_rollout_end,
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored."""
-        for name, row in select_prefix("next", state).items():
-            for rollout in self.rollouts:
-                vars(rollout)[name][-1] = row
-        self.episode_counts[:] = state["episodes.begun"]
-        self.episode_counts_at_rollout_end[:] = state["episodes.begun"]
