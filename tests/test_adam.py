@@ -56,11 +56,12 @@ def test_a_learner_does_not_import_torchs_compiler() -> None:
     code = """
 import sys
 from ppo import Config
+from ppo.components import Components
 from ppo.config.resolve import resolve
-from ppo.trainer import Training
-training = Training(*resolve(Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)))
-training.learn(training.make_worker(env_indices=range(2)).collect(1))
-training.snapshot()
+from tests.running import learn
+parts = Components(*resolve(Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)))
+learn(parts, parts.make_worker(env_indices=range(2)).collect(1))
+parts.state_dict()
 print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What an LSTM remembers: from step to step and rollout to rollout, to an episode's end; in learning as in acting."""
+"""The state of an LSTM: carried from step to step and rollout to rollout, until an episode ends."""
 
 from typing import Any
 
@@ -11,20 +11,21 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from ppo.algorithm.rollout import Batch, minibatches
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.pool import WorkerPool
-from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.trainer import Training
-from tests.running import PLAIN, make_training, trained
+from tests.running import PLAIN, learn, make_components, trained
 
 N, T, H = 4, 24, 8
 SMALL = {"model": "lstm", "num_envs": N, "num_steps": T, "hidden_size": H, "num_minibatches": 2}
 
 
 class Recall(gymnasium.Env):
-    """Shows 1 or -1, then 0 twice: to know then which it was earns 1. What was right in the last episode is no help."""
+    """Show 1 or -1, then 0 twice: to know then which it was earns 1.
+
+    What was right in the last episode is no help."""
 
     observation_space = spaces.Box(-1, 1, (1,))
     action_space = spaces.Discrete(2)
@@ -45,56 +46,50 @@ class Recall(gymnasium.Env):
 @pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
 def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool) -> None:
     values = {
-        **{
-            "env_name": "tests.test_lstm:Recall",
-            "model": model,
-            "num_envs": 16,
-            "num_steps": 16,
-            "hidden_size": 16,
-        },
-        **{
-            "total_steps": 15 * 256,
-            "num_minibatches": 2,
-            "learning_rate": 1e-2,
-            "gamma": 0.9,
-            "eval_episodes": 50,
-        },
+        "env_name": "tests.test_lstm:Recall",
+        "model": model,
+        "num_envs": 16,
+        "num_steps": 16,
+        "hidden_size": 16,
+        "total_steps": 15 * 256,
+        "num_minibatches": 2,
+        "learning_rate": 1e-2,
+        "gamma": 0.9,
     }
-    training = Training(*resolve(Config(**{**PLAIN, **values})))
-    worker = training.make_worker(env_indices=range(16))
+    parts = Components(*resolve(Config(**{**PLAIN, **values})))
+    worker = parts.make_worker(env_indices=range(16))
     for iteration in range(1, 16):
-        training.learn(worker.collect(iteration))
-    mean = training.summary(1.0)["evaluation"]["mean"]
+        learn(parts, worker.collect(iteration))
+    mean = parts.policy().evaluate(50, num_envs=16)["mean"]
     assert mean == 1 if right else mean < 0.8
 
 
-def collected(
-    env_name: str = "Counting-v0", rollouts: int = 1, **values: Any
-) -> tuple[Training, RolloutInfo]:
-    """A run whose weights have no small ones among them, and the last of its rollouts."""
-    training = make_training(env_name, **{**SMALL, "normalize_observations": True, **values})
+def collected(rollouts: int = 1, **values: Any) -> Components:
+    """Make a run whose weights are not small, and collect rollouts of Counting."""
+    parts = make_components("Counting-v0", **{**SMALL, "normalize_observations": True, **values})
     # As after some learning: Counting's numbers are large.
-    training.normalize_observation.load_state_dict(
+    parts.normalize_observation.load_state_dict(
         {"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0])}
     )
-    random = np.random.default_rng(0)
-    training.behaviour_weights[:] = random.normal(0, 0.5, training.behaviour_weights.shape)
-    training.learner.weights.copy_(torch.from_numpy(training.behaviour_weights))
-    worker = training.make_worker(env_indices=range(N))
+    weights = np.random.default_rng(0).normal(0, 0.5, len(parts.learner.weights))
+    parts.learner.weights.copy_(torch.from_numpy(weights))
+    parts.publish_weights()
+    worker = parts.make_worker(env_indices=range(N))
     for iteration in range(1, rollouts + 1):
-        report = worker.collect(iteration)
-    return training, report
+        parts.receive(iteration, worker.collect(iteration))
+    return parts
 
 
-def seen(training: Training) -> Tensor:
+def seen(parts: Components) -> Tensor:
     """The rollout's observations as the network gets them: (T + 1, N, 2)."""
-    return torch.from_numpy(training.normalize_observation(training.rollout.observations))
+    return torch.from_numpy(parts.normalize_observation(parts.rollout.observations))
 
 
-def remembered(training: Training, observations: Tensor, states: Any) -> Tensor:
-    """States (n, 2 H) after observations (n, 2), by the equations of Hochreiter and Schmidhuber 1997 as torch documents
-    them."""
-    trunk = training.model.policy_trunk
+def remembered(parts: Components, observations: Tensor, states: Any) -> Tensor:
+    """Return states (n, 2 H) after observations (n, 2).
+
+    By the equations of Hochreiter and Schmidhuber 1997 as torch documents them."""
+    trunk = parts.model.policy_trunk
     lstm, inputs = trunk.lstm, trunk.encoder(observations)
     output, cell = torch.as_tensor(states).split(H, -1)
     gates = (
@@ -108,85 +103,90 @@ def remembered(training: Training, observations: Tensor, states: Any) -> Tensor:
     return torch.cat([let_out.sigmoid() * cell.tanh(), cell], -1)
 
 
-def batch_of(training: Training, report: RolloutInfo) -> Batch:
-    normalize, rollout = training.normalize_observation, training.rollout
-    lasts = [
-        last._replace(observation=normalize(last.observation)) for last in report.last_observations
-    ]
-    return training.learner.make_batch(
-        rollout, normalize(rollout.observations), rollout.rewards, lasts
-    )
-
-
-def ends(training: Training) -> np.ndarray:
-    return training.rollout.terminations | training.rollout.truncations
+def ends(parts: Components) -> np.ndarray:
+    return parts.rollout.terminations | parts.rollout.truncations
 
 
 @torch.no_grad()
 def test_states_follow_the_equations_of_an_lstm_and_start_anew_with_an_episode() -> None:
-    training, _ = collected()
-    states, observations = training.rollout.states, seen(training)
+    parts = collected()
+    states, observations = parts.rollout.states, seen(parts)
     assert not states[0].any()
-    assert ends(training).sum(0).min() >= 2
+    assert ends(parts).sum(0).min() >= 2
     for t in range(T):
-        expected = remembered(training, observations[t], states[t])
-        expected[ends(training)[t]] = 0
+        expected = remembered(parts, observations[t], states[t])
+        expected[ends(parts)[t]] = 0
         assert_close(torch.from_numpy(states[t + 1]), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(states).max() > 0.5
 
 
 def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit() -> None:
-    training, _ = collected()
-    fresh = training.rollout.states[0, 0].tobytes()
-    ended = ends(training)
-    after = {state.tobytes() for state in training.rollout.states[1:][ended]}
+    parts = collected()
+    fresh = parts.rollout.states[0, 0].tobytes()
+    ended = ends(parts)
+    after = {state.tobytes() for state in parts.rollout.states[1:][ended]}
     assert after == {fresh}
-    assert all(state.tobytes() != fresh for state in training.rollout.states[1:][~ended])
+    assert all(state.tobytes() != fresh for state in parts.rollout.states[1:][~ended])
 
 
 def test_what_follows_an_episodes_end_depends_on_nothing_before_it() -> None:
-    training, _ = collected()
+    parts = collected()
     act, ended, observations = (
-        training.make_actor(training.behaviour_weights),
-        ends(training),
-        seen(training).numpy(),
+        parts.make_actor(parts.buffers.behaviour_weights),
+        ends(parts),
+        seen(parts).numpy(),
     )
     states, features = np.zeros((N, 2 * H), np.float32), np.zeros((N, H), np.float32)
     for t, i in zip(*ended[:-1].nonzero(), strict=True):
         states[:] = 0
         act(observations[t + 1], None, states=states, features=features)
-        assert features[i].tobytes() == training.rollout.features[t + 1, i].tobytes()
+        assert features[i].tobytes() == parts.rollout.features[t + 1, i].tobytes()
 
 
 def test_states_are_carried_from_rollout_to_rollout() -> None:
-    training = make_training("Counting-v0", **SMALL)
-    with WorkerPool(training.make_worker, N, 0) as workers:
+    parts = make_components("Counting-v0", **SMALL)
+    with WorkerPool(parts.make_worker, N, 0) as workers:
         workers.collect(1)
         for iteration in range(2, 7):
-            last = training.rollout.states[-1].copy()
-            training.rollout.states[1:-1] = 77  # what is left out would show
+            last = parts.rollout.states[-1].copy()
+            parts.rollout.states[1:-1] = 77  # what is left out would show
             workers.collect(iteration)
-            np.testing.assert_array_equal(training.rollout.states[0], last)
-            step_of_the_episode = training.rollout.observations[0, :, 1]
+            np.testing.assert_array_equal(parts.rollout.states[0], last)
+            step_of_the_episode = parts.rollout.observations[0, :, 1]
             assert (last.any(-1) == (step_of_the_episode > 0)).all()
 
 
-def split(batch: Batch, *ways: Any) -> list[Batch]:
-    return [
-        {name: tensor[part.rows] for name, tensor in batch.items()}
-        for part in minibatches((T, N), *ways)
-    ]
+def split(
+    batch: Batch,
+    *,
+    num_epochs: int = 1,
+    num_minibatches: int = 2,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> list[Batch]:
+    """Split a batch into minibatches of whole sequences."""
+    parts = minibatches(
+        num_steps=T,
+        num_envs=N,
+        num_epochs=num_epochs,
+        num_minibatches=num_minibatches,
+        batch_size=batch_size,
+        seed=seed,
+        sequence_length=T,
+    )
+    return [{name: tensor[part.rows] for name, tensor in batch.items()} for part in parts]
 
 
 def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() -> None:
-    training, report = collected()
-    batch = batch_of(training, report)
+    parts = collected()
+    batch = parts.make_batch(parts.rollout)
     steps, environments = (
         table.flatten() for table in torch.meshgrid(torch.arange(T), torch.arange(N), indexing="ij")
     )
-    parts = split({**batch, "step": steps, "environment": environments}, 3, 2, None, T, 0)
+    numbered = {**batch, "step": steps, "environment": environments}
+    minibatches_of_epochs = split(numbered, num_epochs=3)
     orders = []
-    for first, second in zip(parts[::2], parts[1::2], strict=True):
+    for first, second in zip(minibatches_of_epochs[::2], minibatches_of_epochs[1::2], strict=True):
         chosen = [part["environment"].view(T, -1) for part in (first, second)]
         for part, columns in zip((first, second), chosen, strict=True):
             assert columns.shape == (T, 2)
@@ -206,19 +206,19 @@ def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() 
 )
 def test_a_batch_size_is_rounded_to_whole_sequences(batch_size: int, widths: list[int]) -> None:
     batch = {"observations": torch.arange(T * N)}
-    parts = split(batch, 1, 2, batch_size, T, 0)
+    parts = split(batch, batch_size=batch_size)
     assert [len(part["observations"]) // T for part in parts] == widths
 
 
 @pytest.mark.parametrize("rollouts", [1, 3])
 @torch.no_grad()
 def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int) -> None:
-    training, report = collected(rollouts=rollouts)
-    batch = batch_of(training, report)
-    assert ends(training)[:-1].any(0).all()
-    assert bool(training.rollout.states[0].any()) == (rollouts > 1)
-    for minibatch in split(batch, 2, 2, None, T, 7):
-        distribution, values = training.learner.forward(minibatch)
+    parts = collected(rollouts=rollouts)
+    batch = parts.make_batch(parts.rollout)
+    assert ends(parts)[:-1].any(0).all()
+    assert bool(parts.rollout.states[0].any()) == (rollouts > 1)
+    for minibatch in split(batch, num_epochs=2, seed=7):
+        distribution, values = parts.learner.forward(minibatch)
         assert_close(
             distribution.log_prob(minibatch["actions"]),
             minibatch["log_probs"],
@@ -232,10 +232,10 @@ def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int
 @torch.no_grad()
 def test_learning_would_notice_a_forgotten_state_or_end() -> None:
     """The test above compares what differs."""
-    training, report = collected(rollouts=2)
-    batch = batch_of(training, report)
+    parts = collected(rollouts=2)
+    batch = parts.make_batch(parts.rollout)
     for name in ("states", "starts"):
-        log_probs = training.learner.forward({**batch, name: torch.zeros_like(batch[name])})[
+        log_probs = parts.learner.forward({**batch, name: torch.zeros_like(batch[name])})[
             0
         ].log_prob(batch["actions"])
         assert (log_probs - batch["log_probs"]).abs().max() > 0.01
@@ -243,10 +243,10 @@ def test_learning_would_notice_a_forgotten_state_or_end() -> None:
 
 @torch.no_grad()
 def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
-    training, report = collected(gamma=0.9, gae_lambda=0.0)
-    batch, rollout = batch_of(training, report), training.rollout
+    parts = collected(gamma=0.9, gae_lambda=0.0)
+    batch, rollout = parts.make_batch(parts.rollout), parts.rollout
     values, advantages = (batch[name].view(T, N) for name in ("values", "advantages"))
-    lasts = report.last_observations
+    lasts = rollout.info.last_observations
     assert len(lasts) > 3
     assert sorted((last.step, last.environment) for last in lasts) == sorted(
         zip(*rollout.truncations.nonzero(), strict=True)
@@ -254,46 +254,44 @@ def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
     forgotten = []
     for last in lasts:
         before = rollout.states[last.step, last.environment]
-        state = remembered(
-            training, seen(training)[last.step, last.environment][None], before[None]
-        )
+        state = remembered(parts, seen(parts)[last.step, last.environment][None], before[None])
         assert_close(torch.from_numpy(last.state)[None], state, rtol=1e-5, atol=1e-5)
-        shown = torch.from_numpy(training.normalize_observation(last.observation))[None]
-        after = value_of(training, remembered(training, shown, state))
+        shown = torch.from_numpy(parts.normalize_observation(last.observation))[None]
+        after = value_of(parts, remembered(parts, shown, state))
         place = last.step, last.environment
         expected = rollout.rewards[place] + 0.9 * after - values[place]
         assert advantages[place].item() == pytest.approx(expected.item(), abs=1e-4)
         forgotten.append(
-            (value_of(training, remembered(training, shown, 0 * state)) - after).abs().item()
+            (value_of(parts, remembered(parts, shown, 0 * state)) - after).abs().item()
         )
     assert max(forgotten) > 0.01
 
 
 @torch.no_grad()
 def test_the_value_after_a_rollout_has_the_memory_of_its_last_row() -> None:
-    training, report = collected(gamma=0.9, gae_lambda=0.0)
-    batch, rollout = batch_of(training, report), training.rollout
-    goes_on = ~ends(training)[-1]
+    parts = collected(gamma=0.9, gae_lambda=0.0)
+    batch, rollout = parts.make_batch(parts.rollout), parts.rollout
+    goes_on = ~ends(parts)[-1]
     assert goes_on.any()
-    after = value_of(training, remembered(training, seen(training)[-1], rollout.states[-1]))
+    after = value_of(parts, remembered(parts, seen(parts)[-1], rollout.states[-1]))
     expected = rollout.rewards[-1] + 0.9 * after.numpy() - batch["values"].view(T, N)[-1].numpy()
     np.testing.assert_allclose(
         batch["advantages"].view(T, N)[-1].numpy()[goes_on], expected[goes_on], atol=1e-4
     )
 
 
-def value_of(training: Training, states: Tensor) -> Tensor:
+def value_of(parts: Components, states: Tensor) -> Tensor:
     """Values (n,) of what is remembered."""
-    return training.model.value_head(states[:, :H]).squeeze(-1)
+    return parts.model.value_head(states[:, :H]).squeeze(-1)
 
 
 def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further() -> None:
-    training, report = collected()
-    batch = batch_of(training, report)
+    parts = collected()
+    batch = parts.make_batch(parts.rollout)
     observations = batch["observations"].clone().requires_grad_()
-    first_end = int(ends(training)[:, 0].argmax())
-    second_end = first_end + 1 + int(ends(training)[first_end + 1 :, 0].argmax())
-    _, values = training.learner.forward({**batch, "observations": observations})
+    first_end = int(ends(parts)[:, 0].argmax())
+    second_end = first_end + 1 + int(ends(parts)[first_end + 1 :, 0].argmax())
+    _, values = parts.learner.forward({**batch, "observations": observations})
     values.view(T, N)[second_end, 0].backward()
     reached = (observations.grad.view(T, N, 2) != 0).any(-1)
     expected = torch.zeros(T, N, dtype=torch.bool)
@@ -313,7 +311,7 @@ def test_an_lstm_on_images_learns_from_them(env_name: str, shape: tuple[int, ...
         "num_epochs": 1,
         "total_steps": 2 * 4 * N,
     }
-    before, after = (make(env_name, **values) for make in (make_training, trained))
+    before, after = (make(env_name, **values) for make in (make_components, trained))
     assert after.rollout.states.shape == (5, N, 2 * H)
     assert after.rollout.observations.shape == (5, N, *shape)
     for (name, old), new in zip(
@@ -330,13 +328,13 @@ def test_more_minibatches_than_environments_are_refused() -> None:
     values = {"num_envs": 4, "num_minibatches": 5, "num_steps": 8}
     with pytest.raises(
         ConfigError,
-        match=r"^--num_minibatches=5: give at most --num_envs=4, for the model learns from",
+        match=r"^--num_minibatches=5 splits sequences: give at most --num_envs=4 for a recurrent",
     ):
-        make_training("Bandit-v0", model="lstm", **values)
-    make_training("Bandit-v0", model="lstm", **{**values, "num_minibatches": 4})
-    make_training("Bandit-v0", model="mlp", **values)
+        make_components("Bandit-v0", model="lstm", **values)
+    make_components("Bandit-v0", model="lstm", **{**values, "num_minibatches": 4})
+    make_components("Bandit-v0", model="mlp", **values)
 
 
 def test_policy_and_value_cannot_have_memories_of_their_own() -> None:
     with pytest.raises(ConfigError, match=r"^--share_trunk=False: leave it out"):
-        make_training("Counting-v0", **SMALL, share_trunk=False)
+        make_components("Counting-v0", **SMALL, share_trunk=False)

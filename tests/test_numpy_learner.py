@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from ppo.algorithm import numpy_learner
+from ppo.algorithm.batch import log_probs_and_values
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.components import Components, make_learner
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.models.numpy_mlp import layout_of
-from ppo.trainer import Training, new_learner
+from tests.running import learn
 from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, B, make_model
 
 
@@ -111,25 +113,25 @@ def test_values_and_log_probabilities_are_those_of_torch(action_space, share_tru
     }
     by_torch, by_numpy = learners(model, num_minibatches=3)
     with torch.no_grad():
-        expected = by_torch._log_probs_and_values(batch)
-        found = by_numpy._log_probs_and_values(batch)
+        expected = log_probs_and_values(by_torch, batch)
+        found = log_probs_and_values(by_numpy, batch)
         if share_trunk:
             batch["features"] = model.policy_trunk(batch["observations"])
             torch.testing.assert_close(
-                by_numpy._log_probs_and_values(batch), expected, rtol=1e-5, atol=1e-5
+                log_probs_and_values(by_numpy, batch), expected, rtol=1e-5, atol=1e-5
             )
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    observations = batch["observations"].numpy()
+    observations = batch["observations"]
     with torch.no_grad():
-        np.testing.assert_allclose(
-            by_numpy._predict_values(observations, np.zeros((B, 0))),
-            by_torch._predict_values(observations, np.zeros((B, 0))),
+        torch.testing.assert_close(
+            by_numpy.predict_values(observations),
+            by_torch.predict_values(observations),
             rtol=1e-5,
             atol=1e-5,
         )
 
 
-def test_learning_comes_to_the_same_weights() -> None:
+def test_learning_leads_to_the_same_weights() -> None:
     values = {
         "env_name": "CartPole-v1",
         "num_envs": 4,
@@ -138,12 +140,12 @@ def test_learning_comes_to_the_same_weights() -> None:
         "learning_rate": 1e-3,
     }
     weights = []
-    for make_learner in (new_learner, Learner):
-        training = Training(*resolve(Config(**values, num_workers=0)), make_learner)
-        workers = training.make_worker(range(4))
+    for make in (make_learner, Learner):
+        parts = Components(*resolve(Config(**values, num_workers=0)), make_learner=make)
+        worker = parts.make_worker(env_indices=range(4))
         for iteration in range(1, 5):
-            metrics = training.learn(workers.collect(iteration))
-        weights.append((training.learner.weights.clone(), metrics))
+            metrics = learn(parts, worker.collect(iteration))
+        weights.append((parts.learner.weights.clone(), metrics))
     (ours, mine), (torchs, its) = weights
     torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-4)
     assert mine.keys() == its.keys()

@@ -8,12 +8,12 @@ from torch.nn.utils import parameters_to_vector
 
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.components import Components, make_learner
 from ppo.config.config import Config
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import ActorCritic, FeedForward
 from ppo.models.numpy_mlp import NumpyActor, layout_of
-from ppo.trainer import new_learner
-from tests.running import make_network, make_training, run_main
+from tests.running import make_components, make_network, run_main
 
 B = 37
 VECTOR = spaces.Box(-1, 1, (5,))
@@ -94,11 +94,12 @@ def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> N
     )
     assert layout_of(own) is None
     assert layout_of(ActorCritic()) is None
-    assert type(new_learner(model, Config(clip_value_coef=None))) is NumpyLearner
-    assert type(new_learner(own, Config(clip_value_coef=None))) is Learner
-    training = make_training("Bandit-v0")
-    assert type(training.learner) is NumpyLearner
-    assert type(type(training)(training.config, training.spaces, OwnLearner).learner) is OwnLearner
+    assert type(make_learner(model, Config(clip_value_coef=None))) is NumpyLearner
+    assert type(make_learner(own, Config(clip_value_coef=None))) is Learner
+    parts = make_components("Bandit-v0")
+    assert type(parts.learner) is NumpyLearner
+    own_parts = Components(parts.config, parts.spaces, make_learner=OwnLearner)
+    assert type(own_parts.learner) is OwnLearner
 
 
 def test_a_worker_that_acts_by_an_mlp_never_imports_torch(tmp_path) -> None:
