@@ -159,7 +159,7 @@ def test_a_run_that_no_longer_overlaps_continues_from_its_newest_weights() -> No
     before = make_components("Counting-v0", **values, overlap=True)
     with WorkerPool(before.make_worker, 4, 2) as workers:
         for iteration in (1, 2):
-            before.learn(workers.collect(iteration))
+            learn(before, workers.collect(iteration))
     assert not np.array_equal(before.buffers.behaviour_weights, before.learner.weights)
     state = copy_state(snapshot(before, Monitor(before, None)))  # type: ignore[arg-type]
     after = make_components("Counting-v0", **values)
