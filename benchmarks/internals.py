@@ -20,30 +20,37 @@ def remove_safeguards() -> None:
     import torch
 
     import ppo.envs.make
+    import ppo.trainer
+    from ppo.envs.environment_slice import EnvironmentSlice
     from ppo.envs.episodes import OpenEpisodes
     from ppo.envs.pool import WorkerPool
-    from ppo.envs.worker import Worker
-    from ppo.trainer import Training
+    from ppo.run.checkpoint import Checkpoints
 
     always = torch.tensor(True)
-    take_snapshot = Training.snapshot
+    take_snapshot = ppo.trainer.snapshot
+    copy_state = Checkpoints.keep
 
-    def wait_for_replies(pool: Any, workers: Any, again: Any = None) -> dict[int, Any]:
+    def wait_for_replies(pool: Any, workers: Any, resend: Any = None) -> dict[int, Any]:
         return {
-            worker.number: worker.connection.recv() if worker.connection else worker.poll(0, 0)
+            worker.number: worker.connection.recv() if worker.connection else worker.poll()
             for worker in workers
         }
 
-    def first_snapshot(training: Any) -> Any:
-        if "first" not in vars(training):
-            training.first = take_snapshot(training)
-        return training.first
+    def first_snapshot(parts: Any, monitor: Any) -> Any:
+        if "first" not in vars(monitor):
+            monitor.first = take_snapshot(parts, monitor)
+        return monitor.first
+
+    def keep_first(checkpoints: Any, state: Any) -> None:
+        if not checkpoints.last_state:
+            copy_state(checkpoints, state)
 
     patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
-    patch(Worker, "_heartbeat", lambda worker, call: None)
-    patch(WorkerPool, "_replies", wait_for_replies)
+    patch(EnvironmentSlice, "_beat", lambda environments, call: None)
+    patch(WorkerPool, "_receive", wait_for_replies)
     patch(OpenEpisodes, "update", lambda episodes, *rollout: [])
-    patch(Training, "snapshot", first_snapshot)
+    patch(ppo.trainer, "snapshot", first_snapshot)
+    patch(Checkpoints, "keep", keep_first)
     patch(torch.Tensor, "isfinite", lambda tensor: always)
 
 
@@ -82,31 +89,35 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
     """
     import torch
 
+    from ppo.components import Components
     from ppo.config.resolve import resolve
     from ppo.envs.pool import WorkerPool
-    from ppo.trainer import Training
 
     config, spaces = resolve(replace(config, total_steps=10**9))
     share = math.ceil(config.num_envs / max(1, int(config.num_workers)))
-    training = Training(replace(config, num_envs=share, num_workers=0), spaces)
+    parts = Components(replace(config, num_envs=share, num_workers=0), spaces)
     threads = torch.get_num_threads()
     seconds = {"environment": 0.0, "inference": 0.0}
     found: list[dict[str, float]] = []
-    with WorkerPool(training.make_worker, share, 0) as workers:
+    with WorkerPool(parts.make_worker, share, 0) as workers:
         worker = workers.workers[0].worker
-        for env in worker.envs:
+        for env in worker.environments.envs:
             env.step = Timed(env.step, seconds, "environment")
             env.reset = Timed(env.reset, seconds, "environment")
-        worker.act.begin = Timed(worker.act.begin, seconds, "inference")
-        worker.act = Timed(worker.act, seconds, "inference")
+        worker.sampler.begin = Timed(worker.sampler.begin, seconds, "inference")
+        worker.sampler = Timed(worker.sampler, seconds, "inference")
         start = time.perf_counter()
         while len(found) < 2 or time.perf_counter() - start < budget:
             seconds.update(environment=0.0, inference=0.0)
             torch.set_num_threads(1)  # as in a worker
-            report = workers.collect(len(found) + 1)
+            info = workers.collect(len(found) + 1)
             torch.set_num_threads(threads)
             found.append({**seconds})
-            training.learn(report)
+            rollout = parts.receive(len(found), info)
+            batch = parts.make_batch(rollout)
+            parts.update_statistics(rollout)
+            parts.learner.update(batch, parts.iteration)
+            parts.publish_weights()
     return {part: median(rollout[part] for rollout in found[1:]) for part in seconds}
 
 

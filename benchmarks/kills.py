@@ -33,7 +33,6 @@ from ppo.run.checkpoint import (
     BEST,
     LAST,
     NUM_KEPT,
-    TEMPORARY,
     Checkpoints,
     load,
     load_newest,
@@ -58,11 +57,12 @@ def save_forever(folder: Path, reports: Connection) -> None:
     torch.set_num_threads(1)
     with Checkpoints(folder, print) as checkpoints:
         reports.send(("leftovers", count_temporary(folder)))
-        _, _, state = load_newest(folder, partial(print, "damaged:"))
+        _, state = load_newest(folder, partial(print, "damaged:"))
         checkpoints.adopt(state)
         for step in range(state["step"] + 1, 10**12):
-            tensors = {"numbers": torch.full((SIZES[step % len(SIZES)],), float(step))}
-            checkpoints.save(tensors, {"config": CONFIG, "step": step}, is_best=step % 5 == 0)
+            numbers = torch.full((SIZES[step % len(SIZES)],), float(step))
+            checkpoints.keep({"numbers": numbers, "config": CONFIG, "step": step})
+            checkpoints.save(is_best=step % 5 == 0)
             checkpoints.wait()
             if checkpoints.failure:
                 reports.send(("failed", str(checkpoints.failure)))
@@ -71,7 +71,7 @@ def save_forever(folder: Path, reports: Connection) -> None:
 
 
 def count_temporary(folder: Path) -> int:
-    return len(list(folder.glob(f"{TEMPORARY}*")))
+    return len(list(folder.glob(".tmp-*")))
 
 
 class Saver:
@@ -85,7 +85,8 @@ class Saver:
             ("kills", "loads", "saved", "newer_than_reported", "temporary_files_left"), 0
         )
         with Checkpoints(folder, print) as checkpoints:
-            checkpoints.save({"numbers": torch.zeros(1)}, {"config": CONFIG, "step": 0})
+            checkpoints.keep({"numbers": torch.zeros(1), "config": CONFIG, "step": 0})
+            checkpoints.save()
 
     def complain(self, about: str) -> None:
         self.wrong.append(f"kill {self.counts['kills']}: {about}")
@@ -119,7 +120,7 @@ class Saver:
     def check(self) -> None:
         """Load the newest checkpoint, which must be whole and no older than the last reported."""
         try:
-            _, tensors, state = load_newest(self.folder, self.wrong.append)
+            _, state = load_newest(self.folder, self.wrong.append)
             for link in (self.folder / LAST, self.folder / BEST):
                 if link.is_symlink():
                     load(link.resolve())
@@ -127,7 +128,7 @@ class Saver:
             self.complain(f"{type(error).__name__}: {error}")
             return
         step = state["step"]
-        if step < self.last_saved or not (tensors["numbers"] == step).all():
+        if step < self.last_saved or not (state["numbers"] == step).all():
             self.complain(f"step {step} was loaded, {self.last_saved} was reported")
         kept = len(newest_first(self.folder))
         if kept > NUM_KEPT + 2:  # the best, and one that was not yet removed

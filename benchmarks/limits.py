@@ -34,8 +34,8 @@ def shares(
 
 def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
     """Measure steps per second, resets included, with a random policy, in this process."""
+    from ppo.config.resolve import preprocessing_of
     from ppo.envs.make import make_env
-    from ppo.policy.policy import preprocessing_of
 
     env = make_env(config.env_name, preprocessing_of(config))
     env.action_space.seed(0)

@@ -246,6 +246,8 @@ class Components:
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in
         which the open episode was lost and a new one began."""
+        if not self.iteration:
+            return []  # no episode was open; the first rollout begins them all
         reset_envs = workers.restore(self.open_episodes.open)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts

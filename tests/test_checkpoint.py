@@ -1,19 +1,26 @@
-"""Checkpoints: readable by safetensors alone, verifiable by their bytes alone, whole or not there."""
+"""Checkpoints: readable by safetensors alone, verifiable by their bytes, whole or not there."""
 
 import ast
+import errno
 import hashlib
 import json
 import os
+import random
 import struct
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import safetensors
 import torch
 
+from benchmarks.kills import check_saving
+from ppo.errors import CheckpointError, NotSaved
 from ppo.run import checkpoint
+from ppo.run.checkpoint import Checkpoints, load_newest, newest_first
+from tests.running import ROOT
 
-ROOT = Path(checkpoint.__file__).parents[1]
 SOURCES = [
     ROOT / "main.py",
     *(path for folder in ("ppo", "envs", "models") for path in (ROOT / folder).rglob("*.py")),
@@ -22,17 +29,19 @@ VECTOR = torch.arange(10.0, requires_grad=True)
 TENSORS = {
     "weights": torch.arange(6.0).reshape(2, 3),
     "count": torch.tensor(1e-4, dtype=torch.float64),
-    "step": torch.tensor(7),
+    "steps": torch.tensor(7),
     "mask": torch.tensor([True, False]),
     "first": VECTOR[:4],
     "second": VECTOR[4:].view(2, 3),
     "empty": torch.zeros(0),
 }
-STATE = {
+VALUES = {
     "config": {"env_name": "Mu-v0 \N{GREEK SMALL LETTER MU}", "target_kl": None},
     "step": 2**40,
     "list": [1.5, True],
 }
+STATE = checkpoint.copy_state({**TENSORS, **VALUES})
+WEIGHTS = torch.arange(4.0)
 
 
 @pytest.fixture
@@ -41,24 +50,24 @@ def path(tmp_path):
 
 
 def test_safetensors_alone_reads_what_was_saved(path):
-    checkpoint.save(path, TENSORS, STATE)
+    checkpoint.save(path, STATE)
     with safetensors.safe_open(path, "pt") as file:
         assert set(file.keys()) == set(TENSORS)
         for name, tensor in TENSORS.items():
             torch.testing.assert_close(file.get_tensor(name), tensor.detach(), rtol=0, atol=0)
         state = json.loads(file.metadata()["state"])
     assert state.pop("sha256")
-    assert state == {"format": 4, **STATE}
+    assert state == {"format": 4, **VALUES}
 
 
 def test_the_same_content_makes_the_same_bytes(tmp_path):
     for name in "abcd":
-        checkpoint.save(tmp_path / name, dict(sorted(TENSORS.items(), reverse=name == "a")), STATE)
+        checkpoint.save(tmp_path / name, dict(sorted(STATE.items(), reverse=name == "a")))
     assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
 
 
 def test_the_sha256_is_that_of_the_bytes_in_the_file(path):
-    checkpoint.save(path, TENSORS, STATE)
+    checkpoint.save(path, STATE)
     content = path.read_bytes()
     (header_size,) = struct.unpack("<Q", content[:8])
     header, data = json.loads(content[8 : 8 + header_size]), content[8 + header_size :]
@@ -91,7 +100,7 @@ def test_the_digest_notices_any_other(tensors, state):
 
 def test_nothing_but_the_newest_checkpoint_is_left(path):
     for step in range(2):
-        checkpoint.save(path, TENSORS, {"step": step})
+        checkpoint.save(path, {**STATE, "step": step})
     assert list(path.parent.iterdir()) == [path]
     with safetensors.safe_open(path, "pt") as file:
         assert json.loads(file.metadata()["state"])["step"] == 1
@@ -102,13 +111,209 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(path, monkeyp
     def fail(*_):
         raise OSError("no space left on device")
 
-    checkpoint.save(path, TENSORS, STATE)
+    checkpoint.save(path, STATE)
     before = path.read_bytes()
     monkeypatch.setattr(*{"fsync": (os, "fsync"), "replace": (Path, "replace")}[failing], fail)
     with pytest.raises(OSError, match="no space left"):
-        checkpoint.save(path, {"weights": torch.zeros(2)}, {"step": 2})
+        checkpoint.save(path, {"weights": torch.zeros(2), "step": 2})
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_was_saved_is_loaded(path):
+    checkpoint.save(path, STATE)
+    state = checkpoint.load(path)
+    assert state.keys() == STATE.keys()
+    for name, value in STATE.items():
+        if name in TENSORS:
+            torch.testing.assert_close(state[name], value.detach(), rtol=0, atol=0)
+        else:
+            assert state[name] == value
+
+
+def test_a_copied_state_does_not_change_with_the_original() -> None:
+    weights = torch.ones(2, requires_grad=True)
+    counts = np.zeros(2, np.int64)
+    state = checkpoint.copy_state({"weights": weights, "counts": counts, "step": 1})
+    with torch.no_grad():
+        weights += 1
+    counts += 1
+    assert state["weights"].tolist() == [1, 1]
+    assert not state["weights"].requires_grad
+    assert torch.equal(state["counts"], torch.zeros(2, dtype=torch.int64))
+    assert state["step"] == 1
+
+
+@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
+def test_of_a_process_that_is_killed_while_it_saves_the_newest_checkpoint_loads(kills: int) -> None:
+    result = check_saving(kills, random.Random(0))
+    assert result["wrong"] == []
+    assert result["loads"] == kills
+
+
+class Saving:
+    """Checkpoints in a folder, and what was said about them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.folder = folder
+        self.checkpoints = Checkpoints(
+            folder, lambda kind, message: self.told.append((kind, message))
+        )
+
+    def save(self, step: int, is_best: bool = False) -> None:
+        self.checkpoints.keep({"weights": WEIGHTS, "config": {"seed": 0}, "step": step})
+        self.checkpoints.save(is_best)
+        self.checkpoints.wait()
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted(int(path.stem) for path in newest_first(self.folder))
+
+    def linked(self, name: str) -> int:
+        assert (self.folder / name).is_symlink()
+        return int(checkpoint.load(self.folder / name)["step"])
+
+
+def test_the_last_three_and_the_best_checkpoints_stay(tmp_path: Path) -> None:
+    saving = Saving(tmp_path / "checkpoints")
+    for step, steps, best in (
+        (1, [1], None),
+        (2, [1, 2], 2),
+        (3, [1, 2, 3], 2),
+        (4, [2, 3, 4], 2),
+        (5, [2, 3, 4, 5], 2),
+        (6, [2, 4, 5, 6], 2),
+        (7, [5, 6, 7], 7),
+        (8, [6, 7, 8], 7),
+        (11, [7, 8, 11], 7),
+    ):
+        saving.save(step, is_best=step == best)
+        assert saving.steps == steps
+        assert saving.linked("last.safetensors") == step
+        assert best is None or saving.linked("best.safetensors") == best
+    saving.checkpoints.finish()
+    assert saving.told == []
+    assert {path.name for path in saving.folder.iterdir()} == {
+        *(f"{step:012d}.safetensors" for step in (7, 8, 11)),
+        "last.safetensors",
+        "best.safetensors",
+    }
+
+
+def test_a_state_that_is_saved_already_may_yet_become_the_best(tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    saving.save(1)
+    saving.save(1, is_best=True)
+    assert saving.linked("best.safetensors") == 1
+    assert saving.steps == [1]
+
+
+def test_nothing_is_removed_that_another_wrote_but_half_written_files(tmp_path: Path) -> None:
+    foreign = [
+        "000000000001.safetensors",
+        "notes.txt",
+        "1.safetensors",
+        "000000000001.safetensors.bak",
+        "model.pt",
+    ]
+    for name in foreign:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".tmp-000000000009.safetensors").write_text("half")
+    (tmp_path / ".tmp-last.safetensors").symlink_to("nowhere")
+    saving = Saving(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(foreign)
+    for step in range(2, 9):
+        saving.save(step)
+    assert [(tmp_path / name).read_text() for name in foreign] == ["mine"] * len(foreign)
+    assert saving.steps == [1, 6, 7, 8]
+
+
+def test_a_resumed_run_counts_what_it_wrote_before_and_nothing_else(tmp_path: Path) -> None:
+    before = Saving(tmp_path)
+    for step in (1, 2, 3):
+        before.save(step)
+    later = {"weights": WEIGHTS, "config": {"seed": 0}, "step": 9}
+    checkpoint.save(tmp_path / "000000000009.safetensors", later)
+    other = {"weights": WEIGHTS, "config": {"seed": 1}, "step": 0}
+    checkpoint.save(tmp_path / "000000000000.safetensors", other)
+    after = Saving(tmp_path)
+    after.checkpoints.adopt({"config": {"seed": 0}, "step": 3})
+    for step in (4, 5):
+        after.save(step)
+    assert after.steps == [0, 3, 4, 5, 9]
+
+
+@pytest.mark.parametrize("failing", ["open", "fsync", "read back", "link"])
+def test_a_checkpoint_that_could_not_be_written_is_told_and_the_next_one_tried(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saving = Saving(tmp_path)
+    for step in (1, 2, 3):
+        saving.save(step)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        if failing == "read back":
+            raise CheckpointError("it is damaged")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        owner, name = {
+            "open": (Path, "open"),
+            "fsync": (os, "fsync"),
+            "read back": (checkpoint, "load"),
+            "link": (Path, "symlink_to"),
+        }[failing]
+        patch.setattr(owner, name, fail)
+        saving.save(4)
+        saving.save(5)
+    assert [kind for kind, _ in saving.told] == ["checkpoint_failed"] * 2
+    assert "step 5" in saving.told[1][1]
+    assert saving.steps == ([1, 2, 3, 4, 5] if failing == "link" else [1, 2, 3])
+    assert not list(tmp_path.glob(".tmp-*"))
+    assert saving.linked("last.safetensors") == 3
+    instead = saving.steps[-1]
+    with pytest.raises(NotSaved, match=rf"(No space left|damaged).*the newest is .*{instead:012d}"):
+        saving.checkpoints.finish()
+    saving.save(5)
+    saving.checkpoints.finish()
+    assert saving.linked("last.safetensors") == 5
+    assert len(saving.steps) == 3
+    assert len(saving.told) == 2
+
+
+def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    weights = torch.tensor([1, float("nan")])
+    saving.checkpoints.keep({"model.w": weights, "config": {}, "step": 1})
+    saving.checkpoints.save()
+    with pytest.raises(NotSaved, match=r"model\.w would be saved .*: there is none"):
+        saving.checkpoints.finish()
+    assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_checkpoint_that_is_whole_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
+        load_newest(tmp_path, pytest.fail)
+    for step in (20, 100, 3):
+        checkpoint.save(tmp_path / f"{step:012d}.safetensors", {**STATE, "step": step})
+        os.utime(tmp_path / f"{step:012d}.safetensors", (step % 7, step % 7))  # the name counts
+    (tmp_path / "000000009999.safetensors").symlink_to("000000000003.safetensors")
+    checkpoint.save(tmp_path / "99999.safetensors", {**STATE, "step": 99999})
+    assert load_newest(tmp_path, pytest.fail)[1]["step"] == 100
+    for step, instead in ((100, 20), (20, 3)):
+        path = tmp_path / f"{step:012d}.safetensors"
+        path.write_bytes(path.read_bytes()[:-1])
+        damages: list[str] = []
+        assert load_newest(tmp_path, damages.append)[1]["step"] == instead
+        assert [name in damage for name, damage in zip(("100", "20"), damages, strict=False)] == [
+            True
+        ] * len(damages)
+        assert len(damages) == (1 if step == 100 else 2)
+    (tmp_path / "000000000003.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
+        load_newest(tmp_path, lambda _: None)
 
 
 def runs_code_when_read(source):

@@ -6,10 +6,12 @@ import torch
 
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import NumpyLearner
+from ppo.algorithm.rollout import Rollout
 from ppo.components import make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import CheckpointError, ConfigError
+from ppo.run.checkpoint import copy_state
 from ppo.system.distributed import SINGLE_PROCESS
 from tests.running import learn, make_components
 
@@ -59,6 +61,38 @@ def test_an_iteration_follows_the_rollout_from_the_workers_to_the_weights() -> N
     np.testing.assert_array_equal(parts.buffers.behaviour_weights, parts.learner.weights.numpy())
 
 
+def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
+    parts = make_components("Counting-v0", clip_rewards=True, num_minibatches=1)
+    info = parts.make_worker(env_indices=range(8)).collect(1)
+    unclipped = parts.rollout.rewards.copy()
+    assert unclipped.min() > 1  # Counting pays 10 and more
+    rewards: list[np.ndarray] = []
+    advantages = parts.learner.advantages
+
+    def note(rollout: Rollout, learned: np.ndarray, *values: np.ndarray) -> np.ndarray:
+        rewards.append(learned)
+        return advantages(rollout, learned, *values)
+
+    parts.learner.advantages = note  # type: ignore[method-assign]
+    learn(parts, info)
+    np.testing.assert_array_equal(rewards[0], np.ones_like(unclipped))
+    np.testing.assert_array_equal(parts.rollout.rewards, unclipped)
+    assert min(episode.episode_return for episode in info.episodes) > 10
+
+
+def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
+    parts = make_components("Counting-v0", normalize_observations=True, normalize_rewards=True)
+    normalize = parts.normalize_observation
+    worker = parts.make_worker(env_indices=range(8))
+    info = worker.collect(1)
+    assert normalize.shift.tolist() == [0, 0]
+    learn(parts, info)
+    first = parts.rollout.observations[:-1].reshape(-1, 2)
+    np.testing.assert_allclose(normalize.shift, first.mean(axis=0), rtol=1e-3)
+    assert worker.sampler.normalize.shift.tolist() == normalize.shift.tolist()
+    assert parts.normalize_reward.statistics.count == pytest.approx(8 * 128, abs=1e-3)
+
+
 def test_the_return_of_an_environment_that_was_reset_starts_anew() -> None:
     parts = make_components("Counting-v0", **SMALL, normalize_rewards=True)
     parts.normalize_reward.returns[:] = 5
@@ -71,10 +105,7 @@ def test_what_one_run_saves_another_takes_over() -> None:
     first = make_components("Counting-v0", **values)
     with first.make_pool() as workers:
         learn(first, workers.collect(1))
-    state = {
-        name: torch.as_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
-        for name, value in first.state_dict().items()
-    }
+    state = copy_state(first.state_dict())
     second = make_components("Counting-v0", **values)
     second.load_state_dict(state)
     again = second.state_dict()

@@ -228,18 +228,45 @@ def test_runs_are_found_by_path_or_name(tmp_path, monkeypatch):
     (tmp_path / "runs" / "mine" / "checkpoints").mkdir(parents=True)
     assert run_folder("mine") == Path("runs/mine")
     assert run_folder("runs/mine") == Path("runs/mine")
+
+
+def test_the_folder_to_resume_is_that_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = Path("begun")
+    (begun / "checkpoints").mkdir(parents=True)
+    (begun / "checkpoints" / ".tmp-000000000000.safetensors").touch()
+    saved = Path("saved")
+    (saved / "checkpoints").mkdir(parents=True)
+    (saved / "checkpoints" / "000000000100.safetensors").touch()
+    Path("runs/named").mkdir(parents=True)
     assert folder_to_resume({}) is None
     assert folder_to_resume({"resume": "none"}) is None
-    assert folder_to_resume({"resume": "mine"}) == Path("runs/mine")
-    automatic = {"resume": "auto", "run_dir": "runs/mine"}
-    assert folder_to_resume(automatic) is None
-    (tmp_path / "runs" / "mine" / "checkpoints" / "000000000128.safetensors").touch()
-    assert folder_to_resume(automatic) == Path("runs/mine")
-    for given, named in (
+    assert folder_to_resume({"resume": "none", "run_dir": "saved"}) is None
+    assert folder_to_resume({"resume": "auto", "run_dir": "saved"}) == saved
+    assert folder_to_resume({"resume": "auto", "run_dir": "begun"}) is None
+    assert folder_to_resume({"resume": "auto", "run_dir": "new"}) is None
+    assert folder_to_resume({"resume": "saved"}) == saved
+    assert folder_to_resume({"resume": "saved", "run_dir": "saved"}) == saved
+    assert folder_to_resume({"resume": "named"}) == Path("runs/named")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
         ({"resume": "auto"}, "--resume=auto: give --run_dir"),
-        ({"resume": "other"}, "--resume=other: there is no such folder"),
-        ({"resume": "mine", "run_dir": "other"}, "--run_dir=other: leave it out"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            folder_to_resume(given)
-        assert_one_sentence(str(caught.value), named)
+        ({"resume": "auto", "run_dir": ""}, "--resume=auto: give --run_dir"),
+        ({"resume": "nowhere"}, "--resume=nowhere: there is no such folder"),
+        ({"resume": "saved", "run_dir": "begun"}, "--run_dir=begun: leave it out"),
+    ],
+)
+def test_flags_that_name_no_run_to_resume_are_refused(
+    given: dict[str, str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("begun", "saved"):
+        Path(name).mkdir()
+    with pytest.raises(ConfigError) as caught:
+        folder_to_resume(given)
+    assert_one_sentence(str(caught.value), named)

@@ -10,8 +10,10 @@ import pytest
 from ppo import Config, load_policy, train
 from ppo.envs.episodes import WHOLE_EPISODE
 from ppo.envs.make import make_env
+from ppo.monitor import Monitor
 from ppo.policy.evaluation import evaluate
-from ppo.run.checkpoint import save
+from ppo.run.checkpoint import copy_state, save
+from ppo.run.state import snapshot
 from tests.running import metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]
@@ -48,11 +50,13 @@ def test_without_episodes_there_is_no_mean() -> None:
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
-    training = trained("Counting-v0", total_steps=2048, normalize_observations=True)
-    save(tmp_path / "before", *training.snapshot())
-    first, second = training.summary(1.0), training.summary(1.0)
-    save(tmp_path / "after", *training.snapshot())
+    parts = trained("Counting-v0", total_steps=2048, normalize_observations=True)
+    monitor = Monitor(parts, None)  # type: ignore[arg-type]
+    save(tmp_path / "before", copy_state(snapshot(parts, monitor)))
+    first, second = (parts.policy().evaluate(20, num_envs=8) for _ in range(2))
+    save(tmp_path / "after", copy_state(snapshot(parts, monitor)))
     assert first == second
+    assert len(first["returns"]) == 20
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""Who acts, and when: workers or the learner, before an iteration learns or while it does."""
+"""Acting by workers or by the learner, before an update or during it (--inference, --overlap)."""
 
 import dataclasses
 import signal
@@ -6,17 +6,23 @@ import subprocess
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from ppo.algorithm.batch import log_probs_and_values
 from ppo.algorithm.learner import Learner
+from ppo.algorithm.rollout import Rollout
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.envs.pool import WorkerPool
 from ppo.errors import ConfigError
-from ppo.run.state import restore
-from tests.running import ROOT, command, make_training, metrics, run_main
+from ppo.monitor import Monitor
+from ppo.run.checkpoint import copy_state
+from ppo.run.state import restore, snapshot
+from tests.running import ROOT, command, learn, make_components, metrics, run_main
 
 WORLDS = {
     "mlp": ("Counting-v0", {"num_envs": 5}),
@@ -30,18 +36,24 @@ WORLDS = {
 }
 
 
+def copy_tables(rollout: Rollout) -> dict[str, np.ndarray]:
+    """Copy the shared tables of a rollout."""
+    tables = vars(rollout).items()
+    return {name: table.copy() for name, table in tables if isinstance(table, np.ndarray)}
+
+
 def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.ndarray]]:
-    """Tables of three rollouts, with learning between them."""
+    """Return the tables of three rollouts, with learning between them."""
     env_name, values = WORLDS[name]
     sizes = {"num_steps": 8, "total_steps": 10**5, "num_minibatches": 2, "num_epochs": 1}
-    training = make_training(env_name, **{**sizes, **values}, inference=inference, seed=3)
+    parts = make_components(env_name, **{**sizes, **values}, inference=inference, seed=3)
     tables = []
     with WorkerPool(
-        training.make_worker, training.config.num_envs, num_workers, sampler=training.acting
+        parts.make_worker, parts.config.num_envs, num_workers, sampler=parts.sampler
     ) as workers:
         for iteration in (1, 2, 3):
-            training.learn(workers.collect(iteration))
-            tables.append({table: array.copy() for table, array in vars(training.rollout).items()})
+            learn(parts, workers.collect(iteration))
+            tables.append(copy_tables(parts.rollout))
     return tables
 
 
@@ -78,37 +90,35 @@ def test_a_run_is_the_same_whoever_acts(tmp_path: Path) -> None:
 
 
 def overlapped(num_iterations: int) -> list[dict[str, torch.Tensor]]:
-    """The weights with which each iteration began, its batch, and the rollout that it is of."""
-    training = make_training(
+    """Return the weights with which each update began, its batch, and its rollout."""
+    parts = make_components(
         "Counting-v0", num_envs=4, num_steps=16, overlap=True, num_workers=2, total_steps=10**5
     )
     seen = []
-    learn = training.learner.learn
+    update = parts.learner.update
 
-    def note(batch: dict[str, torch.Tensor], *rest: object) -> dict[str, float]:
-        kept = {
-            name: tensor.clone() for name, tensor in batch.items()
-        }  # which are views of the rollout
-        tables = {name: table.copy() for name, table in vars(training.rollout).items()}
-        seen.append({"weights": training.learner.weights.clone(), "batch": kept, **tables})
-        return learn(batch, *rest)
+    def note(batch: dict[str, torch.Tensor], iteration: int) -> dict[str, float]:
+        kept = {name: tensor.clone() for name, tensor in batch.items()}  # views of the rollout
+        tables = copy_tables(parts.rollout)
+        seen.append({"weights": parts.learner.weights.clone(), "batch": kept, **tables})
+        return update(batch, iteration)
 
-    training.learner.learn = note
-    with WorkerPool(training.make_worker, 4, 2) as workers:
+    parts.learner.update = note  # type: ignore[method-assign]
+    with WorkerPool(parts.make_worker, 4, 2) as workers:
         for iteration in range(1, num_iterations + 1):
-            report = workers.collect(iteration)
-            training.learn(report, lambda number=iteration + 1: workers.collect_async(number))
-    return [{**one, "training": training} for one in seen]
+            info = workers.collect(iteration)
+            learn(parts, info, lambda number=iteration + 1: workers.collect_async(number))
+    return [{**one, "learner": parts.learner} for one in seen]
 
 
 def test_an_overlapped_rollout_is_of_the_weights_before_and_learned_from_as_such() -> None:
     first, second, third, fourth = overlapped(4)
-    learner = first["training"].learner
+    learner = first["learner"]
     acted = [first, first, second, third]  # whose weights acted in each
     for one, by in zip((first, second, third, fourth), acted, strict=True):
         learner.weights.copy_(by["weights"])
         batch = {name: one["batch"][name] for name in ("observations", "actions")}
-        log_probs, values = learner._log_probs_and_values(batch)
+        log_probs, values = log_probs_and_values(learner, batch)
         torch.testing.assert_close(one["batch"]["log_probs"], log_probs)
         torch.testing.assert_close(one["batch"]["values"], values)
     assert not torch.equal(second["weights"], first["weights"])
@@ -144,37 +154,43 @@ def test_overlap_repeats_itself_and_resumes_exactly(tmp_path: Path) -> None:
     assert metrics(part) == metrics(tmp_path / "one")
 
 
-def test_a_run_that_no_longer_overlaps_goes_on_from_its_newest_weights() -> None:
+def test_a_run_that_no_longer_overlaps_continues_from_its_newest_weights() -> None:
     values = {"num_envs": 4, "num_steps": 16, "num_workers": 2, "total_steps": 10**5}
-    before = make_training("Counting-v0", **values, overlap=True)
+    before = make_components("Counting-v0", **values, overlap=True)
     with WorkerPool(before.make_worker, 4, 2) as workers:
         for iteration in (1, 2):
-            before.learn(workers.collect(iteration))
-    assert not np.array_equal(before.behaviour_weights, before.learner.weights)
-    after = make_training("Counting-v0", **values)
-    assert restore(after, *before.snapshot()) == ["overlap=False instead of True"]
-    np.testing.assert_array_equal(after.behaviour_weights, before.learner.weights)
-    again = make_training("Counting-v0", **values, overlap=True)
-    restore(again, *before.snapshot())
-    np.testing.assert_array_equal(again.behaviour_weights, before.behaviour_weights)
+            learn(before, workers.collect(iteration))
+    assert not np.array_equal(before.buffers.behaviour_weights, before.learner.weights)
+    state = copy_state(snapshot(before, Monitor(before, None)))  # type: ignore[arg-type]
+    after = make_components("Counting-v0", **values)
+    assert restored(after, state) == ["overlap=False instead of True"]
+    np.testing.assert_array_equal(after.buffers.behaviour_weights, before.learner.weights)
+    again = make_components("Counting-v0", **values, overlap=True)
+    assert restored(again, state) == []
+    np.testing.assert_array_equal(again.buffers.behaviour_weights, before.buffers.behaviour_weights)
+
+
+def restored(parts: Components, state: dict[str, Any]) -> list[str]:
+    """Bring the parts of a new run to a state; return the differences."""
+    return restore(parts, Monitor(parts, None), state)  # type: ignore[arg-type]
 
 
 def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
-    training = make_training(
+    parts = make_components(
         "Counting-v0", num_envs=4, num_steps=5000, overlap=True, num_workers=2, total_steps=10**5
     )
     events: list[str] = []
     with WorkerPool(
-        training.make_worker, 4, 2, on_event=lambda kind, **_: events.append(kind)
+        parts.make_worker, 4, 2, on_event=lambda kind, **_: events.append(kind)
     ) as workers:
-        training.learn(workers.collect(1))
+        learn(parts, workers.collect(1))
         workers.collect_async(2)
         workers.workers[1].process.kill()
-        report = workers.collect(2)
+        info = workers.collect(2)
         assert events[0] == "worker_lost"
-        assert report.reset_envs == [2, 3]
-        training.learn(report)
-        training.learn(workers.collect(3))
+        assert info.reset_envs == [2, 3]
+        learn(parts, info)
+        learn(parts, workers.collect(3))
         assert "worker_replaced" in events
 
 
@@ -219,20 +235,20 @@ def test_what_cannot_overlap_is_refused(values: dict) -> None:
 
 def test_compiling_is_refused_where_it_does_not_pay() -> None:
     with pytest.raises(ConfigError, match="--compile=True is for --device=cuda"):
-        make_training("Bandit-v0", compile=True)
+        make_components("Bandit-v0", compile=True)
 
 
 @pytest.mark.slow
 def test_a_compiled_loss_has_the_same_gradient() -> None:
-    training = make_training(
+    parts = make_components(
         "Picture-v0", screen_size=36, num_envs=2, num_steps=8, precision="float32"
     )
-    batches: list = []
-    training.learner.learn = lambda batch, *_: batches.append(batch) or {}
-    training.learn(training.make_worker(env_indices=range(2)).collect(1))
+
+    info = parts.make_worker(env_indices=range(2)).collect(1)
+    batch = parts.make_batch(parts.receive(1, info))
     gradients = []
     for compiled in (False, True):
-        learner = Learner(training.model, dataclasses.replace(training.config, compile=compiled))
-        learner.compute_gradients(batches[0])
+        learner = Learner(parts.model, dataclasses.replace(parts.config, compile=compiled))
+        learner.compute_gradients(batch)
         gradients.append(learner.gradients.clone())
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Losses of the user, schedules, optimizers and minibatches, in whole runs."""
+"""The learner: losses of your own, schedules, optimizers, minibatches and gradient steps."""
 
 import json
 import math
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -13,17 +14,18 @@ from torch import Tensor
 
 from ppo import Config, Learner, load_policy, train
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import metrics
+from tests.running import learn, make_components, metrics
 
 CARTPOLE = {
-    **{
-        "env_name": "CartPole-v1",
-        "num_envs": 4,
-        "num_steps": 64,
-        "total_steps": 2048,
-        "num_workers": 0,
-    },
-    **{"eval_episodes": 6, "verbose": 0, "report": False, "learning_rate": 1e-3},
+    "env_name": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 64,
+    "total_steps": 2048,
+    "num_workers": 0,
+    "eval_episodes": 6,
+    "verbose": 0,
+    "report": False,
+    "learning_rate": 1e-3,
 }
 
 
@@ -246,3 +248,70 @@ def test_the_first_step_is_that_of_the_optimizer(
     """By their definitions, for gradients of 1."""
     values = iterations(1, learning_rate=1e-2, optimizer=f"torch.optim:{optimizer}")
     assert descent(tmp_path, **values)[0] == pytest.approx(far, rel=1e-3)
+
+
+def test_before_the_first_step_the_learner_sees_the_policy_that_acted() -> None:
+    """Ratios are 1 then: no divergence, nothing clipped."""
+    parts = make_components("Counting-v0", num_minibatches=1, num_epochs=1)
+    info = parts.make_worker(env_indices=range(8)).collect(1)
+    metrics = learn(parts, info)
+    assert metrics["approx_kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["clip_fraction"] == 0
+
+
+def test_kl_beyond_the_target_ends_an_iterations_steps() -> None:
+    counts = []
+    for target_kl in (None, 0.01):
+        parts = make_components(
+            "Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10
+        )
+        learn(parts, parts.make_worker(env_indices=range(8)).collect(1))
+        counts.append(int(parts.learner.optimizer.state_dict()["state"][0]["step"]))
+    assert counts[0] == 40
+    assert counts[1] <= 2
+
+
+def plain_learner(**values: object) -> Learner:
+    return make_components("Bandit-v0", **values).learner
+
+
+def test_the_learning_rate_falls_linearly_to_zero() -> None:
+    parts = make_components(
+        "Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80
+    )
+    worker = parts.make_worker(env_indices=range(1))
+    rates = [learn(parts, worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)]
+    np.testing.assert_allclose(rates, [1e-3 * (1 - i / 10) for i in range(10)])
+
+
+def test_gradients_are_clipped_to_the_global_norm() -> None:
+    learner = plain_learner(max_grad_norm=0.5)
+    learner.gradients[:] = torch.randn(
+        len(learner.gradients), generator=torch.Generator().manual_seed(0)
+    )
+    before = learner.gradients.clone()
+    norm = learner._clip_gradients()
+    assert norm == pytest.approx(float(before.norm()))
+    torch.testing.assert_close(learner.gradients, before * 0.5 / before.norm())
+    assert plain_learner(max_grad_norm=0.5)._clip_gradients() == 0
+
+
+def test_adam_has_the_epsilon_of_baselines() -> None:
+    assert plain_learner().optimizer.eps == 1e-5
+
+
+@pytest.mark.parametrize(("name", "factor"), [("value_coef", 3.0), ("entropy_coef", 7.0)])
+def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
+    """total = policy + c_v value - c_e entropy: the change is (factor - 1) c times the term."""
+    term = {"value_coef": "value_loss", "entropy_coef": "entropy"}[name]
+    sign = {"value_coef": 1, "entropy_coef": -1}[name]
+    coefficient = getattr(Config, name)
+    totals = []
+    for scale in (1.0, factor):
+        parts = make_components("Counting-v0", **{name: coefficient * scale})
+        info = parts.make_worker(env_indices=range(8)).collect(1)
+        batch = parts.make_batch(parts.receive(1, info))
+        total, metrics = parts.learner.loss(batch)
+        totals.append(total.item())
+    expected = sign * (factor - 1) * coefficient * metrics[term].item()
+    assert totals[1] - totals[0] == pytest.approx(expected, rel=1e-3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.errors import WorkerError
@@ -15,10 +16,8 @@ from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models.distributions import Categorical
-from ppo.policy.policy import Policy
-from ppo.trainer import Training
 from tests.environments import SPACES, Identity
-from tests.running import PLAIN, make_training
+from tests.running import PLAIN, learn, make_components
 
 N, T = 3, 8
 
@@ -64,9 +63,9 @@ class Jammed(Identity):
         return *super().step(action)[:4], {"action_mask": [self.steps < 3] * 3}
 
 
-def run_of(env_name: str, **values: Any) -> Training:
-    """A run in an environment of this file, that has not begun."""
-    return Training(
+def run_of(env_name: str, **values: Any) -> Components:
+    """Make the parts of a run in an environment of this file."""
+    return Components(
         *resolve(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values}))
     )
 
@@ -85,15 +84,15 @@ def replayed(env: gymnasium.Env, actions: list[Any], to_row: Any) -> list[np.nda
 
 
 def test_a_row_of_masks_is_what_was_allowed_when_its_action_was_taken() -> None:
-    training = make_training("Masked-v0", num_envs=N, num_steps=T)
+    parts = make_components("Masked-v0", num_envs=N, num_steps=T)
     actions, masks = [], []
-    with WorkerPool(training.make_worker, N, 0) as workers:
+    with WorkerPool(parts.make_worker, N, 0) as workers:
         for iteration in (1, 2, 3):
             workers.collect(iteration)
-            assert training.rollout.action_masks.shape == (T + 1, N, 4)
-            actions += training.rollout.actions[:, 0, 0].tolist()
-            masks += training.rollout.action_masks[:-1, 0].tolist()
-    last = training.rollout.action_masks[-1, 0].tolist()
+            assert parts.rollout.action_masks.shape == (T + 1, N, 4)
+            actions += parts.rollout.actions[:, 0, 0].tolist()
+            masks += parts.rollout.action_masks[:-1, 0].tolist()
+    last = parts.rollout.action_masks[-1, 0].tolist()
     env = make_env("tests.environments:Masked-v0")
     expected = replayed(
         env,
@@ -105,36 +104,36 @@ def test_a_row_of_masks_is_what_was_allowed_when_its_action_was_taken() -> None:
 
 
 def test_the_last_row_of_masks_is_the_first_of_the_next_rollout() -> None:
-    training = make_training("Masked-v0", num_envs=N, num_steps=T)
-    with WorkerPool(training.make_worker, N, 0) as workers:
+    parts = make_components("Masked-v0", num_envs=N, num_steps=T)
+    with WorkerPool(parts.make_worker, N, 0) as workers:
         workers.collect(1)
         for iteration in range(2, 9):
-            last = training.rollout.action_masks[-1].copy()
-            training.rollout.action_masks[1:-1] = False  # what is left out would show
+            last = parts.rollout.action_masks[-1].copy()
+            parts.rollout.action_masks[1:-1] = False  # what is left out would show
             workers.collect(iteration)
-            np.testing.assert_array_equal(training.rollout.action_masks[0], last)
-            assert (training.rollout.action_masks.sum(-1) == 2).all()
+            np.testing.assert_array_equal(parts.rollout.action_masks[0], last)
+            assert (parts.rollout.action_masks.sum(-1) == 2).all()
 
 
 def test_masks_of_nested_spaces_are_kept_to() -> None:
-    training = run_of("Locked", num_envs=N, num_steps=40, total_steps=5 * 40 * N)
-    with WorkerPool(training.make_worker, N, 0) as workers:
+    parts = run_of("Locked", num_envs=N, num_steps=40, total_steps=5 * 40 * N)
+    with WorkerPool(parts.make_worker, N, 0) as workers:
         for iteration in range(1, 6):
-            training.learn(workers.collect(iteration))  # a forbidden action would raise
-            masks, actions = training.rollout.action_masks[:-1], training.rollout.actions
+            learn(parts, workers.collect(iteration))  # a forbidden action would raise
+            masks, actions = parts.rollout.action_masks[:-1], parts.rollout.actions
             assert masks.shape == (40, N, 2 + 2 * 2)
             chosen = actions[..., [0, 2, 3]].astype(int)  # between them is a number
             assert np.take_along_axis(masks.reshape(40, N, 3, 2), chosen[..., None], -1).all()
             assert 0.5 < masks.mean() < 1
-    assert training.summary(1.0)["evaluation"]["episodes"] == 20
+    assert parts.policy().evaluate(20, num_envs=N)["episodes"] == 20
 
 
 def test_an_environment_that_allows_nothing_is_told_so() -> None:
-    training = run_of("Jammed", num_envs=1, num_steps=20)
+    parts = run_of("Jammed", num_envs=1, num_steps=20)
     with pytest.raises(
         WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"
     ):
-        training.make_worker(env_indices=range(1)).collect(1)
+        parts.make_worker(env_indices=range(1)).collect(1)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])
@@ -175,13 +174,10 @@ def test_allowed_actions_have_the_odds_that_they_would_have_without_a_mask() -> 
 
 
 def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() -> None:
-    training = make_training("Masked-v0", num_envs=N, num_steps=T)
-    training.make_worker(env_indices=range(N)).collect(1)
-    rollout = training.rollout
-    batch = training.learner.make_batch(rollout, rollout.observations, rollout.rewards, [])
-    logits = training.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[
-        :, 0
-    ]
+    parts = make_components("Masked-v0", num_envs=N, num_steps=T)
+    rollout = parts.receive(1, parts.make_worker(env_indices=range(N)).collect(1))
+    batch = parts.make_batch(rollout)
+    logits = parts.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[:, 0]
     for row, (mask, action) in enumerate(
         zip(rollout.action_masks[:-1].reshape(-1, 4), batch["actions"], strict=True)
     ):
@@ -194,10 +190,8 @@ def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() ->
 
 
 def test_predicting_keeps_to_what_the_info_allows() -> None:
-    training = make_training("Masked-v0", num_envs=N, num_steps=T)
-    policy = Policy(
-        training.config, training.spaces, training.behaviour_weights, training.normalize_observation
-    )
+    parts = make_components("Masked-v0", num_envs=N, num_steps=T)
+    policy = parts.policy()
     observation = np.eye(3, dtype=np.float32)[0]
     for forbidden in range(4):
         info = {"action_mask": np.arange(4) != forbidden}

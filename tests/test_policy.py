@@ -107,7 +107,8 @@ def test_predictions_repeat_the_evaluation(trained: dict[str, Any]) -> None:
 
 def probabilities(path: Path, observations: np.ndarray) -> np.ndarray:
     """Compute those of the actions (n, 2) from the arrays in a checkpoint alone."""
-    tensors = {name: tensor.double().numpy() for name, tensor in checkpoint.load(path)[0].items()}
+    state = checkpoint.load(path).items()
+    tensors = {name: x.double().numpy() for name, x in state if isinstance(x, torch.Tensor)}
     mean, variance = (tensors[f"normalize_observation.{name}"] for name in ("mean", "variance"))
     features = np.clip((observations - mean) / np.sqrt(variance + 1e-8), -10, 10)
     for layer in range(2):
@@ -283,8 +284,8 @@ def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_network_or_environment_is_refused(
     saved: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    tensors, state = checkpoint.load(saved)
-    checkpoint.save(tmp_path / "other", tensors, {**state, "config": {**state["config"], **change}})
+    state = checkpoint.load(saved)
+    checkpoint.save(tmp_path / "other", {**state, "config": {**state["config"], **change}})
     with pytest.raises(CheckpointError, match="is of another network or environment"):
         load_policy(tmp_path / "other")
 
@@ -313,9 +314,9 @@ def test_an_import_path_that_is_not_repeated_is_not_imported(
 ) -> None:
     (tmp_path / "untrusted.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
-    tensors, state = checkpoint.load(saved)
+    state = checkpoint.load(saved)
     config = {**state["config"], name: "untrusted:Thing"}
-    checkpoint.save(tmp_path / "other", tensors, {**state, "config": config})
+    checkpoint.save(tmp_path / "other", {**state, "config": config})
     with pytest.raises(CheckpointError, match="would import untrusted:Thing"):
         load_policy(tmp_path / "other")
     with pytest.raises(SystemExit):

@@ -21,7 +21,7 @@ import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
 from ppo.envs.pool import WorkerPool, describe_excess, make_groups
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import children, make_training
+from tests.running import children, make_components
 
 N = 5
 
@@ -50,11 +50,15 @@ class Rollouts:
     ) -> None:
         self.events: list[dict[str, Any]] = []
         sizes = {"num_envs": N, "num_steps": num_steps, "total_steps": 10**7}
-        self.training = make_training("Counting-v0", **sizes, inference=inference)
-        make, acting = self.training.make_worker, self.training.acting
-        assert (acting is None) == (inference == "worker")
+        self.parts = make_components("Counting-v0", **sizes, inference=inference)
+        assert (self.parts.sampler is None) == (inference == "worker")
         self.workers = WorkerPool(
-            make, N, num_workers, **timeouts, on_event=self.on_event, sampler=acting
+            self.parts.make_worker,
+            N,
+            num_workers,
+            **timeouts,
+            on_event=self.on_event,
+            sampler=self.parts.sampler,
         )
         self.num_collected = 0
         self.open: dict[
@@ -66,28 +70,28 @@ class Rollouts:
 
     def collect(self, seconds: float = 60.0) -> list[dict[str, Any]]:
         """The events of a rollout that is as it should be."""
-        rollout = self.training.rollout
+        rollout = self.parts.rollout
         for table in vars(rollout).values():
             table[: -1 if len(table) > len(rollout.actions) else None] = (
                 77  # what nobody writes would show
             )
         self.events.clear()
         with within(seconds):
-            report = self.workers.collect(self.num_collected + 1)
+            info = self.workers.collect(self.num_collected + 1)
         lost = {
             i
             for event in self.events
             if event["kind"] == "worker_lost"
             for i in event["environments"]
         }
-        assert sorted(report.reset_envs) == sorted(lost if self.num_collected else range(N))
+        assert sorted(info.reset_envs) == sorted(lost if self.num_collected else range(N))
         self.num_collected += 1
         episodes, lasts = [], []
         for i in range(N):
             ended = rollout.terminations[:, i] | rollout.truncations[:, i]
             first, step = self.open.get(i, (0, 0))
-            if i in report.reset_envs:
-                begun = int(self.training.begun[i]) - 1 - int(ended.sum())
+            if i in info.reset_envs:
+                begun = int(self.parts.buffers.episode_counts[i]) - 1 - int(ended.sum())
                 assert (
                     begun >= first + bool(i in self.open) if self.num_collected > 1 else begun >= 0
                 )  # none repeats
@@ -108,27 +112,25 @@ class Rollouts:
                 assert rollout.terminations[t, i] == (ends and seed % 2 == 1)
                 assert rollout.truncations[t, i] == (ends and seed % 2 == 0)
                 if ends:
-                    is_whole = start or i in report.reset_envs  # else it began before this rollout
+                    is_whole = start or i in info.reset_envs  # else it began before this rollout
                     total = rollout.rewards[t - step + 1 : t + 1, i].sum() if is_whole else None
                     episodes.append((t, i, total, step))
                     lasts += [(t, i, [seed, step])] if seed % 2 == 0 else []
                     episode, step, start = episode + 1, 0, t + 1
                     seed = seed_of(i, episode)
             assert rollout.observations[-1, i].tolist() == [seed, step]
-            assert self.training.begun[i] == episode + 1
+            assert self.parts.buffers.episode_counts[i] == episode + 1
             self.open[i] = (episode, step)
-        assert len(episodes) == len(report.episodes)
+        assert len(episodes) == len(info.episodes)
         for found, expected in zip(
-            report.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True
+            info.episodes, sorted(episodes, key=lambda one: one[:2]), strict=True
         ):
             assert (found.step, found.environment, found.episode_length) == (
                 *expected[:2],
                 expected[3],
             )
             assert expected[2] in (None, found.episode_return)
-        assert sorted((t, i, x.tolist()) for t, i, x, _ in report.last_observations) == sorted(
-            lasts
-        )
+        assert sorted((t, i, x.tolist()) for t, i, x, _ in info.last_observations) == sorted(lasts)
         return list(self.events)
 
 
@@ -348,9 +350,9 @@ def resident() -> int:
 
 
 def open_and_close(times: int, num_workers: int, num_rollouts: int) -> None:
-    training = make_training("Counting-v0", num_envs=2, num_steps=4)
+    parts = make_components("Counting-v0", num_envs=2, num_steps=4)
     for _ in range(times):
-        with WorkerPool(training.make_worker, 2, num_workers) as workers:
+        with WorkerPool(parts.make_worker, 2, num_workers) as workers:
             for iteration in range(num_rollouts):
                 workers.collect(iteration + 1)
 

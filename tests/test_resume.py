@@ -1,4 +1,4 @@
-"""Going on from a snapshot: as if there had been no interruption, or, where that cannot be, from a new episode."""
+"""Resuming from a state: as if there had been no interruption, or else with a new episode."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +11,18 @@ from gymnasium import spaces
 
 import ppo.envs.episodes
 from ppo.algorithm.learner import Learner
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.pool import WorkerPool
-from ppo.run.state import Snapshot, restore
-from ppo.trainer import Training
-from tests.running import PLAIN, make_training
+from ppo.monitor import Monitor
+from ppo.run.checkpoint import State, copy_state
+from ppo.run.state import restore, snapshot
+from tests.running import PLAIN, learn, make_components
 
 
 class Forgetful(gymnasium.Env):
-    """Its randomness heeds no seed, so that no episode happens again. It never ends."""
+    """Draw at random without the seed, so that no episode happens again. It never ends."""
 
     observation_space = spaces.Box(0, 1, (3,))
     action_space = spaces.Discrete(2)
@@ -35,8 +37,9 @@ class Forgetful(gymnasium.Env):
 
 
 class Worn(gymnasium.Env):
-    """Shows the step of the episode, and how many episodes there were before in the same instance, of which it counts
-    all. Episodes are seven steps."""
+    """Show the step of the episode, and how many episodes there were before in the same instance.
+
+    It counts the instances. Episodes are seven steps."""
 
     observation_space = spaces.Box(0, 1e6, (2,))
     action_space = spaces.Discrete(2)
@@ -63,49 +66,50 @@ gymnasium.register("Worn-v0", entry_point=Worn)
 
 
 class Events(SimpleNamespace):
-    """A RunFolder that only remembers what it is told."""
+    """A RunFolder that only remembers the events."""
 
     def __init__(self) -> None:
-        self.iteration, self.told = 0, []
+        self.iteration = 0
+        self.told: list[tuple[str, str]] = []
 
     def event(self, kind: str, message: str = "", **details: Any) -> None:
         self.told.append((kind, message))
 
 
-def make(env_name: str, **values: Any) -> Training:
-    """A run that has not begun, of an environment of this file, of tests.environments, or of gymnasium."""
+def make(env_name: str, **values: Any) -> Components:
+    """Make a run in an environment of this file, of tests.environments, or of gymnasium."""
     if env_name not in ("Forgetful-v0", "Worn-v0"):
-        return make_training(env_name, **values)
-    return Training(
+        return make_components(env_name, **values)
+    return Components(
         *resolve(Config(**{"env_name": f"tests.test_resume:{env_name}", **PLAIN, **values}))
     )
 
 
 def train(
-    training: Training, num_iterations: int, start: Snapshot | None = None
-) -> tuple[list[Snapshot], Events]:
-    """Train for so many iterations; the state before each and at the end, and what the user was told."""
-    run, config = Events(), training.config
+    parts: Components, num_iterations: int, start: State | None = None
+) -> tuple[list[State], list[tuple[str, str]]]:
+    """Train for so many iterations; return the state before each and at the end, and the events."""
+    run = Events()
+    monitor = Monitor(parts, run)  # type: ignore[arg-type]
     if start:
-        tensors = {
-            name: tensor.clone() for name, tensor in start[0].items()
-        }  # for a training makes them its own
-        assert restore(training, tensors, start[1]) == []
-    with WorkerPool(training.make_worker, config.num_envs, int(config.num_workers)) as workers:
-        training.go_on(workers, run)
-        snapshots = [training.snapshot()]
-        for iteration in range(training.iteration + 1, training.iteration + num_iterations + 1):
-            training.learn(workers.collect(iteration))
-            snapshots.append(training.snapshot())
-    return snapshots, run
+        assert restore(parts, monitor, copy_state(start)) == []
+    with parts.make_pool() as workers:
+        monitor.note_lost_episodes(parts.restore_environments(workers))
+        states = [copy_state(snapshot(parts, monitor))]
+        for iteration in range(parts.iteration + 1, parts.iteration + num_iterations + 1):
+            learn(parts, workers.collect(iteration))
+            states.append(copy_state(snapshot(parts, monitor)))
+    return states, run.told
 
 
-def assert_same(one: Snapshot, other: Snapshot) -> None:
-    assert one[0].keys() == other[0].keys()
-    for name, tensor in one[0].items():
-        assert tensor.dtype == other[0][name].dtype, name
-        assert torch.equal(tensor, other[0][name]), name
-    assert one[1] == other[1]
+def assert_same(one: State, other: State) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == other[name].dtype, name
+            assert torch.equal(value, other[name]), name
+        else:
+            assert value == other[name], name
 
 
 SMALL = {"num_envs": 3, "num_steps": 17, "num_minibatches": 2, "num_epochs": 2, "hidden_size": 8}
@@ -141,19 +145,18 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_gone_on_with_is_the_run_without_interruption(name: str) -> None:
+def test_a_resumed_run_is_the_run_without_interruption(name: str) -> None:
     env_name, values = RUNS[name]
     total_steps = 4 * values["num_envs"] * values["num_steps"]
     values = {**values, "total_steps": total_steps}
     whole, told = train(make(env_name, **values), 4)
-    assert told.told == []
-    assert not torch.equal(
-        whole[0][0][key := next(iter(whole[0][0]))], whole[-1][0][key]
-    )  # something was learned
+    assert told == []
+    weights = next(name for name in whole[0] if name.startswith("model."))
+    assert not torch.equal(whole[0][weights], whole[-1][weights])  # something was learned
     for k in (0, 1, 3) if name not in ("worker processes", "pong", "breakout") else (2,):
         torch.manual_seed(k + 99)
         resumed, told = train(make(env_name, **values), 4 - k, whole[k])
-        assert told.told == []
+        assert told == []
         assert_same(resumed[0], whole[k])
         assert_same(resumed[-1], whole[-1])
 
@@ -166,17 +169,17 @@ class Drawing(Learner):
         return loss * (0.5 + torch.rand(())), metrics
 
 
-def test_what_a_loss_of_ones_own_draws_goes_on_too() -> None:
-    def fresh() -> Training:
+def test_the_random_numbers_of_a_loss_of_your_own_are_resumed_too() -> None:
+    def fresh() -> Components:
         plain = make("CartPole-v1", **SMALL)
-        return Training(plain.config, plain.spaces, Drawing)
+        return Components(plain.config, plain.spaces, make_learner=Drawing)
 
     whole, _ = train(fresh(), 3)
     resumed, _ = train(fresh(), 2, whole[1])
     assert_same(resumed[-1], whole[-1])
 
 
-def test_a_run_gone_on_with_twice_is_the_same_too() -> None:
+def test_a_run_resumed_several_times_is_the_same_too() -> None:
     whole, _ = train(make("CartPole-v1", **SMALL, **ALL), 6)
     state = whole[0]
     for _ in range(3):
@@ -187,70 +190,71 @@ def test_a_run_gone_on_with_twice_is_the_same_too() -> None:
 def test_an_environment_that_forgets_its_seed_begins_a_new_episode_and_training_goes_on() -> None:
     values = {**SMALL, **ALL}
     whole, _ = train(make("Forgetful-v0", **values), 2)
-    assert (whole[-1][0]["normalize_reward.returns"] > 0).all()
-    assert (whole[-1][0]["episodes.begun"] == 1).all()
-    training = make("Forgetful-v0", **values)
-    after, run = train(training, 1, whole[-1])
-    assert [kind for kind, _ in run.told] == ["episodes_lost"]
-    assert "[0, 1, 2]" in run.told[0][1]
-    begun, end = after[0][0], after[-1][0]
+    assert (whole[-1]["normalize_reward.returns"] > 0).all()
+    assert (whole[-1]["episodes.begun"] == 1).all()
+    parts = make("Forgetful-v0", **values)
+    after, told = train(parts, 1, whole[-1])
+    assert [kind for kind, _ in told] == ["episodes_lost"]
+    assert "[0, 1, 2]" in told[0][1]
+    begun = after[0]
+    end = after[-1]
     assert (begun["normalize_reward.returns"] == 0).all()
     assert (begun["episodes.begun"] == 2).all()
     assert (begun["open_episodes.lengths"] == 0).all()
-    assert not torch.equal(begun["next.observations"], whole[-1][0]["next.observations"])
+    assert not torch.equal(begun["next.observations"], whole[-1]["next.observations"])
     assert (end["open_episodes.lengths"] == SMALL["num_steps"]).all()
-    assert training.iteration == 3
-    assert training.step == 3 * 3 * 17
+    assert parts.iteration == 3
+    assert parts.step == 3 * 3 * 17
 
 
-def test_a_mix_is_told_by_its_indices() -> None:
+def test_a_loss_of_some_episodes_names_their_environments() -> None:
     whole, _ = train(make("CartPole-v1", **SMALL, **ALL), 2)
-    tensors = {name: tensor.clone() for name, tensor in whole[-1][0].items()}
-    tensors["next.observations"][1] += 1  # as if it had been another world
-    after, run = train(make("CartPole-v1", **SMALL, **ALL), 0, (tensors, whole[-1][1]))
-    assert "[1]" in run.told[0][1]
-    begun = after[0][0]["episodes.begun"] - tensors["episodes.begun"]
+    state = copy_state(whole[-1])
+    state["next.observations"][1] += 1  # as if it had been another world
+    after, told = train(make("CartPole-v1", **SMALL, **ALL), 0, state)
+    assert "[1]" in told[0][1]
+    begun = after[0]["episodes.begun"] - state["episodes.begun"]
     assert begun.tolist() == [0, 1, 0]
-    returns = after[0][0]["normalize_reward.returns"]
+    returns = after[0]["normalize_reward.returns"]
     assert returns[1] == 0
-    assert torch.equal(returns[[0, 2]], tensors["normalize_reward.returns"][[0, 2]])
+    assert torch.equal(returns[[0, 2]], state["normalize_reward.returns"][[0, 2]])
 
 
 def test_an_instance_that_is_worn_is_noticed_unless_made_anew() -> None:
     whole, _ = train(make("Worn-v0", **SMALL), 2)
-    assert [kind for kind, _ in train(make("Worn-v0", **SMALL), 1, whole[-1])[1].told] == [
+    assert [kind for kind, _ in train(make("Worn-v0", **SMALL), 1, whole[-1])[1]] == [
         "episodes_lost"
     ]
 
 
-def test_an_episode_too_long_to_be_played_again_begins_anew(
+def test_an_episode_too_long_to_be_replayed_begins_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ppo.envs.episodes, "LONGEST_REPLAY", 20)
     whole, _ = train(make("Endless-v0", **SMALL), 4)
-    lengths = [state[0]["open_episodes.lengths"].tolist() for state in whole]
+    lengths = [state["open_episodes.lengths"].tolist() for state in whole]
     assert lengths[:3] == [
         [-1] * 3 if k == 0 and lengths[0][0] == -1 else [17 * k] * 3 for k in range(3)
     ]
     assert lengths[3] == [-1] * 3
     assert lengths[4] == [-1] * 3
-    assert len(whole[-1][0]["open_episodes.actions"]) == 0
-    assert train(make("Endless-v0", **SMALL), 1, whole[2])[1].told == []
-    after, run = train(make("Endless-v0", **SMALL), 1, whole[4])
-    assert "[0, 1, 2]" in run.told[0][1]
-    assert (after[0][0]["episodes.begun"] == 2).all()
-    assert (after[-1][0]["open_episodes.lengths"] == 17).all()
+    assert len(whole[-1]["open_episodes.actions"]) == 0
+    assert train(make("Endless-v0", **SMALL), 1, whole[2])[1] == []
+    after, told = train(make("Endless-v0", **SMALL), 1, whole[4])
+    assert "[0, 1, 2]" in told[0][1]
+    assert (after[0]["episodes.begun"] == 2).all()
+    assert (after[-1]["open_episodes.lengths"] == 17).all()
 
 
 @pytest.mark.parametrize(("is_fresh", "seen"), [(False, {0, 1, 2}), (True, {0})])
 def test_fresh_env_per_episode_makes_an_instance_for_every_reset(
     is_fresh: bool, seen: set[int]
 ) -> None:
-    training = make(
+    parts = make(
         "Worn-v0", num_envs=1, num_steps=21, num_minibatches=1, fresh_env_per_episode=is_fresh
     )
     Worn.made = 0
-    with WorkerPool(training.make_worker, 1, 0) as workers:
+    with WorkerPool(parts.make_worker, 1, 0) as workers:
         workers.collect(1)
         assert Worn.made == (4 if is_fresh else 1)  # three episodes, and one that has just begun
-    assert set(training.rollout.observations[:-1, 0, 1].tolist()) == seen
+    assert set(parts.rollout.observations[:-1, 0, 1].tolist()) == seen

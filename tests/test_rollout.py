@@ -23,7 +23,11 @@ from tests.running import make_network
 def test_layout_is_time_major_with_one_more_observation(action_space, actions):
     observation_space = spaces.Box(0, 255, (2, 7), np.uint8)
     layout = Rollout.layout(
-        5, 3, observation_space, make_network(observation_space, action_space), has_masks=False
+        num_steps=5,
+        num_envs=3,
+        observation_space=observation_space,
+        model=make_network(observation_space, action_space),
+        has_action_masks=False,
     )
     assert layout == {
         "observations": ((6, 3, 2, 7), np.uint8),
@@ -45,7 +49,15 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
         "rewards": 10 * torch.arange(size),
     }
     rows = []
-    for part in minibatches((size, 1), num_epochs, num_minibatches, None, 1, seed):
+    parts = minibatches(
+        num_steps=size,
+        num_envs=1,
+        num_epochs=num_epochs,
+        num_minibatches=num_minibatches,
+        batch_size=None,
+        seed=seed,
+    )
+    for part in parts:
         minibatch = {name: tensor[part.rows] for name, tensor in batch.items()}
         assert part.weight == 1
         rows.append((minibatch["rewards"] // 10).tolist())

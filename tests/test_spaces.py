@@ -21,30 +21,26 @@ from ppo.envs.spaces import action_converter, can_act_in, mask_converter
 from ppo.models import image_shape
 from ppo.models.distributions import policy_head
 from tests.environments import SPACES, Camera
-from tests.running import make_training, trained
+from tests.running import make_components, trained
 
 KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 QUICK = {
-    **{
-        "num_envs": 32,
-        "num_steps": 8,
-        "total_steps": 24 * 256,
-        "num_epochs": 4,
-        "num_minibatches": 4,
-    },
-    **{
-        "learning_rate": 5e-3,
-        "gamma": 0.0,
-        "clip_coef": 0.2,
-        "normalize_observations": True,
-        "eval_episodes": 32,
-    },
+    "num_envs": 32,
+    "num_steps": 8,
+    "total_steps": 24 * 256,
+    "num_epochs": 4,
+    "num_minibatches": 4,
+    "learning_rate": 5e-3,
+    "gamma": 0.0,
+    "clip_coef": 0.2,
+    "normalize_observations": True,
 }
 
 
 def score(env_name: str, **values: Any) -> float:
-    """The mean reward of a step, at best 1, that the most likely actions earn after training."""
-    return trained(env_name, **{**QUICK, **values}).summary(1.0)["evaluation"]["mean"] / 5
+    """Return the mean reward of a step, at best 1, of the most likely actions after training."""
+    policy = trained(env_name, **{**QUICK, **values}).policy()
+    return policy.evaluate(32, num_envs=32)["mean"] / 5
 
 
 @pytest.mark.parametrize(("shown", "done"), list(itertools.product(KINDS, KINDS)))
@@ -503,36 +499,36 @@ def test_pixels_stay_as_they_are_and_what_is_beside_them_is_normalised() -> None
 
 
 def test_a_network_for_images_learns_from_numbers_beside_them() -> None:
-    training = trained(
-        *("Camera",),
-        **{
-            "model": "cnn",
-            "screen_size": 36,
-            "frame_stack": 1,
-            "hidden_size": 16,
-            "normalize_observations": True,
-        },
-        **{"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "num_epochs": 1, "total_steps": 64},
+    parts = trained(
+        "Camera",
+        model="cnn",
+        screen_size=36,
+        frame_stack=1,
+        hidden_size=16,
+        normalize_observations=True,
+        num_envs=4,
+        num_steps=8,
+        num_minibatches=2,
+        num_epochs=1,
+        total_steps=64,
     )
     num_pixels = 36 * 36
-    shown = training.normalize_observation(training.rollout.observations).reshape(
-        -1, num_pixels + 4
-    )
+    shown = parts.normalize_observation(parts.rollout.observations).reshape(-1, num_pixels + 4)
     assert shown[:, :num_pixels].max() > 150
     assert (
         np.abs(shown[:, num_pixels:]).max()
         < 10
-        < np.abs(training.rollout.observations[..., num_pixels:]).max()
+        < np.abs(parts.rollout.observations[..., num_pixels:]).max()
     )
-    assert all(parameter.isfinite().all() for parameter in training.model.parameters())
+    assert all(parameter.isfinite().all() for parameter in parts.model.parameters())
     observation = torch.from_numpy(shown[:1]).requires_grad_()
-    training.model(observation)[1].sum().backward()
+    parts.model(observation)[1].sum().backward()
     reached = observation.grad[0] != 0
     assert reached[:num_pixels].any()
     assert reached[num_pixels:].all()
     assert all(
         parameter.grad.any()
-        for name, parameter in training.model.named_parameters()
+        for name, parameter in parts.model.named_parameters()
         if name.startswith("policy_trunk.vectors")
     )
 
@@ -593,7 +589,7 @@ def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:
 
 
 def test_an_environment_is_told_apart_by_its_arguments() -> None:
-    training = make_training("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
-    assert training.spaces.actions == SPACES["Grid"]
-    assert training.rollout.observations.shape[2:] == (2 + 1 + 2,)
-    assert training.rollout.actions.shape[2:] == (4,)
+    parts = make_components("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
+    assert parts.spaces.actions == SPACES["Grid"]
+    assert parts.rollout.observations.shape[2:] == (2 + 1 + 2,)
+    assert parts.rollout.actions.shape[2:] == (4,)

@@ -1,0 +1,95 @@
+"""From a rollout to the batch that is learned from, and its minibatches."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from ppo.algorithm.batch import log_probs_and_values, make_batch, split_into_minibatches
+from ppo.algorithm.rollout import Batch
+from ppo.components import Components
+from tests.running import make_components
+
+
+def collected(**values: object) -> tuple[Components, Batch]:
+    """Collect a rollout of Counting, and make its batch."""
+    parts = make_components("Counting-v0", num_envs=4, num_steps=16, **values)
+    rollout = parts.receive(1, parts.make_worker(env_indices=range(4)).collect(1))
+    return parts, parts.make_batch(rollout)
+
+
+def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> None:
+    """One transition each: A = r + gamma V(what the action led to) - V(before).
+
+    After a termination there is no value."""
+    parts = make_components("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
+    info = parts.make_worker(env_indices=range(8)).collect(1)
+    rollout = parts.rollout
+    batch = make_batch(
+        parts.learner,
+        rollout,
+        observations=rollout.observations,
+        rewards=rollout.rewards,
+        last_observations=info.last_observations,
+    )
+
+    def value(observations: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            values = parts.model(torch.from_numpy(observations).flatten(0, -2))[1]
+        return values.numpy().reshape(observations.shape[:-1])
+
+    led_to = rollout.observations[1:].copy()
+    truncated = np.argwhere(rollout.truncations).tolist()
+    assert truncated
+    for step, environment, last, _ in info.last_observations:
+        assert [step, environment] in truncated
+        led_to[step, environment] = last
+    next_values = np.where(rollout.terminations, 0, value(led_to))
+    expected = rollout.rewards + 0.99 * next_values - value(rollout.observations[:-1])
+    np.testing.assert_allclose(
+        batch["advantages"].numpy().reshape(16, 8), expected, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(batch["returns"], batch["advantages"] + batch["values"])
+
+
+def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
+    parts, batch = collected()
+    assert batch.keys() == {
+        *("observations", "actions", "log_probs", "values", "advantages", "returns")
+    }
+    observations = parts.rollout.observations
+    for t in range(16):
+        for environment in range(4):
+            row = batch["observations"][4 * t + environment].numpy()
+            np.testing.assert_array_equal(row, observations[t, environment])
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 64])
+@torch.no_grad()
+def test_evaluating_in_parts_is_evaluating_at_once(size: int) -> None:
+    parts, batch = collected(batch_size=size)
+    expected = parts.learner.log_probs_and_values(batch)
+    found = log_probs_and_values(parts.learner, batch)
+    torch.testing.assert_close(found, tuple(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_advantages_may_be_standardized_over_the_whole_rollout() -> None:
+    parts, batch = collected(normalize_advantages="rollout", num_minibatches=2, num_epochs=3)
+    split, minibatches, moments = split_into_minibatches(parts.learner, batch, 1)
+    assert split["advantages"].mean().item() == pytest.approx(0, abs=1e-6)
+    assert split["advantages"].std().item() == pytest.approx(1, abs=1e-5)
+    assert batch["advantages"].std().item() != pytest.approx(1, abs=1e-2)
+    assert len(minibatches) == 6
+    assert moments == [None] * 6
+
+
+def test_minibatches_differ_between_iterations_and_repeat_with_the_seed() -> None:
+    parts, batch = collected(num_minibatches=2, num_epochs=1)
+    first, again, second = (
+        [rows.rows.tolist() for rows in split_into_minibatches(parts.learner, batch, iteration)[1]]
+        for iteration in (1, 1, 2)
+    )
+    assert first == again
+    assert first != second
+    assert sorted(chain(*first)) == [*range(64)]

@@ -1,0 +1,74 @@
+"""Errors that users see: one sentence, and an exit code for each kind."""
+
+import pickle
+import signal
+from pathlib import Path
+
+import pytest
+
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError, environment_error
+from ppo.errors import (
+    CheckpointError,
+    ConfigError,
+    Interrupted,
+    NotFinite,
+    NotSaved,
+    PPOError,
+    RunInUse,
+)
+from ppo.models.errors import ModelMismatch
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code"),
+    [
+        (ConfigError, 2),
+        (EnvironmentUnavailable, 2),
+        (ModelMismatch, 2),
+        (CheckpointError, 3),
+        (RunInUse, 4),
+        (NotSaved, 1),
+        (NotFinite, 1),
+        (WorkerError, 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(kind: type[PPOError], exit_code: int) -> None:
+    error = kind("the message", "a traceback")
+    assert isinstance(error, PPOError)
+    assert error.exit_code == exit_code
+    assert str(error) == "the message"
+
+
+def test_errors_that_name_a_wrong_value_are_value_errors() -> None:
+    for kind in (ConfigError, CheckpointError, EnvironmentUnavailable, ModelMismatch):
+        assert issubclass(kind, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("received", "exit_code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)],
+)
+def test_an_interrupted_run_says_where_it_was_saved(
+    received: signal.Signals, exit_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    error = Interrupted(received, 128, Path("runs/x"), 0)
+    assert str(error) == f"{received.name} after step 128: stopped, saved in runs/x"
+    assert error.exit_code == exit_code
+    assert not hasattr(error, "is_reported")
+    assert Interrupted(received, 128, Path("runs/x"), 1).is_reported
+
+
+def test_torchrun_does_not_start_interrupted_ranks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "launch")
+    assert Interrupted(signal.SIGTERM, 128, Path("runs/x"), 0).exit_code == 0
+
+
+def test_an_environments_error_keeps_its_traceback_between_processes() -> None:
+    try:
+        raise KeyError("wheel")
+    except KeyError as error:
+        found = pickle.loads(pickle.dumps(environment_error("3 of Car-v0", error)))
+    assert isinstance(found, WorkerError)
+    assert str(found) == "environment 3 of Car-v0 raised KeyError: 'wheel'"
+    assert 'raise KeyError("wheel")' in found.args[1]

@@ -1,0 +1,71 @@
+"""Event files for TensorBoard, read back by TensorBoard."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ppo.config.config import Config
+from ppo.run.loggers.logger import Histograms
+from ppo.run.loggers.tensorboard import TensorBoardLogger
+
+
+def make(folder: Path, first_step: int = 0) -> TensorBoardLogger:
+    run: Any = SimpleNamespace(path=folder)
+    return TensorBoardLogger(Config(), run, (), first_step=first_step)
+
+
+def read(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
+    events.Reload()
+    return events
+
+
+def test_metrics_without_a_value_are_left_out(tmp_path: Path) -> None:
+    logger = make(tmp_path)
+    logger.log({"step": 10, "loss": 0.5, "episode_return_mean": None}, None)
+    logger.log({"step": 20, "loss": 0.25, "episode_return_mean": 3.0}, None)
+    logger.close()
+    events = read(tmp_path)
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [
+        (10, 0.5),
+        (20, 0.25),
+    ]
+    assert [event.step for event in events.Scalars("episode_return_mean")] == [20]
+
+
+def test_histograms_and_the_newest_image_are_shown(tmp_path: Path) -> None:
+    logger = make(tmp_path)
+    image = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    logger.log({"step": 10}, Histograms({"values": np.arange(5.0)}, image))
+    logger.close()
+    events = read(tmp_path)
+    (event,) = events.Histograms("histograms/values")
+    assert (event.histogram_value.num, event.histogram_value.max) == (5, 4)
+    (frame,) = events.Images("frame")
+    assert (frame.height, frame.width) == (2, 3)
+
+
+def test_the_evaluation_of_a_finished_run_is_shown(tmp_path: Path) -> None:
+    logger = make(tmp_path)
+    logger.summarize({"steps": 30, "evaluation": {"mean": 4.0, "std": None}})
+    logger.close()
+    events = read(tmp_path)
+    (event,) = events.Scalars("evaluation/mean")
+    assert (event.step, event.value) == (30, pytest.approx(4.0))
+    assert "evaluation/std" not in events.Tags()["scalars"]
+
+
+def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:
+    first = make(tmp_path)
+    for step in (10, 20, 30):
+        first.log({"step": step, "loss": float(step)}, None)
+    first.close()
+    second = make(tmp_path, first_step=10)
+    second.log({"step": 20, "loss": -20.0}, None)
+    second.close()
+    values = {event.step: event.value for event in read(tmp_path).Scalars("loss")}
+    assert values == {10: 10, 20: -20}

@@ -1,0 +1,119 @@
+"""Training from Python: results, and the state that is saved however a run ends."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ppo import Config, Learner, train
+from ppo.errors import CheckpointError, Interrupted, RunInUse
+from ppo.run.checkpoint import load, newest_first
+from ppo.run.folder import FAULTS, RunFolder
+from tests.running import metrics
+
+TINY = {
+    "env_name": "CartPole-v1",
+    "preset": "none",
+    "num_envs": 2,
+    "num_steps": 16,
+    "num_minibatches": 1,
+    "num_workers": 0,
+    "total_steps": 4 * 32,
+    "eval_episodes": 2,
+    "verbose": 0,
+    "report": False,
+}
+
+
+def config(folder: Path, **values: Any) -> Config:
+    return Config(**{**TINY, "run_dir": str(folder), **values})
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(load(path)["step"] for path in newest_first(folder / "checkpoints"))
+
+
+def test_the_summary_and_the_path_of_the_last_checkpoint_are_returned(tmp_path: Path) -> None:
+    summary = train(config(tmp_path / "run"))
+    assert load(Path(summary.pop("checkpoint")))["iteration"] == 4
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["steps"], summary["evaluation"]["episodes"]) == (128, 2)
+    assert [row["step"] for row in metrics(tmp_path / "run")] == ["32", "64", "96", "128"]
+
+
+def test_checkpoints_are_saved_at_the_start_when_due_and_at_the_end(tmp_path: Path) -> None:
+    train(config(tmp_path, checkpoint_every=3))
+    assert steps(tmp_path) == [0, 96, 128]
+
+
+class Stopping(Learner):
+    """Do something in the third iteration."""
+
+    def update(self, batch: Any, iteration: int) -> dict[str, float]:
+        if iteration == 3:
+            self.interfere()
+        return super().update(batch, iteration)
+
+    def interfere(self) -> None:
+        raise RuntimeError("a wheel came off")
+
+
+class Signalled(Stopping):
+    """Receive Ctrl-C during an update."""
+
+    def interfere(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+class Urgent(Stopping):
+    """Receive SIGTERM during an update."""
+
+    def interfere(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_error_leaves_the_state_after_the_last_whole_iteration(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="a wheel came off"):
+        train(config(tmp_path), make_learner=Stopping)
+    assert steps(tmp_path) == [0, 64]
+    assert len(metrics(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(("learner", "step"), [(Signalled, 96), (Urgent, 64)])
+def test_an_interrupt_ends_the_iteration_and_an_urgent_signal_abandons_it(
+    learner: type[Learner], step: int, tmp_path: Path
+) -> None:
+    with pytest.raises(Interrupted, match=f"after step {step}: stopped, saved in"):
+        train(config(tmp_path), make_learner=learner)
+    assert steps(tmp_path)[-1] == step
+    assert len(metrics(tmp_path)) == step // 32
+    events = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert [event["kind"] for event in events] == ["signal"]
+
+
+def test_a_run_that_was_cut_short_is_resumed_to_the_same_end(tmp_path: Path) -> None:
+    train(config(tmp_path / "whole"), make_learner=Learner)
+    with pytest.raises(RuntimeError):
+        train(config(tmp_path / "cut"), make_learner=Stopping)
+    train(Config(**{**TINY, "resume": str(tmp_path / "cut")}), make_learner=Learner)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    last = [
+        newest_first(tmp_path / run / "checkpoints")[0].read_bytes() for run in ("cut", "whole")
+    ]
+    assert last[0] == last[1]
+
+
+def test_nothing_is_resumed_without_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
+        train(Config(**{**TINY, "resume": str(tmp_path)}))
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with (
+        RunFolder(config(tmp_path), dict.fromkeys(FAULTS, 0)),
+        pytest.raises(RunInUse, match="is in use by process"),
+    ):
+        train(config(tmp_path))
