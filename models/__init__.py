@@ -45,13 +45,16 @@ def choose_model(name: str, observation_space: Any) -> str:
         return "cnn" if image else "mlp"
     if ":" in name:
         return name
-    reads = _entry(name).reads
+    if name not in MODELS:
+        known = ", ".join(MODELS)
+        raise ModelMismatch(f"--model={name} is unknown: give auto, {known} or module:Class")
+    reads = MODELS[name].reads
     if image and reads == "vectors":
         raise ModelMismatch(f"--model={name} cannot read images {image}: give --model=cnn")
     if not image and reads == "images":
-        kind = f"{observation_space.dtype} {observation_space.shape}"
         raise ModelMismatch(
-            f"--model={name} reads images of uint8, these observations are {kind}: give --model=mlp"
+            f"--model={name} reads images of uint8, these observations are "
+            f"{observation_space.dtype} {observation_space.shape}: give --model=mlp"
         )
     return name
 
@@ -61,9 +64,9 @@ def make_model(
 ) -> Any:
     """Make an actor-critic whose initial weights are drawn from the seed.
 
-    config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if the
-    name is unknown, if images are too small, if actions cannot be drawn as the config says, or if a
-    class of the user's own is not usable.
+    config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if
+    images are too small, if actions cannot be drawn as the config says, or if a class of the user's
+    own is not usable.
     """
     import numpy as np
     import torch
@@ -74,7 +77,7 @@ def make_model(
     if ":" in config.model:
         model = _make_own_model(observation_space, action_space, config)
     else:
-        entry = _entry(config.model)
+        entry = MODELS[config.model]
         make_trunk = resolve_name(entry.make_trunk)
         size = int(config.hidden_size)
         model = (Recurrent if entry.is_recurrent else FeedForward)(
@@ -90,13 +93,6 @@ def make_model(
     return model
 
 
-def _entry(name: str) -> ModelEntry:
-    if name not in MODELS:
-        known = ", ".join(MODELS)
-        raise ModelMismatch(f"--model={name} is unknown: give auto, {known} or module:Class")
-    return MODELS[name]
-
-
 def _make_own_model(observation_space: Any, action_space: Any, config: Any) -> Any:
     """Make a model of the user's own class, and check what it returns."""
     from ppo.models.actor_critic import check_model
@@ -110,8 +106,10 @@ def _make_own_model(observation_space: Any, action_space: Any, config: Any) -> A
         model = own(observation_space, action_space, config)
         check_model(model, observation_space)
     except Exception as error:
-        fix = "see ppo.models.actor_critic.ActorCritic for what it needs"
-        raise ModelMismatch(f"{flag} fails ({type(error).__name__}: {error}): {fix}") from error
+        raise ModelMismatch(
+            f"{flag} fails ({type(error).__name__}: {error}): see "
+            "ppo.models.actor_critic.ActorCritic for what it needs"
+        ) from error
     return model
 
 

@@ -95,14 +95,17 @@ class Recurrent(FeedForward):
     """A policy and a value on the features of one ppo.models.lstm.LSTMTrunk."""
 
     def forward(
-        self, observations: Tensor, states: Tensor | None = None, starts: Tensor | None = None
+        self, observations: Tensor, states: Any = None, starts: Tensor | None = None
     ) -> tuple[Distribution, Tensor]:
         """Return the distribution of actions and values (T * b), of sequences of b environments.
 
         observations: (T * b, *observation), time-major; states: (b, S), before the first of them;
-        starts: (T * b) bool, observations that are an episode's first.
+        starts: (T * b) bool, observations that are an episode's first. None: sequences of one step.
         """
-        features = self.policy_trunk(observations, states, starts)[0]
+        if starts is None:
+            features, _ = self.policy_trunk.step(observations, states)
+        else:
+            features = self.policy_trunk(observations, states, starts)
         return self.heads(features, features)
 
     def act(self, observations: Tensor, states: Any) -> Step:

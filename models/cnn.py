@@ -89,10 +89,10 @@ class Residual(nn.Module):
         return torch.add(images, self.layers(images))
 
 
-def nature(shape: tuple[int, ...], last_width: int = 64) -> list[nn.Module]:
-    """Make three convolutions for images (H, W, C) (Mnih et al. 2015, methods)."""
+def nature(num_channels: int, last_width: int = 64) -> list[nn.Module]:
+    """Make three convolutions for images (Mnih et al. 2015, methods)."""
     return [
-        PixelConv2d(shape[-1], 32, 8, stride=4),
+        PixelConv2d(num_channels, 32, 8, stride=4),
         nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 4, stride=2),
         nn.ReLU(inplace=True),
@@ -101,13 +101,13 @@ def nature(shape: tuple[int, ...], last_width: int = 64) -> list[nn.Module]:
     ]
 
 
-def impala(shape: tuple[int, ...]) -> list[nn.Module]:
-    """Make three sections, each of which halves the image (H, W, C).
+def impala(num_channels: int) -> list[nn.Module]:
+    """Make three sections, each of which halves the image.
 
     Espeholt et al. 2018, figure 3 (right), without the LSTM.
     """
     layers: list[nn.Module] = []
-    for num_channels, width in ((shape[-1], 16), (16, 32), (32, 32)):
+    for width in (16, 32, 32):
         convolution = nn.Conv2d if layers else PixelConv2d
         layers += [
             convolution(num_channels, width, 3, padding=1),
@@ -115,11 +115,12 @@ def impala(shape: tuple[int, ...]) -> list[nn.Module]:
             Residual(width),
             Residual(width),
         ]
+        num_channels = width
     return [*layers, nn.ReLU()]
 
 
 def make_image_trunk(
-    make_convolutions: Callable[[Any], list[nn.Module]],
+    make_convolutions: Callable[[int], list[nn.Module]],
     observation_space: Any,
     config: Any,
     *,
@@ -130,15 +131,15 @@ def make_image_trunk(
 
     Raises ModelMismatch if the images are too small for the convolutions.
     """
-    shape = image_shape(observation_space)
-    convolutions = nn.Sequential(*make_convolutions(shape), FlattenPixels())
+    height, width, num_channels = shape = image_shape(observation_space)
+    layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
     try:
-        num_features = convolutions(torch.zeros(1, shape[2], *shape[:2])).shape[1]
+        num_features = layers(torch.zeros(1, num_channels, height, width)).shape[1]
     except RuntimeError as error:
         raise ModelMismatch(
-            f"--screen_size={shape[0]} is too small for this network: give a larger one"
+            f"--screen_size={height} is too small for this network: give a larger one"
         ) from error
-    layers = convolutions.extend([nn.Linear(num_features, size), nn.ReLU(inplace=True)])
+    layers.extend([nn.Linear(num_features, size), nn.ReLU(inplace=True)])
     for layer in layers.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             orthogonal(layer, math.sqrt(2))

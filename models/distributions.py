@@ -7,7 +7,8 @@ environment's own random stream only, whoever computes it. However a space is ne
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Distribution:
         return self
 
 
+@dataclass
 class Categorical(Distribution):
     """D independent choices among K each.
 
@@ -48,8 +50,7 @@ class Categorical(Distribution):
     are added and the greatest taken (Maddison et al. 2014, "A* Sampling", section 2).
     """
 
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
+    logits: Tensor
 
     def masked(self, mask: Tensor) -> "Categorical":
         return Categorical(self.logits.masked_fill(~mask.view_as(self.logits), MASKED_LOGIT))
@@ -72,12 +73,12 @@ class Categorical(Distribution):
         return -(self.log_probs.exp() * self.log_probs).sum((-2, -1))
 
 
+@dataclass
 class DiagonalGaussian(Distribution):
     """D independent normals. mean, standard normal noise: (..., D); log_std: (D,) or (..., D)."""
 
-    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
-        self.mean = mean
-        self.log_std = log_std
+    mean: Tensor
+    log_std: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.log_std.exp() * noise
@@ -138,12 +139,12 @@ def _log_slope_of_tanh(x: Tensor) -> Tensor:
     return 2 * (math.log(2) - x - functional.softplus(-2 * x))
 
 
+@dataclass
 class Product(Distribution):
     """Independent distributions whose columns stand side by side, as many as their heads say."""
 
-    def __init__(self, parts: Sequence[Distribution], heads: Any) -> None:
-        self.parts = parts
-        self.heads = heads
+    parts: Sequence[Distribution]
+    heads: Any
 
     def masked(self, mask: Tensor) -> "Product":
         split = self._split(mask, "mask_size")
@@ -176,9 +177,9 @@ class PolicyHead(nn.Module):
     draw_noise(generator, num_steps) draws the noise (num_steps, noise_size) of one environment.
     """
 
-    action_size: int
-    action_dtype: Any
-    noise_size: int
+    action_size = 0
+    action_dtype: Any = np.int64
+    noise_size = 0
     mask_size = 0
     draw_noise: Any
 
@@ -186,7 +187,6 @@ class PolicyHead(nn.Module):
 class CategoricalHead(PolicyHead):
     """Choices of several sizes, padded to the largest."""
 
-    action_dtype = np.int64
     columns: Tensor
 
     def __init__(self, num_features: int, sizes: Sequence[int]) -> None:
@@ -195,20 +195,18 @@ class CategoricalHead(PolicyHead):
         self.shape = exists.shape
         self.action_size = len(sizes)
         self.noise_size = self.mask_size = exists.size
+        self.draw_noise = partial(draw_gumbel, size=exists.size)
         self.is_padded = not exists.all()
         self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
-        columns = np.full(exists.shape, -1)  # of each choice; -1 is the padding behind the last
-        columns[exists] = np.arange(sum(sizes))
-        self.register_buffer("columns", torch.from_numpy(columns.ravel()), persistent=False)
+        # The column of each choice; -1 is the padding behind the last.
+        columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)
+        self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
         if self.is_padded:
             logits = functional.pad(logits, (0, 1), value=MASKED_LOGIT)[..., self.columns]
         return Categorical(logits.view(*logits.shape[:-1], *self.shape))
-
-    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        return draw_gumbel(generator, num_steps, self.noise_size)
 
 
 class BernoulliHead(CategoricalHead):
@@ -236,16 +234,14 @@ class GaussianHead(PolicyHead):
         shape = (num_features, num_actions) if config.use_sde else (num_actions,)
         self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
         self.noise_size = self.log_std.numel()
+        sample_freq = config.sde_sample_freq if config.use_sde else 1
+        self.draw_noise = partial(draw_normal, size=self.noise_size, sample_freq=sample_freq)
 
     def forward(self, features: Tensor) -> Distribution:
         gaussian = DiagonalGaussian(self.mean(features), self.log_std)
         if self.config.use_sde:
             gaussian = StateDependentGaussian(gaussian.mean, self.log_std, features.detach())
         return Squashed(gaussian) if self.config.squash_actions else gaussian
-
-    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        sample_freq = self.config.sde_sample_freq if self.config.use_sde else 1
-        return draw_normal(generator, num_steps, self.noise_size, sample_freq=sample_freq)
 
 
 class ProductHead(PolicyHead):
@@ -254,18 +250,18 @@ class ProductHead(PolicyHead):
     def __init__(self, heads: Sequence[PolicyHead]) -> None:
         super().__init__()
         self.heads: Any = nn.ModuleList(heads)
-        self.action_size = sum(head.action_size for head in heads)
-        self.noise_size = sum(head.noise_size for head in heads)
-        self.mask_size = sum(head.mask_size for head in heads)
-        is_discrete = all(head.action_dtype is np.int64 for head in heads)
-        self.action_dtype = np.int64 if is_discrete else np.float32
+        for head in heads:
+            self.action_size += head.action_size
+            self.noise_size += head.noise_size
+            self.mask_size += head.mask_size
+            if head.action_dtype is np.float32:
+                self.action_dtype = np.float32
 
     def forward(self, features: Tensor) -> Product:
         return Product([head(features) for head in self.heads], self.heads)
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
-        noise = [head.draw_noise(generator, num_steps) for head in self.heads]
-        return np.concatenate(noise, axis=1)
+        return np.hstack([head.draw_noise(generator, num_steps) for head in self.heads])
 
 
 def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:
@@ -273,9 +269,10 @@ def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:
 
     Raises ModelMismatch if actions without bounds are to be squashed.
     """
-    if isinstance(space, (spaces.Tuple, spaces.Dict)):
-        parts = space.values() if isinstance(space, spaces.Dict) else space
-        return ProductHead([policy_head(num_features, part, config) for part in parts])
+    if isinstance(space, spaces.Dict):
+        space = tuple(space.values())
+    if isinstance(space, (tuple, spaces.Tuple)):
+        return ProductHead([policy_head(num_features, part, config) for part in space])
     if isinstance(space, spaces.Box):
         if config.squash_actions and not space.is_bounded():
             raise ModelMismatch(

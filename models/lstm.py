@@ -41,13 +41,9 @@ class LSTMTrunk(Trunk):
         output, state = self.lstm(self.encoder(observations).unsqueeze(0), state)
         return output.squeeze(0), torch.cat(state, -1).squeeze(0)
 
-    def forward(
-        self, observations: Tensor, states: Tensor, starts: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return features (T * b, H) and last states (b, 2 H); arguments as in Recurrent."""
+    def forward(self, observations: Tensor, states: Tensor, starts: Tensor) -> Tensor:
+        """Return the features (T * b, H) of sequences; arguments as in Recurrent."""
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
-        if starts is None:
-            starts = inputs.new_zeros(inputs.shape[:2])
         starts = starts.view(inputs.shape[:2])
         # One call of the LSTM for each stretch of steps in which no episode starts.
         cuts = [0, *(starts[1:].any(1).nonzero().ravel() + 1).tolist(), len(inputs)]
@@ -58,4 +54,4 @@ class LSTMTrunk(Trunk):
             state = tuple((part * kept).contiguous() for part in state)
             output, state = self.lstm(inputs[begin:end], state)
             outputs.append(output)
-        return torch.cat(outputs).flatten(0, 1), torch.cat(state, -1).squeeze(0)
+        return torch.cat(outputs).flatten(0, 1)

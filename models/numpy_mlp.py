@@ -6,13 +6,13 @@ distributions and actor do; tests compare them.
 """
 
 import math
-from functools import cached_property
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
-from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
+from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
 
 
 def _relu(x: ndarray, out: ndarray) -> Any:
@@ -34,14 +34,14 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
 class Layout(NamedTuple):
     """The structure of a ppo.models.actor_critic.FeedForward on vectors.
 
-    shapes: of its parameters, by name and in order; activation: of its hidden layers; num_actions:
-    D; num_choices: K of each action, 0 if actions are Gaussian.
+    shapes: of its parameters, by name and in order; activation: of its hidden layers; num_choices:
+    K of each action, 0 if actions are Gaussian; draw_noise: of its policy head.
     """
 
     shapes: dict[str, tuple[int, ...]]
     activation: str
-    num_actions: int
     num_choices: int
+    draw_noise: Any
 
 
 def layout_of(model: Any) -> Layout | None:
@@ -63,7 +63,7 @@ def layout_of(model: Any) -> Layout | None:
     else:
         return None
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return Layout(shapes, activation, head.action_size, num_choices)
+    return Layout(shapes, activation, num_choices, head.draw_noise)
 
 
 class Linear(NamedTuple):
@@ -100,70 +100,65 @@ class NumpyVectorTrunk:
         outputs = [vectors.astype(np.float32, copy=False)]
         for layer in self.layers:
             x = layer(outputs[-1])
-            self.activate(x, out=x)
-            outputs.append(x)
+            outputs.append(self.activate(x, out=x))
         return outputs
 
     def backward(self, outputs: list[ndarray], gradient: ndarray) -> None:
         """Write the gradients of all layers, from that of the features (B, F).
 
-        outputs: as calling the trunk returned them. They and the gradient are overwritten.
+        outputs: as calling the trunk returned them. They and the gradient are used up.
         """
-        for index in reversed(range(len(self.layers))):
-            layer = self.layers[index]
-            gradient *= self.slope(outputs[index + 1], out=outputs[index + 1])
-            layer.backward(outputs[index], gradient)
-            if index:
+        for layer in reversed(self.layers):
+            x = outputs.pop()
+            gradient *= self.slope(x, out=x)
+            layer.backward(outputs[-1], gradient)
+            if len(outputs) > 1:  # the observations have no use for a gradient
                 gradient = gradient @ layer.weight
 
 
 class NumpyCategorical:
-    """D independent choices among K each. logits: (B, D, K); actions: (B, D)."""
+    """D independent choices among K each. logits: (B, D, K); actions: (B, D).
+
+    log_probs, probabilities: (K, B * D), for sums over long rows are fast; entropies: (B * D,).
+    """
 
     def __init__(self, logits: ndarray) -> None:
-        self.logits = logits
-
-    @cached_property
-    def tables(self) -> tuple[ndarray, ndarray, ndarray]:
-        """Log-probabilities and probabilities (K, B * D), and entropies (B * D).
-
-        Choices are the first axis, for sums over long rows are fast.
-        """
-        log_probs = np.array(self.logits.reshape(-1, self.logits.shape[-1]).T, order="C")
+        self.num_rows, self.num_actions, num_choices = logits.shape
+        log_probs = np.array(logits.reshape(-1, num_choices).T, order="C")
         log_probs -= log_probs.max(0)
         probabilities = np.exp(log_probs)
         totals = probabilities.sum(0)
         probabilities /= totals
         log_probs -= np.log(totals)
-        return log_probs, probabilities, -(probabilities * log_probs).sum(0)
+        self.log_probs = log_probs
+        self.probabilities = probabilities
+        self.entropies = -(probabilities * log_probs).sum(0)
 
     def log_prob(self, actions: ndarray) -> Any:
         self.chosen = (actions.ravel(), np.arange(actions.size))
-        return self._sum(self.tables[0][self.chosen])
+        return self._sum(self.log_probs[self.chosen])
 
     def entropy(self) -> Any:
-        return self._sum(self.tables[2])
+        return self._sum(self.entropies)
 
     def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> Any:
         """Return the gradient of the logits (B, D * K).
 
         grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy.
         """
-        log_probs, probabilities, entropies = self.tables
-        num_rows, num_actions, _ = self.logits.shape
-        if num_actions > 1:
-            grad_log_prob = np.repeat(grad_log_prob, num_actions)
-        gradient = log_probs + entropies
+        if self.num_actions > 1:
+            grad_log_prob = np.repeat(grad_log_prob, self.num_actions)
+        gradient = self.log_probs + self.entropies
         gradient *= -grad_entropy
         gradient -= grad_log_prob
-        gradient *= probabilities
+        gradient *= self.probabilities
         gradient[self.chosen] += grad_log_prob
-        return np.reshape(gradient.T, (num_rows, -1))
+        return gradient.T.reshape(self.num_rows, -1)
 
     def _sum(self, table: ndarray) -> Any:
         """Sum a table (B * D) over the D choices of each row."""
-        if self.logits.shape[1] > 1:
-            return table.reshape(len(self.logits), -1).sum(1)
+        if self.num_actions > 1:
+            return table.reshape(self.num_rows, -1).sum(1)
         return table
 
 
@@ -174,11 +169,7 @@ class NumpyDiagonalGaussian:
         self.mean = mean
         self.log_std = log_std
         self.grad_log_std = grad_log_std
-
-    @cached_property
-    def log_normalizer(self) -> Any:
-        """The entropy without its constant D / 2."""
-        return self.log_std.sum() + self.log_std.size * HALF_LOG_TWO_PI
+        self.log_normalizer = log_std.sum() + log_std.size * HALF_LOG_TWO_PI
 
     def log_prob(self, actions: ndarray) -> Any:
         self.inverse_std = np.exp(-self.log_std)
@@ -206,26 +197,27 @@ class NumpyMLP:
     def __init__(self, layout: Layout, weights: ndarray, gradients: ndarray) -> None:
         self.num_choices = layout.num_choices
         self.gradients = gradients
-        views = zip(_views(layout, weights), _views(layout, gradients), strict=True)
-        parameters = dict(zip(layout.shapes, views, strict=True))
-        layers = {
-            name.removesuffix(".bias"): Linear(*parameters[name.replace("bias", "weight")], *bias)
-            for name, bias in parameters.items()
-            if name.endswith(".bias")
-        }
+        arrays: dict[str, list[ndarray]] = defaultdict(list)  # each beside its gradient, by module
+        first = 0
+        for name, shape in layout.shapes.items():
+            last = first + math.prod(shape)
+            for vector in (weights, gradients):
+                arrays[name.rpartition(".")[0]].append(vector[first:last].reshape(shape))
+            first = last
 
         def trunk(prefix: str) -> NumpyVectorTrunk:
-            own = [layer for name, layer in layers.items() if name.startswith(prefix)]
-            return NumpyVectorTrunk(own, layout.activation)
+            layers = [Linear(*found) for name, found in arrays.items() if name.startswith(prefix)]
+            return NumpyVectorTrunk(layers, layout.activation)
 
         self.policy_trunk = trunk("policy_trunk")
         self.value_trunk = trunk("value_trunk")
         self.is_shared = not self.value_trunk.layers
         if self.is_shared:
             self.value_trunk = self.policy_trunk
-        self.policy_head = layers["policy_head.logits" if self.num_choices else "policy_head.mean"]
-        self.value_head = layers["value_head"]
-        self.log_std, self.grad_log_std = parameters.get("policy_head.log_std", (EMPTY, EMPTY))
+        outputs = "policy_head.logits" if self.num_choices else "policy_head.mean"
+        self.policy_head = Linear(*arrays[outputs])
+        self.value_head = Linear(*arrays["value_head"])
+        self.log_std, self.grad_log_std = arrays["policy_head"] or (EMPTY, EMPTY)
 
     def distribution(
         self, features: ndarray, mask: ndarray
@@ -249,21 +241,14 @@ class NumpyActor:
     state_size = 0
 
     def __init__(self, layout: Layout, weights: ndarray) -> None:
-        self.num_actions = layout.num_actions
-        self.num_choices = layout.num_choices
+        self.draw_noise = layout.draw_noise
         self.source = weights
         self.weights = weights.copy()
-        self.mlp = NumpyMLP(layout, self.weights, gradients=np.empty_like(weights))
+        self.mlp = NumpyMLP(layout, self.weights, np.empty_like(weights))
 
     def refresh(self) -> None:
         """Copy the weights, as they are now."""
         self.weights[:] = self.source
-
-    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> ndarray:
-        """Draw the noise (num_steps, noise_size) of a rollout of one environment."""
-        if self.num_choices:
-            return draw_gumbel(generator, num_steps, self.num_actions * self.num_choices)
-        return draw_normal(generator, num_steps, self.num_actions)
 
     def __call__(
         self,
@@ -275,23 +260,16 @@ class NumpyActor:
         features: ndarray = EMPTY,
     ) -> Any:
         """Return actions (n, D) for observations, as ppo.models.actor.Actor does."""
-        policy_features = self.mlp.policy_trunk(observations)[-1]
+        mlp = self.mlp
+        policy_features = mlp.policy_trunk(observations)[-1]
         if features.size:
             features[:] = policy_features
         # Sampled here, without a distribution, for that takes half a microsecond of ten.
-        outputs = self.mlp.policy_head(policy_features)
-        if not self.num_choices:
-            return outputs if noise is None else outputs + np.exp(self.mlp.log_std) * noise
+        outputs = mlp.policy_head(policy_features)
+        if not mlp.num_choices:
+            return outputs if noise is None else outputs + np.exp(mlp.log_std) * noise
         if mask.size:
             outputs = np.where(mask, outputs, MASKED_LOGIT)
         if noise is not None:
             outputs += noise
-        return outputs.reshape(len(outputs), -1, self.num_choices).argmax(-1)
-
-
-def _views(layout: Layout, vector: ndarray) -> list[ndarray]:
-    """Return the parts of a vector (P,), each in the shape of its parameter."""
-    shapes = layout.shapes.values()
-    ends = np.cumsum([math.prod(shape) for shape in shapes])
-    parts = np.split(vector, ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return outputs.reshape(len(outputs), -1, mlp.num_choices).argmax(-1)

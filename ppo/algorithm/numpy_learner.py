@@ -12,13 +12,12 @@ from torch import Tensor
 
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.losses import LARGEST_LOG_RATIO
-from ppo.algorithm.rollout import Batch
+from ppo.algorithm.rollout import Batch, Metrics
 from ppo.config.config import Config
 from ppo.models.noise import EMPTY
 from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
 
 Arrays = dict[str, ndarray]
-Metrics = dict[str, Any]
 LARGE = 512  # rows of a minibatch from which on a second thread is worth waking
 
 
@@ -81,34 +80,23 @@ class NumpyLearner(Learner):
         """Write the policy head's gradients; return that of its features (B, F), and metrics."""
         mlp = self.mlp
         inv_batch = batch["inv_batch"]
+        coefficients = self.coefficients
         distribution = mlp.distribution(features, batch.get("action_masks", EMPTY))
-        loss, grad_log_probs, metrics = clipped_surrogate(
-            distribution.log_prob(batch["actions"]),
-            batch["log_probs"],
-            batch["advantages"],
-            clip_coef=self.coefficients.clip,
-            inv_batch=inv_batch,
-        )
-        metrics = {"policy_loss": loss, "entropy": distribution.entropy() @ inv_batch, **metrics}
-        grad_outputs = distribution.backward(
-            grad_log_probs, -self.coefficients.entropy * inv_batch[0]
-        )
+        log_probs = distribution.log_prob(batch["actions"])
+        gradient, metrics = clipped_surrogate(log_probs, batch, coefficients.clip)
+        metrics = {"entropy": distribution.entropy() @ inv_batch, **metrics}
+        grad_outputs = distribution.backward(gradient, -coefficients.entropy * inv_batch[0])
         mlp.policy_head.backward(features, grad_outputs)
         return grad_outputs @ mlp.policy_head.weight, metrics
 
     def _value_gradients(self, features: ndarray, batch: Arrays) -> tuple[ndarray, Metrics]:
         """Write the value head's gradients; return that of its features (B, F), and metrics."""
         head = self.mlp.value_head
-        loss, grad_values, metrics = value_loss(
-            self.mlp.values(features),
-            batch["values"],
-            batch["returns"],
-            clip_coef=self.coefficients.clip_value,
-            inv_batch=batch["inv_batch"],
-        )
-        grad_outputs = self.config.value_coef * grad_values[:, None]
+        values = self.mlp.values(features)
+        gradient, metrics = value_loss(values, batch, self.coefficients.clip_value)
+        grad_outputs = self.config.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
-        return grad_outputs * head.weight, {"value_loss": loss, **metrics}
+        return grad_outputs * head.weight, metrics
 
     def _clip_gradients(self) -> float:
         gradients = self.mlp.gradients
@@ -122,15 +110,14 @@ class NumpyLearner(Learner):
     def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         mlp = self.mlp
         arrays = _arrays(batch)
-        if "features" in arrays:
-            policy_features = value_features = arrays["features"]
-        else:
-            policy_features = value_features = mlp.policy_trunk(arrays["observations"])[-1]
-            if not mlp.is_shared:
-                value_features = mlp.value_trunk(arrays["observations"])[-1]
-        distribution = mlp.distribution(policy_features, arrays.get("action_masks", EMPTY))
+        features = arrays.get("features")
+        if features is None:
+            features = mlp.policy_trunk(arrays["observations"])[-1]
+        distribution = mlp.distribution(features, arrays.get("action_masks", EMPTY))
         log_probs = distribution.log_prob(arrays["actions"])
-        return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(value_features).copy())
+        if not mlp.is_shared:
+            features = mlp.value_trunk(arrays["observations"])[-1]
+        return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(features).copy())
 
     def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
         features = self.mlp.value_trunk(observations.numpy())[-1]
@@ -142,52 +129,43 @@ def _arrays(batch: Batch) -> Arrays:
 
 
 def clipped_surrogate(
-    log_probs: ndarray,
-    behaviour_log_probs: ndarray,
-    advantages: ndarray,
-    *,
-    clip_coef: float,
-    inv_batch: ndarray,
-) -> tuple[float, ndarray, Metrics]:
-    """Compute ppo.algorithm.losses.clipped_surrogate, its gradient by log_probs, and metrics.
+    log_probs: ndarray, batch: Arrays, clip_coef: float
+) -> tuple[ndarray, Metrics]:
+    """Compute the gradient of ppo.algorithm.losses.clipped_surrogate by log_probs, and metrics.
 
-    All arrays: (B,); inv_batch: 1 / B in each row.
+    All arrays: (B,).
     """
-    log_ratio = log_probs - behaviour_log_probs
+    inv_batch = batch["inv_batch"]
+    log_ratio = log_probs - batch["log_probs"]
     ratio = np.exp(np.minimum(log_ratio, LARGEST_LOG_RATIO))
-    gains = ratio * advantages
-    clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * advantages
+    gains = ratio * batch["advantages"]
+    clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * batch["advantages"]
     has_gradient = (gains <= clipped) & (log_ratio <= LARGEST_LOG_RATIO)
-    gradient = np.where(has_gradient, gains * -inv_batch, np.float32(0))
-    metrics = {
+    return np.where(has_gradient, gains * -inv_batch, np.float32(0)), {
+        "policy_loss": -(np.minimum(gains, clipped) @ inv_batch),
         "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,
         "clip_fraction": (np.abs(ratio - 1) > clip_coef) @ inv_batch,
     }
-    return -(np.minimum(gains, clipped) @ inv_batch), gradient, metrics
 
 
-def value_loss(
-    values: ndarray,
-    behaviour_values: ndarray,
-    returns: ndarray,
-    *,
-    clip_coef: float | None,
-    inv_batch: ndarray,
-) -> tuple[float, ndarray, Metrics]:
-    """Compute ppo.algorithm.losses.value_loss, its gradient by values, and metrics.
+def value_loss(values: ndarray, batch: Arrays, clip_coef: float | None) -> tuple[ndarray, Metrics]:
+    """Compute the gradient of ppo.algorithm.losses.value_loss by values, and metrics.
 
-    All arrays: (B,); inv_batch: 1 / B in each row.
+    All arrays: (B,).
     """
-    errors = values - returns
+    inv_batch = batch["inv_batch"]
+    errors = values - batch["returns"]
     squares = errors * errors
+    gradient = errors * inv_batch
     if clip_coef is None:
-        return 0.5 * (squares @ inv_batch), errors * inv_batch, {}
-    moves = values - behaviour_values
+        return gradient, {"value_loss": 0.5 * (squares @ inv_batch)}
+    moves = values - batch["values"]
     clipped = np.minimum(np.maximum(moves, -clip_coef), clip_coef)
-    clipped_squares = behaviour_values + clipped - returns
+    clipped_squares = batch["values"] + clipped - batch["returns"]
     clipped_squares *= clipped_squares
     is_clipped = np.abs(moves) > clip_coef
     is_flat = is_clipped & (clipped_squares > squares)
-    gradient = np.where(is_flat, np.float32(0), errors * inv_batch)
-    loss = 0.5 * (np.maximum(squares, clipped_squares) @ inv_batch)
-    return loss, gradient, {"value_clip_fraction": is_clipped @ inv_batch}
+    return np.where(is_flat, np.float32(0), gradient), {
+        "value_loss": 0.5 * (np.maximum(squares, clipped_squares) @ inv_batch),
+        "value_clip_fraction": is_clipped @ inv_batch,
+    }
