@@ -31,7 +31,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             seen += list(observations)
             return [12] * len(observations)
 
-        result = evaluate(act, envs, SEEDS, episode_key=WHOLE_EPISODE, state_size=0)
+        result = evaluate(act, envs, SEEDS, 0)
         assert result == {
             "episodes": 7,
             "mean": pytest.approx(np.mean(returns)),
@@ -45,7 +45,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
 
 def test_without_episodes_there_is_no_mean() -> None:
     nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    found = evaluate(lambda *_: [], [], [], episode_key=WHOLE_EPISODE, state_size=0)
+    found = evaluate(lambda *_: [], [], [], 0)
     assert found == nothing
 
 
@@ -82,8 +82,7 @@ def test_a_lost_life_does_not_end_an_episode() -> None:
         lambda observations, *_: [0] * len(observations),
         [Lives(), Lives()],
         SEEDS,
-        episode_key=WHOLE_EPISODE,
-        state_size=0,
+        0,
     )
     assert result == {
         "episodes": 7,

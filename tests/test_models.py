@@ -140,7 +140,7 @@ shapes = {}
 for name, (out, width) in sizes.items():
     shapes |= {f"{name}.weight": (out, width), f"{name}.bias": (out,)}
 weights = np.zeros(sum(int(np.prod(shape)) for shape in shapes.values()), np.float32)
-actor = make_actor(None, Layout(shapes, "tanh", 1, 4), weights)
+actor = make_actor(None, Layout(shapes, "tanh", 4, None), weights)
 print(actor(np.zeros((1, 3), np.float32), None).tolist(), "torch" in sys.modules)
 """
     done = subprocess.run(

@@ -92,18 +92,21 @@ def _repeatability(record: RandomPlay, env: Any, make: Callable[[], Any], seed: 
     again = play(env, seed)
     fresh = play(make(), seed)
     if is_same(record, again) and is_same(record, fresh):
-        effect = "runs repeat themselves, and are resumed exactly"
-        return f"the same seed and actions lead to the same: {effect}"
+        return (
+            "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
+            "exactly"
+        )
     if is_same(fresh, play(make(), seed)):
-        fix = "--fresh_env_per_episode makes resuming exact"
-        return f"only a new instance repeats itself: {fix}"
+        return "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     return "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
 
 
 def _reward_findings(record: RandomPlay) -> Iterator[str]:
     rewards = np.array(record.rewards)
-    span = f"{rewards.min():.3g} to {rewards.max():.3g}"
-    yield f"random actions earn {span} a step, {rewards.mean():.3g} on average"
+    yield (
+        f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "
+        f"{rewards.mean():.3g} on average"
+    )
     if not rewards.any():
         yield "warning: no reward was seen: random actions may not find one"
     elif not 1e-2 < np.abs(rewards).max() <= 100:
@@ -112,9 +115,10 @@ def _reward_findings(record: RandomPlay) -> Iterator[str]:
         yield f"warning: no episode ended within {len(rewards):,} steps"
         return
     returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
-    spread = f"{returns.mean():.3g} +/- {returns.std():.3g}"
-    ends = f"{limits.mean():.0%} of them ended by a time limit"
-    yield f"{len(returns)} episodes: return {spread}, {lengths.mean():.0f} steps, {ends}"
+    yield (
+        f"{len(returns)} episodes: return {returns.mean():.3g} +/- {returns.std():.3g}, "
+        f"{lengths.mean():.0f} steps, {limits.mean():.0%} of them ended by a time limit"
+    )
 
 
 def _observation_findings(record: RandomPlay) -> Iterator[str]:
@@ -123,12 +127,14 @@ def _observation_findings(record: RandomPlay) -> Iterator[str]:
     if (observations == observations[0]).all():
         yield "warning: all observations are the same"
     elif largest > 1_000:
-        fix = "leave --normalize_observations on"
-        yield f"warning: observations are as large as {largest:.3g}: {fix}"
+        yield (
+            f"warning: observations are as large as {largest:.3g}: leave --normalize_observations "
+            "on"
+        )
 
 
 def _duration(seconds: list[float]) -> str:
-    typical = float(np.median(seconds))
+    typical = np.median(seconds)
     if typical < 1e-3:
         return f"{1e6 * typical:,.0f} microseconds"
     return f"{1e3 * typical:,.1f} milliseconds"

@@ -20,11 +20,10 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
     from ppo.system.hardware import has_bfloat16
 
     in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
-    seed = integer_seed(config.seed, Stream.MODEL)
     with torch.random.fork_rng(devices=[]):
         return make_model(
             config,
-            seed=seed,
+            seed=integer_seed(config.seed, Stream.MODEL),
             observation_space=spaces.observations,
             action_space=spaces.actions,
             in_bfloat16=in_bfloat16,

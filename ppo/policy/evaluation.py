@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Env
 
-Act = Callable[..., Sequence[Any]]
+from ppo.envs.episodes import WHOLE_EPISODE
 
 
 class Game(NamedTuple):
@@ -21,15 +21,15 @@ class Game(NamedTuple):
 
 
 def evaluate(
-    act: Act, envs: Sequence[Env], seeds: Sequence[int], *, episode_key: str, state_size: int
+    act: Callable[..., Sequence[Any]], envs: Sequence[Env], seeds: Sequence[int], state_size: int
 ) -> dict[str, Any]:
     """Play one whole episode for each seed, in several environments side by side.
 
     act: from observations (n, *observation), n infos and states (n, S), which it overwrites by the
-    next ones, to n actions; episode_key: where the info of a whole episode's last step has its
-    undiscounted, raw return and length. Returns both for each episode, with the returns' mean and
-    standard deviation."""
-    results: dict[int, tuple[float, int]] = {}
+    next ones, to n actions. Returns the undiscounted, raw return and the length of each episode,
+    and the returns' mean and standard deviation."""
+    returns = [0.0] * len(seeds)
+    lengths = [0] * len(seeds)
     waiting = deque(range(len(seeds)))
 
     def start(env: Env, episode: int) -> Game:
@@ -46,18 +46,17 @@ def evaluate(
             observation, _, terminated, truncated, info = game.env.step(action)
             if not (terminated or truncated):
                 running.append(Game(game.env, game.episode, observation, info, state))
-            elif episode_key not in info:  # a lost life, not the whole game
+            elif WHOLE_EPISODE not in info:  # a lost life, not the whole game
                 running.append(start(game.env, game.episode))
             else:
-                results[game.episode] = info[episode_key]
+                returns[game.episode], lengths[game.episode] = info[WHOLE_EPISODE]
                 if waiting:
                     running.append(start(game.env, waiting.popleft()))
         games = running
-    returns = [results[episode][0] for episode in range(len(seeds))]
     return {
         "episodes": len(returns),
         "mean": float(np.mean(returns)) if returns else None,
         "std": float(np.std(returns)) if returns else None,
         "returns": returns,
-        "lengths": [results[episode][1] for episode in range(len(seeds))],
+        "lengths": lengths,
     }

@@ -1,8 +1,9 @@
 """Export a policy as an ONNX file, which runs without this trainer, PyTorch and Python."""
 
 import logging
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ppo.errors import ConfigError, NotExported
+from ppo.models.actor import Actor
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
 
@@ -21,44 +23,52 @@ NEXT_STATE = "next_state"
 LARGEST_DIFFERENCE = 1e-5
 NUM_CHECKED = 64  # observations
 Arrays = dict[str, np.ndarray]
-Converter = Callable[[Tensor], list[Tensor]]
 
 
 class ExportedPolicy(nn.Module):
     """Compute the most likely actions for observations (n, *observation) of Policy.make_env().
 
     Returns a tensor (n, ...) for each part of the action space, as that takes it, and, for states
-    (n, S), the next states. normalize: shift, scale, lowest and highest of
-    ppo.envs.normalize.NormalizeObservation, or (); to_actions: from columns (n, D) to the parts."""
+    (n, S), the next states. parts: the parts of the action space by name."""
 
-    def __init__(self, model: Any, normalize: Sequence[np.ndarray], to_actions: Converter) -> None:
+    def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
         super().__init__()
         self.model = model
-        self.to_actions = to_actions
-        self.normalize = [torch.tensor(table) for table in normalize]
+        self.parts = dict(_leaves(action_space, ACTION))
+        self.squash = policy.config.squash_actions
+        self.is_normalized = policy.normalize.enabled
+        self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
 
     def forward(self, observation: Tensor, state: Tensor | None = None) -> tuple[Tensor, ...]:
-        if self.normalize:
-            shift, scale, lowest, highest = self.normalize
-            observation = ((observation.float() - shift) * scale).minimum(highest).maximum(lowest)
+        if self.is_normalized:
+            observation = (observation.float() - self.shift) * self.scale
+            observation = observation.minimum(self.highest).maximum(-self.highest)
         distribution, _, next_state = self.model.act(observation, state)
         actions = self.to_actions(distribution.mode())
         if state is not None:
             actions.append(next_state)
         return tuple(actions)
 
-
-def columns_to_actions(space: Any, squash: bool) -> tuple[list[str], Converter]:
-    """Return the names of an action space's parts, and the function from a policy's columns (n, D)
-    to them: ppo.envs.spaces.action_converter in torch."""
-    leaves = dict(_leaves(space, ACTION))
-    widths = [int(np.prod(leaf.shape)) for leaf in leaves.values()]
-
-    def convert(columns: Tensor) -> list[Tensor]:
-        parts = zip(torch.split(columns, widths, 1), leaves.values(), strict=True)
-        return [_fit(part, leaf, squash) for part, leaf in parts]
-
-    return list(leaves), convert
+    def to_actions(self, columns: Tensor) -> list[Tensor]:
+        """Convert columns (n, D) as ppo.envs.spaces.action_converter does."""
+        widths = [math.prod(space.shape) for space in self.parts.values()]
+        columns_of_parts = torch.split(columns, widths, 1)
+        actions = []
+        for part, space in zip(columns_of_parts, self.parts.values(), strict=True):
+            rows = part.reshape(-1, *space.shape)
+            dtype = getattr(torch, str(space.dtype))
+            if hasattr(space, "low"):
+                low = torch.from_numpy(space.low).float()
+                high = torch.from_numpy(space.high).float()
+                if self.squash:
+                    rows = (low / 2 + high / 2) + (high / 2 - low / 2) * rows.tanh()
+                rows = rows.maximum(low).minimum(high)
+                if not dtype.is_floating_point:
+                    rows = rows.round()
+            else:
+                rows = rows + torch.as_tensor(getattr(space, "start", 0))
+            actions.append(rows.to(dtype))
+        return actions
 
 
 def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -71,23 +81,6 @@ def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(part, f"{name}.{key}")
 
 
-def _fit(part: Tensor, space: Any, squash: bool) -> Tensor:
-    """Bound, round or shift columns (n, d) to actions (n, ...) of one space."""
-    rows = part.reshape(-1, *space.shape)
-    dtype = getattr(torch, str(space.dtype))
-    if hasattr(space, "low"):
-        low = torch.from_numpy(space.low).float()
-        high = torch.from_numpy(space.high).float()
-        if squash:
-            rows = (low / 2 + high / 2) + (high / 2 - low / 2) * rows.tanh()
-        rows = rows.maximum(low).minimum(high)
-        if not dtype.is_floating_point:
-            rows = rows.round()
-    elif np.any(getattr(space, "start", 0)):
-        rows = rows + torch.as_tensor(space.start)
-    return rows.to(dtype)
-
-
 def export(policy: Policy, path: Path) -> float:
     """Write a policy of precision float32 as an ONNX file, checked against it before it is named.
 
@@ -95,35 +88,36 @@ def export(policy: Policy, path: Path) -> float:
     of random play. Raises ConfigError if a package is missing or the model cannot be exported,
     NotExported if the difference exceeds 1e-5."""
     if policy.to_mask:
-        problem = "this policy must be told which actions are allowed, which an ONNX file is not"
-        raise ConfigError(f"{problem}: use it from Python, by ppo.load_policy")
+        raise ConfigError(
+            "this policy must be told which actions are allowed, which an ONNX file is not: use it "
+            "from Python, by ppo.load_policy"
+        )
     env = policy.make_env()
     try:
-        names, convert = columns_to_actions(env.action_space, policy.config.squash_actions)
         observations = _observe(env, policy.config.seed)
     finally:
         env.close()
-    actor = policy.make_torch_actor()
+    actor = Actor(policy.model, policy.weights)
+    exported = ExportedPolicy(policy, actor.model, env.action_space)
     states = np.zeros((len(observations), actor.state_size), np.float32)
     inputs = {OBSERVATION: observations}
     if states.size:
         inputs[STATE] = states
-    normalize = policy.normalize
-    tables: tuple[np.ndarray, ...] = ()
-    if normalize.enabled:
-        tables = (normalize.shift, normalize.scale, normalize.lowest, normalize.highest)
     try:
         with atomic_write(path) as temporary:
-            _write(ExportedPolicy(actor.model, tables, convert), inputs, names, temporary)
+            _write(exported, inputs, temporary)
             found = _run(temporary, inputs)
-            columns = torch.from_numpy(actor(normalize(observations), None, states=states.copy()))
-            difference = max(
-                float(np.abs(found[name] - expected.numpy()).max())
-                for name, expected in zip(names, convert(columns), strict=True)
-            )
+            columns = actor(policy.normalize(observations), None, states=states.copy())
+            expected = exported.to_actions(torch.from_numpy(columns))
+            differences = [
+                np.abs(found[name] - actions.numpy()).max()
+                for name, actions in zip(exported.parts, expected, strict=True)
+            ]
+            difference = float(max(differences))
             if not difference <= LARGEST_DIFFERENCE:
-                problem = f"its actions differ from the policy's by {difference:g}"
-                raise NotExported(f"{path} is not written: {problem}")
+                raise NotExported(
+                    f"{path} is not written: its actions differ from the policy's by {difference:g}"
+                )
     except ImportError as error:
         raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     return difference
@@ -141,11 +135,13 @@ def _observe(env: Any, seed: int) -> np.ndarray:
     return np.stack(observations)
 
 
-def _write(policy: ExportedPolicy, inputs: Arrays, actions: list[str], path: Path) -> None:
+def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
     """Write an ONNX file. Raises ConfigError if torch cannot export the model."""
     import onnxscript  # noqa: F401, torch's own message about its absence is long
 
-    outputs = [*actions, NEXT_STATE] if STATE in inputs else actions
+    outputs = [*policy.parts]
+    if STATE in inputs:
+        outputs.append(NEXT_STATE)
     logging.disable()  # torch reports on its internals
     try:
         with warnings.catch_warnings():

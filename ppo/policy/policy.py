@@ -8,8 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import Env
+from numpy import ndarray
 from torch.nn.utils import parameters_to_vector
 
 from ppo.config.resolve import preprocessing_of
@@ -34,7 +35,7 @@ class Policy:
     """Act in the environments of make_env(), which preprocess observations as in training."""
 
     def __init__(
-        self, config: Any, spaces: Spaces, weights: np.ndarray, *, normalize: NormalizeObservation
+        self, config: Any, spaces: Spaces, weights: ndarray, *, normalize: NormalizeObservation
     ) -> None:
         """config: the run's, resolved; weights: (P,), all of the model's parameters."""
         self.config = config
@@ -47,11 +48,7 @@ class Policy:
         self.generator = np.random.default_rng(config.seed)
         self.reset()
 
-    def make_torch_actor(self) -> Any:
-        """Make a ppo.models.actor.Actor, even where self.actor computes in numpy."""
-        return make_actor(lambda: self.model, None, self.weights)
-
-    def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
+    def make_env(self, render_mode: str | None = None) -> Env:
         """Make a new environment as in training."""
         preprocessing = preprocessing_of(self.config)
         if render_mode:
@@ -74,22 +71,21 @@ class Policy:
 
     def act(
         self,
-        observations: np.ndarray,
+        observations: ndarray,
         infos: Sequence[dict[str, Any]],
-        states: np.ndarray,
+        states: ndarray,
         deterministic: bool = True,
-    ) -> Sequence[Any]:
+    ) -> Any:
         """Return n actions for observations (n, *observation) and n infos; overwrite the states
         (n, S) by the next ones."""
         noise = None
         if not deterministic:
-            noise = np.stack([self.actor.draw_noise(self.generator, 1)[0] for _ in infos])
+            noise = np.vstack([self.actor.draw_noise(self.generator, 1) for _ in infos])
         masks = []
         if self.to_mask:
             masks = [self.to_mask(info.get(ACTION_MASK)) for info in infos]
         columns = self.actor(self.normalize(observations), noise, np.array(masks), states=states)
-        actions: Sequence[Any] = self.to_actions(columns)
-        return actions
+        return self.to_actions(columns)
 
     def evaluate(
         self,
@@ -115,43 +111,34 @@ class Policy:
         envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
         act = partial(self.act, deterministic=deterministic)
         try:
-            with self._filmed(envs, video) as filmed:
-                return evaluate(
-                    act,
-                    filmed,
-                    seeds,
-                    episode_key=WHOLE_EPISODE,
-                    state_size=self.actor.state_size,
-                )
+            with _filmed(envs, video) as filmed:
+                return evaluate(act, filmed, seeds, self.actor.state_size)
         except Exception as error:
             raise environment_error(f"{self.config.env_name} in evaluation", error) from error
-        finally:
-            for env in envs:
-                env.close()
 
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
-        env = self.make_env("rgb_array" if video else None)
         expected = [episode["episode_return"], episode["episode_length"]]
-        try:
-            with self._filmed([env], video) as (filmed,):
-                found = self._repeat_actions(filmed, episode)
-                if found != expected:
-                    problem = f"the episode came to (return, length) = {expected}, "
-                    problem += f"its replay to {found or 'no end'}"
-                    raise NotRepeated(f"{self.config.env_name} does not repeat itself: {problem}")
-        finally:
-            env.close()
+        envs = [self.make_env("rgb_array" if video else None)]
+        with _filmed(envs, video) as (env,):
+            found = self._repeat_actions(env, episode)
+            if found != expected:
+                raise NotRepeated(
+                    f"{self.config.env_name} does not repeat itself: the episode came to "
+                    f"(return, length) = {expected}, its replay to {found or 'no end'}"
+                )
 
-    def _repeat_actions(self, env: gymnasium.Env, episode: dict[str, Any]) -> list[float]:
+    def _repeat_actions(self, env: Env, episode: dict[str, Any]) -> list[float]:
         """Play an episode's actions; return its return and length, or [] if it has not ended."""
         result: list[float] = []
         numbers = itertools.count(episode["number"])
 
         def reset() -> None:
-            place = (Stream.EPISODE, episode["environment"], next(numbers))
-            env.reset(seed=integer_seed(self.config.seed, *place))
+            seed = integer_seed(
+                self.config.seed, Stream.EPISODE, episode["environment"], next(numbers)
+            )
+            env.reset(seed=seed)
 
         reset()
         for action in self.to_actions(episode["actions"]):
@@ -161,16 +148,19 @@ class Policy:
                 reset()
         return result
 
-    @contextmanager
-    def _filmed(
-        self, envs: list[gymnasium.Env], path: Path | None
-    ) -> Iterator[list[gymnasium.Env]]:
-        """Film environments into a file if there is a path."""
-        if path is None or not envs:
+
+@contextmanager
+def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
+    """Film environments into a file if there is a path, and close them."""
+    try:
+        if path and envs:
+            with Video(path, envs[0].metadata.get("render_fps", 30)) as video:
+                yield [Filmed(env, video) for env in envs]
+        else:
             yield envs
-            return
-        with Video(path, envs[0].metadata.get("render_fps", 30)) as video:
-            yield [Filmed(env, video) for env in envs]
+    finally:
+        for env in envs:
+            env.close()
 
 
 def load_policy(
