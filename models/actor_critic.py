@@ -66,12 +66,13 @@ class FeedForward(ActorCritic):
 
     def __init__(self, make_trunk: Callable[[], Any], action_space: Any, config: Any) -> None:
         super().__init__()
-        self.policy_trunk = make_trunk()
-        self.value_trunk = self.policy_trunk if config.share_trunk else make_trunk()
+        self.policy_trunk = self.value_trunk = make_trunk()
         self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
         if config.share_trunk:
             self.num_shared_features = num_features
+        else:
+            self.value_trunk = make_trunk()
         self.policy_head = policy_head(num_features, action_space, config)
         self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
 

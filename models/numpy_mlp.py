@@ -14,20 +14,13 @@ from numpy import ndarray
 
 from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
 
-
-def _relu(x: ndarray, out: ndarray) -> Any:
-    return np.maximum(x, 0, out=out)
-
-
-def _slope_of_tanh(outputs: ndarray, out: ndarray) -> Any:
-    np.multiply(outputs, outputs, out=out)
-    return np.subtract(1, out, out=out)
-
-
 # By name: the function, and its slope from its outputs. Both write to out.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
-    "tanh": (np.tanh, _slope_of_tanh),
-    "relu": (_relu, np.sign),
+    "tanh": (
+        np.tanh,
+        lambda outputs, out: np.subtract(1, np.multiply(outputs, outputs, out=out), out=out),
+    ),
+    "relu": (lambda inputs, out: np.maximum(inputs, 0, out=out), np.sign),
 }
 
 
@@ -217,7 +210,7 @@ class NumpyMLP:
         outputs = "policy_head.logits" if self.num_choices else "policy_head.mean"
         self.policy_head = Linear(*arrays[outputs])
         self.value_head = Linear(*arrays["value_head"])
-        self.log_std, self.grad_log_std = arrays["policy_head"] or (EMPTY, EMPTY)
+        self.log_std, self.grad_log_std = arrays["policy_head"] or [EMPTY, EMPTY]
 
     def distribution(
         self, features: ndarray, mask: ndarray

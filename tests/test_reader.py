@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ppo.errors import ConfigError
-from ppo.run.reader import read_evaluations, read_rows, read_run, read_summary
+from ppo.run.reader import read_json, read_rows, read_run
 
 TABLE = "iteration,step,seconds,episode_return_mean\n1,10,0.5,\n2,20,1.0,3.5\n"
 
@@ -62,16 +62,18 @@ def test_rows_up_to_an_iteration_are_read_without_those_that_were_torn(folder: P
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "1", "null", "\xff"])
-def test_a_damaged_summary_counts_as_missing(content: str | None, tmp_path: Path) -> None:
-    for name in ("summary.json", "evaluation.json"):
-        if content is not None:
-            (tmp_path / name).write_text(content, encoding="latin-1")
-    assert read_summary(tmp_path) == {}
-    assert read_evaluations(tmp_path) == []
+def test_a_damaged_file_counts_as_missing(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    if content is not None:
+        path.write_text(content, encoding="latin-1")
+    assert read_json(path, {}) == {}
+    assert read_json(path, []) == []
 
 
-def test_summaries_and_evaluations_are_read(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text('{"steps": 7}')
-    (tmp_path / "evaluation.json").write_text('[{"mean": 1.5}]')
-    assert read_summary(tmp_path) == {"steps": 7}
-    assert read_evaluations(tmp_path) == [{"mean": 1.5}]
+def test_files_are_read_if_they_have_the_right_type(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text('{"steps": 7}')
+    assert read_json(path, {}) == {"steps": 7}
+    assert read_json(path, []) == []
+    path.write_text('[{"mean": 1.5}]')
+    assert read_json(path, []) == [{"mean": 1.5}]

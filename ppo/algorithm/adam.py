@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
 
 
 class Adam:
@@ -14,7 +13,7 @@ class Adam:
     parts of its interface that are used here.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
+    def __init__(self, parameters: Iterable[Any], lr: float, eps: float) -> None:
         (self.weights,) = parameters
         self.param_groups: list[dict[str, Any]] = [{"lr": lr}]
         self.eps = eps
@@ -30,8 +29,7 @@ class Adam:
                 "exp_avg_sq": torch.zeros_like(weights),
             }
         self.state["step"] += 1
-        kernel: Any = torch._fused_adam_
-        kernel(
+        torch._fused_adam_(
             [weights],
             [self.weights.grad],
             [self.state["exp_avg"]],

@@ -1,5 +1,6 @@
 """Generalized advantage estimation (Schulman et al. 2016, section 3)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,23 +34,24 @@ def generalized_advantages(
     return advantages
 
 
+@dataclass
 class GAE:
     """generalized_advantages with the interface of labml's annotated implementation.
 
     An environment is a row, and every end is a termination.
     """
 
-    def __init__(self, n_workers: int, worker_steps: int, gamma: float, lambda_: float) -> None:
-        self.shape = (n_workers, worker_steps)
-        self.gamma = gamma
-        self.gae_lambda = lambda_
+    n_workers: int
+    worker_steps: int
+    gamma: float
+    lambda_: float
 
     def __call__(self, done: ndarray, rewards: ndarray, values: ndarray) -> Any:
         """Compute advantages (n_workers, worker_steps).
 
         done, rewards: (n_workers, worker_steps); values: one step more.
         """
-        ends = np.reshape(done, self.shape).T.astype(np.bool_)
+        ends = np.asarray(done, np.bool_).T
         advantages = generalized_advantages(
             rewards.T,
             values[:, :-1].T,
@@ -57,6 +59,6 @@ class GAE:
             terminations=ends,
             truncations=np.zeros_like(ends),
             gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
+            gae_lambda=self.lambda_,
         )
         return advantages.T

@@ -35,7 +35,7 @@ def value_loss(
     return 0.5 * errors.mean()
 
 
-def standardize(advantages: Tensor, moments: Any = None, epsilon: float = 1e-8) -> Tensor:
+def standardize(advantages: Tensor, moments: Any = None) -> Tensor:
     """Scale advantages to mean 0 and deviation 1; a single one stays as it is.
 
     moments: (deviation, mean) of the whole minibatch, if this is only a rank's part of it.
@@ -43,7 +43,7 @@ def standardize(advantages: Tensor, moments: Any = None, epsilon: float = 1e-8) 
     if len(advantages) < 2 and moments is None:
         return advantages
     deviation, mean = moments or torch.std_mean(advantages)
-    return (advantages - mean) / (deviation + epsilon)
+    return (advantages - mean) / (deviation + 1e-8)
 
 
 def approximate_kl(log_probs: Tensor, behaviour_log_probs: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def clip_fraction(log_probs: Tensor, behaviour_log_probs: Tensor, clip_coef: flo
 
 
 def explained_variance(
-    values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor] = lambda rows: rows.var(1)
+    values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Compute 1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant values or returns.
 

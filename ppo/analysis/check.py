@@ -81,8 +81,7 @@ def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     step = _duration(record.step_seconds)
     yield f"a step takes {step}, a reset {_duration(record.reset_seconds)}"
     yield _repeatability(record, env, make, seed)
-    yield from _reward_findings(record)
-    yield from _observation_findings(record)
+    yield from _record_findings(record)
     if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
         for problem in checker_warnings(env.unwrapped):
             yield f"gymnasium's checker: {problem}"
@@ -101,7 +100,7 @@ def _repeatability(record: RandomPlay, env: Any, make: Callable[[], Any], seed: 
     return "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
 
 
-def _reward_findings(record: RandomPlay) -> Iterator[str]:
+def _record_findings(record: RandomPlay) -> Iterator[str]:
     rewards = np.array(record.rewards)
     yield (
         f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "
@@ -111,17 +110,14 @@ def _reward_findings(record: RandomPlay) -> Iterator[str]:
         yield "warning: no reward was seen: random actions may not find one"
     elif not 1e-2 < np.abs(rewards).max() <= 100:
         yield "warning: rewards are far from 1: leave --normalize_rewards on"
-    if not record.episodes:
+    if record.episodes:
+        returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
+        yield (
+            f"{len(returns)} episodes: return {returns.mean():.3g} +/- {returns.std():.3g}, "
+            f"{lengths.mean():.0f} steps, {limits.mean():.0%} of them ended by a time limit"
+        )
+    else:
         yield f"warning: no episode ended within {len(rewards):,} steps"
-        return
-    returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
-    yield (
-        f"{len(returns)} episodes: return {returns.mean():.3g} +/- {returns.std():.3g}, "
-        f"{lengths.mean():.0f} steps, {limits.mean():.0%} of them ended by a time limit"
-    )
-
-
-def _observation_findings(record: RandomPlay) -> Iterator[str]:
     observations = np.stack(record.observations).astype(float)
     largest = np.abs(observations).max()
     if (observations == observations[0]).all():

@@ -2,7 +2,7 @@
 
 The limits are such that no run in results/learning would have been warned of."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ class Doctor:
         self.config = config
         self.num_actions = num_actions
         self.reported: set[str] = set()
-        self.streaks = dict.fromkeys(("kl", "clipped", "explained", "endless"), 0)
+        self.streaks = Counter[str]()
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
         self.best_return = -float("inf")
@@ -120,7 +120,8 @@ class Doctor:
         if entropy > high and isinstance(bonus, float) and bonus >= LARGE_BONUS:
             fix = f"lower --entropy_coef={bonus:g}"
             yield "bonus", f"actions stay nearly as random as at first: {fix}"
-        if self._has_risen():
+        first_return = self.first.get("episode_return_mean", 0.0)
+        if self.best_return > first_return + RISE * max(abs(first_return), 1e-3):
             return
         if self.streaks["explained"] >= LONG:
             problem = f"values have explained nothing of returns for {LONG} iterations"
@@ -132,8 +133,3 @@ class Doctor:
         if entropy < low:
             problem = "actions are hardly random any more, and the return has not risen"
             yield "entropy", f"{problem}: raise --entropy_coef"
-
-    def _has_risen(self) -> bool:
-        """Whether returns have grown by more than chance."""
-        first = self.first.get("episode_return_mean", 0.0)
-        return self.best_return > first + RISE * max(abs(first), 1e-3)

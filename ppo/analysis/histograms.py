@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.batch import log_probs_and_values
@@ -23,7 +24,8 @@ def make_histograms(
 ) -> Histograms:
     """Collect what histograms are made of, after an update by the batch."""
     tensors = {name: batch[name] for name in OF_BATCH}
-    rows = {name: tensor for name, tensor in batch.items() if name != "starts"}
+    rows = dict(batch)
+    rows.pop("starts", None)
     device = learner.weights.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # a model that draws something must not learn otherwise
@@ -33,9 +35,9 @@ def make_histograms(
     if isinstance(log_std, Tensor):
         tensors["log_std"] = log_std
     values = {name: _some_values(tensor) for name, tensor in tensors.items()}
-    episodes = rollout.info.episodes
-    values["episode_returns"] = np.array([x.episode_return for x in episodes], np.float32)
-    values["episode_lengths"] = np.array([x.episode_length for x in episodes], np.float32)
+    for name in ("episode_return", "episode_length"):
+        numbers = [getattr(episode, name) for episode in rollout.info.episodes]
+        values[f"{name}s"] = np.array(numbers, np.float32)
     image = None
     if shape := image_shape(observation_space):
         pixels = rollout.observations[-1, 0].ravel()[: math.prod(shape)]
@@ -43,10 +45,10 @@ def make_histograms(
     return Histograms({name: x for name, x in values.items() if len(x)}, image)
 
 
-def _some_values(tensor: Tensor) -> np.ndarray:
+def _some_values(tensor: Tensor) -> ndarray:
     """Copy up to MOST_VALUES finite numbers from all over a tensor."""
     flat = tensor.flatten()
     count = min(len(flat), MOST_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
-    values: np.ndarray = flat[chosen.to(flat.device)].double().cpu().numpy()
+    values: ndarray = flat[chosen.to(flat.device)].double().cpu().numpy()
     return np.extract(np.isfinite(values), values)

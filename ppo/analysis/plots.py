@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.config.config import Config
@@ -25,8 +26,8 @@ PANELS = {  # below the curves
 
 def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only by their seed, versions, and where they ran."""
-    ignored = {"seed", "run_id", "versions", "git_commit", "num_workers"}
-    ignored.update(Config.names(scope="run"))
+    elsewhere = Config.names(scope="run")
+    ignored = {"seed", "run_id", "versions", "git_commit", "num_workers", *elsewhere}
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         settings = {name: value for name, value in run.config.items() if name not in ignored}
@@ -34,9 +35,7 @@ def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     return list(groups.values())
 
 
-def aggregate(
-    runs: Sequence[RunRecord], x: str, y: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarray, ndarray]:
     """Interpolate metric y of several runs at common x, as far as all of them reach. Returns those
     x and the interquartile means (points,), and their 95 % intervals (2, points)."""
     curves = []
@@ -54,11 +53,9 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     """Draw returns over steps and over time, and the metrics of PANELS, as .png or .svg. Raises
     OSError."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it announces its search for fonts
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # heavy
 
     figure = Figure((12, 7), layout="constrained")
-    FigureCanvasAgg(figure)
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
     groups = group_by_settings(runs)
     _draw_returns(parts[0], groups)
@@ -73,10 +70,8 @@ def _draw_returns(figure: Any, groups: Sequence[list[RunRecord]]) -> None:
         (by_steps, "step", "environment steps"),
         (by_time, "seconds", "seconds"),
     ):
-        for group in groups:
-            _draw_group(axes, group, x, RETURN)
+        _draw_curves(axes, groups, x, RETURN)
         axes.set(xlabel=label, ylabel="mean return of 100 episodes")
-        axes.grid(alpha=0.3)
     if by_time.has_data():
         by_time.legend(fontsize="small")
 
@@ -85,23 +80,23 @@ def _draw_panels(figure: Any, groups: Sequence[list[RunRecord]]) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     for axes, (name, label) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for group in groups:
-            _draw_group(axes, [run for run in group if name in run.metrics], "step", name)
+        _draw_curves(axes, groups, "step", name)
         axes.set_title(label, fontsize="small")
         axes.tick_params(labelsize="x-small")
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter())
-        axes.grid(alpha=0.3)
 
 
-def _draw_group(axes: Any, runs: Sequence[RunRecord], x: str, y: str) -> None:
-    """Draw the curve of one run, or the interquartile mean of several with its interval."""
-    runs = [run for run in runs if not np.isnan(run.metrics[y]).all()]
-    if len(runs) == 1:
-        (run,) = runs
-        axes.plot(run.metrics[x], run.metrics[y], label=run.folder.absolute().name)
-    elif runs:
-        grid, mean, interval = aggregate(runs, x, y)
-        label = f"{runs[0].config['env_name']}: IQM of {len(runs)} seeds, 95 % interval"
-        (line,) = axes.plot(grid, mean, label=label)
-        axes.fill_between(grid, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
+def _draw_curves(axes: Any, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
+    """Draw the curve of a group of one run, the interquartile mean and interval of several."""
+    for group in groups:
+        runs = [run for run in group if not np.isnan(run.metrics.get(y, np.nan)).all()]
+        if len(runs) == 1:
+            (run,) = runs
+            axes.plot(run.metrics[x], run.metrics[y], label=run.folder.absolute().name)
+        elif runs:
+            grid, mean, interval = aggregate(runs, x, y)
+            label = f"{runs[0].config['env_name']}: IQM of {len(runs)} seeds, 95 % interval"
+            (line,) = axes.plot(grid, mean, label=label)
+            axes.fill_between(grid, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
+    axes.grid(alpha=0.3)

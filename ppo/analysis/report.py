@@ -4,17 +4,14 @@ import base64
 import json
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ppo.analysis.plots import PANELS, draw
 from ppo.config.config import Config
 from ppo.policy.policy import Policy, best_video
-from ppo.run.reader import RETURN, RunRecord, read_evaluations, read_run, read_summary
+from ppo.run.reader import RETURN, RunRecord, read_json, read_run
 from ppo.system.files import atomic_write
 
 PAGE = """<!doctype html>
@@ -60,12 +57,12 @@ def write_report(run: RunRecord, video: Path | None, path: Path) -> None:
 
 
 def _sections(run: RunRecord, video: Path | None) -> Iterator[str]:
-    summary = read_summary(run.folder)
+    summary = read_json(run.folder / "summary.json", {})
     own_evaluation = summary.pop("evaluation", None)
     yield _table(summary.items())
     yield "<h2>Learning</h2>"
     yield _curves(run)
-    evaluations = read_evaluations(run.folder)
+    evaluations = read_json(run.folder / "evaluation.json", [])
     if own_evaluation:
         evaluations.insert(0, own_evaluation)
     if evaluations:
@@ -87,18 +84,17 @@ def command(config: dict[str, Any]) -> str:
     """Return the command line that repeats a run."""
     ignored = {"preset", *Config.names(scope="run")}
     flags = []
-    for field in fields(Config):
-        if field.name in config and field.name not in ignored:
-            value = config[field.name]
+    for name in Config.names():
+        if name in config and name not in ignored:
+            value = config[name]
             text = json.dumps(value) if isinstance(value, dict) else str(value)
-            flags.append(f"--{field.name}={'none' if value is None else text}")
+            flags.append(f"--{name}={'none' if value is None else text}")
     return shlex.join(["python", "main.py", "--preset=none", *flags])
 
 
 def _curves(run: RunRecord) -> str:
     """Draw returns and the metrics of PANELS over steps, to be zoomed together."""
-    import plotly.graph_objects as go  # heavy
-    from plotly.subplots import make_subplots
+    from plotly.subplots import make_subplots  # heavy
 
     shown = {RETURN: "return"}
     shown.update({name: label for name, label in PANELS.items() if name in run.metrics})
@@ -110,23 +106,26 @@ def _curves(run: RunRecord) -> str:
     )
     steps = run.metrics["step"].tolist()
     for row, (name, label) in enumerate(shown.items(), 1):
-        values = [None if np.isnan(x) else float(x) for x in run.metrics[name]]
-        figure.add_trace(go.Scatter(x=steps, y=values, name=label, mode="lines"), row=row, col=1)
+        values = run.metrics[name].tolist()
+        figure.add_scatter(x=steps, y=values, name=label, mode="lines", row=row, col=1)
         figure.update_yaxes(title_text=label, row=row, col=1)
     figure.update_xaxes(title_text="environment steps", row=len(shown), col=1)
-    height = 250 + 130 * len(shown)
-    figure.update_layout(height=height, showlegend=False, margin={"t": 20}, template="plotly_white")
+    figure.update_layout(
+        height=250 + 130 * len(shown),
+        showlegend=False,
+        margin={"t": 20},
+        template="plotly_white",
+    )
     options = {"displaylogo": False, "scrollZoom": True}
-    page: str = figure.to_html(full_html=False, include_plotlyjs=True, config=options)
-    return page
+    return str(figure.to_html(full_html=False, include_plotlyjs=True, config=options))
 
 
 def _table(rows: Iterable[Iterable[Any]]) -> str:
-    lines = []
+    table = ""
     for row in rows:
         cells = "".join(f"<td>{escape(_text(cell))}</td>" for cell in row)
-        lines.append(f"<tr>{cells}</tr>")
-    return f"<table>{''.join(lines)}</table>"
+        table += f"<tr>{cells}</tr>"
+    return f"<table>{table}</table>"
 
 
 def _text(value: Any) -> str:

@@ -31,8 +31,9 @@ def read_run(folder: Path) -> RunRecord:
         if not metrics.keys() >= {"step", "seconds", RETURN} or "env_name" not in config:
             raise ValueError("columns are missing")
     except (OSError, ValueError, TypeError, KeyError, IndexError, csv.Error) as error:
-        problem = f"{folder} is no run that can be plotted ({error})"
-        raise ConfigError(f"{problem}: give a run's folder") from error
+        raise ConfigError(
+            f"{folder} is no run that can be plotted ({error}): give a run's folder"
+        ) from error
     return RunRecord(folder, config, metrics)
 
 
@@ -47,25 +48,17 @@ def read_rows(folder: Path, iteration: int) -> list[Row]:
     return [row for row in whole if int(row["iteration"] or 0) <= iteration]
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Return summary.json; {} if the run has not ended or the file is damaged."""
-    return dict(_read_json(folder / "summary.json", {}))
-
-
-def read_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """Return the evaluations that were made after the run; [] if evaluation.json is damaged."""
-    return list(_read_json(folder / "evaluation.json", []))
-
-
 def _read_table(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file, strict=True))
 
 
-def _read_json(path: Path, default: Any) -> Any:
+def read_json(path: Path, default: Any) -> Any:
     """Return a file's content, or the default if it is damaged or of another type."""
     try:
         content = json.loads(path.read_text())
+        if isinstance(content, type(default)):
+            return content
     except (OSError, ValueError):
-        return default
-    return content if isinstance(content, type(default)) else default
+        pass
+    return default
