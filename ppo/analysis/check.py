@@ -54,9 +54,11 @@ def play(env: Any, seed: int) -> RandomPlay:
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     """Compare two records as far as both of them reach."""
-    observations = zip(one.observations, other.observations, strict=False)
-    rewards = zip(one.rewards, other.rewards, strict=False)
-    return all(np.array_equal(a, b) for a, b in observations) and all(a == b for a, b in rewards)
+    pairs: list[tuple[Any, Any]] = [
+        *zip(one.observations, other.observations, strict=False),
+        *zip(one.rewards, other.rewards, strict=False),
+    ]
+    return all(np.array_equal(mine, yours) for mine, yours in pairs)
 
 
 def checker_warnings(env: Any) -> list[str]:

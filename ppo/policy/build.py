@@ -1,8 +1,7 @@
 """Build what training and playing share: the model and the observation normaliser."""
 
+import math
 from typing import Any
-
-import numpy as np
 
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
@@ -34,5 +33,5 @@ def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
     """Make a run's initial observation statistics, for all numbers but pixels."""
     pixels = image_shape(spaces.observations) or (0,)
     return NormalizeObservation(
-        spaces.observations.shape, config.normalize_observations, int(np.prod(pixels))
+        spaces.observations.shape, config.normalize_observations, math.prod(pixels)
     )

@@ -16,10 +16,7 @@ from ppo.models.actor import Actor
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
 
-OBSERVATION = "observation"
-ACTION = "action"
 STATE = "state"
-NEXT_STATE = "next_state"
 LARGEST_DIFFERENCE = 1e-5
 NUM_CHECKED = 64  # observations
 Arrays = dict[str, np.ndarray]
@@ -34,7 +31,7 @@ class ExportedPolicy(nn.Module):
     def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
         super().__init__()
         self.model = model
-        self.parts = dict(_leaves(action_space, ACTION))
+        self.parts = dict(_leaves(action_space, "action"))
         self.squash = policy.config.squash_actions
         self.is_normalized = policy.normalize.enabled
         self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
@@ -100,7 +97,7 @@ def export(policy: Policy, path: Path) -> float:
     actor = Actor(policy.model, policy.weights)
     exported = ExportedPolicy(policy, actor.model, env.action_space)
     states = np.zeros((len(observations), actor.state_size), np.float32)
-    inputs = {OBSERVATION: observations}
+    inputs = {"observation": observations}
     if states.size:
         inputs[STATE] = states
     try:
@@ -110,8 +107,8 @@ def export(policy: Policy, path: Path) -> float:
             columns = actor(policy.normalize(observations), None, states=states.copy())
             expected = exported.to_actions(torch.from_numpy(columns))
             differences = [
-                np.abs(found[name] - actions.numpy()).max()
-                for name, actions in zip(exported.parts, expected, strict=True)
+                np.abs(one - other.numpy()).max()
+                for one, other in zip(found, expected, strict=False)  # found has next states, too
             ]
             difference = float(max(differences))
             if not difference <= LARGEST_DIFFERENCE:
@@ -141,7 +138,7 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
 
     outputs = [*policy.parts]
     if STATE in inputs:
-        outputs.append(NEXT_STATE)
+        outputs.append("next_state")
     logging.disable()  # torch reports on its internals
     try:
         with warnings.catch_warnings():
@@ -163,10 +160,9 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
         logging.disable(logging.NOTSET)
 
 
-def _run(path: Path, inputs: Arrays) -> Arrays:
-    """Return the outputs of an ONNX file by name."""
+def _run(path: Path, inputs: Arrays) -> Any:
+    """Return the outputs of an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, inputs), strict=True))
+    return session.run(None, inputs)

@@ -1,6 +1,5 @@
 """Use a trained policy: act, evaluate, and replay episodes of its training."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -119,34 +118,24 @@ class Policy:
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
-        expected = [episode["episode_return"], episode["episode_length"]]
+        number = episode["number"]
+        is_over = True
         envs = [self.make_env("rgb_array" if video else None)]
         with _filmed(envs, video) as (env,):
-            found = self._repeat_actions(env, episode)
+            for action in self.to_actions(episode["actions"]):
+                if is_over:  # it begins, or a life was lost and the game goes on
+                    place = (Stream.EPISODE, episode["environment"], number)
+                    env.reset(seed=integer_seed(self.config.seed, *place))
+                    number += 1
+                _, _, terminated, truncated, info = env.step(action)
+                is_over = terminated or truncated
+            found = list(info.get(WHOLE_EPISODE, ()))
+            expected = [episode["episode_return"], episode["episode_length"]]
             if found != expected:
                 raise NotRepeated(
                     f"{self.config.env_name} does not repeat itself: the episode came to "
                     f"(return, length) = {expected}, its replay to {found or 'no end'}"
                 )
-
-    def _repeat_actions(self, env: Env, episode: dict[str, Any]) -> list[float]:
-        """Play an episode's actions; return its return and length, or [] if it has not ended."""
-        result: list[float] = []
-        numbers = itertools.count(episode["number"])
-
-        def reset() -> None:
-            seed = integer_seed(
-                self.config.seed, Stream.EPISODE, episode["environment"], next(numbers)
-            )
-            env.reset(seed=seed)
-
-        reset()
-        for action in self.to_actions(episode["actions"]):
-            _, _, terminated, truncated, info = env.step(action)
-            result = list(info.get(WHOLE_EPISODE, ()))
-            if (terminated or truncated) and not result:  # a lost life, not the whole game
-                reset()
-        return result
 
 
 @contextmanager
