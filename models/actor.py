@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy import ndarray
 
@@ -18,13 +19,10 @@ class Actor:
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
         model.prepare_to_act()
-        parameters = list(model.parameters())
-        sizes = [parameter.numel() for parameter in parameters]
-        parts = torch.split(torch.from_numpy(weights), sizes)
-        self.copies = [
-            (parameter, part.view_as(parameter))
-            for parameter, part in zip(parameters, parts, strict=True)
-        ]
+        self.copies = []
+        for parameter in model.parameters():
+            part, weights = np.split(weights, [parameter.numel()])
+            self.copies.append((parameter, torch.from_numpy(part).view_as(parameter)))
         self.refresh()
 
     def refresh(self) -> None:

@@ -124,12 +124,26 @@ class Doctor:
         if self.best_return > first_return + RISE * max(abs(first_return), 1e-3):
             return
         if self.streaks["explained"] >= LONG:
-            problem = f"values have explained nothing of returns for {LONG} iterations"
-            fix = "lower --learning_rate, or raise --gae_lambda"
-            yield "explained", f"{problem}, which do not rise either: {fix}"
+            yield (
+                "explained",
+                (
+                    f"values have explained nothing of returns for {LONG} iterations, which do not "
+                    "rise either: lower --learning_rate, or raise --gae_lambda"
+                ),
+            )
         if self.streaks["endless"] >= LONG:
-            problem = "the time limit ends nearly all episodes, and the return does not rise"
-            yield "limit", f"{problem}: reward what comes before the end, or lengthen the limit"
+            yield (
+                "limit",
+                (
+                    "the time limit ends nearly all episodes, and the return does not rise: reward "
+                    "what comes before the end, or lengthen the limit"
+                ),
+            )
         if entropy < low:
-            problem = "actions are hardly random any more, and the return has not risen"
-            yield "entropy", f"{problem}: raise --entropy_coef"
+            yield (
+                "entropy",
+                (
+                    "actions are hardly random any more, and the return has not risen: raise "
+                    "--entropy_coef"
+                ),
+            )

@@ -58,16 +58,14 @@ def write_report(run: RunRecord, video: Path | None, path: Path) -> None:
 
 def _sections(run: RunRecord, video: Path | None) -> Iterator[str]:
     summary = read_json(run.folder / "summary.json", {})
-    own_evaluation = summary.pop("evaluation", None)
+    evaluations = [summary.pop("evaluation", None)]
+    evaluations += read_json(run.folder / "evaluation.json", [])
     yield _table(summary.items())
     yield "<h2>Learning</h2>"
     yield _curves(run)
-    evaluations = read_json(run.folder / "evaluation.json", [])
-    if own_evaluation:
-        evaluations.insert(0, own_evaluation)
-    if evaluations:
+    rows = [[made.get(name, "") for name in EVALUATION] for made in evaluations if made]
+    if rows:
         yield "<h2>Evaluation</h2>"
-        rows = [[evaluation.get(name, "") for name in EVALUATION] for evaluation in evaluations]
         yield _table([EVALUATION, *rows])
     if video:
         content = base64.b64encode(video.read_bytes()).decode()
