@@ -5,37 +5,36 @@ stacks the images."""
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from ale_py import Action, ALEState
+from gymnasium import Env, Wrapper, spaces
 
 from ppo.envs.checks import ResetResult, StepResult
 
 FRAMES_PER_SECOND = 60
 
 
-class AtariGame(gymnasium.Env):
+class AtariGame(Env):
     """Hold each action for frame_skip frames and sum their rewards.
 
     The observation (H, W) uint8 is gray, of each pixel the brighter value in the last two frames:
     many games draw a thing in every other frame only. Its array is reused. A game starts with 1 to
     noop_max frames without action (none if 0)."""
 
-    def __init__(self, env: gymnasium.Env, frame_skip: int, noop_max: int) -> None:
+    def __init__(self, env: Env, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image of each frame."""
         unwrapped: Any = env.unwrapped
         self.env = env
         self.ale = unwrapped.ale
-        self.get_action_meanings = unwrapped.get_action_meanings
         self.spec = env.spec
         self.action_space = env.action_space
         self.render_mode = env.render_mode
         self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip = frame_skip
         self.noop_max = noop_max
-        self.actions = [Action.__members__[name] for name in self.get_action_meanings()]
+        self.actions = [Action.__members__[name] for name in unwrapped.get_action_meanings()]
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 255, self.screen.shape, np.uint8)
+        self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
         self.emulator_seeded = False
 
     def reset(
@@ -95,12 +94,12 @@ class AtariGame(gymnasium.Env):
         self.emulator_seeded = True
 
 
-class EndOnLifeLoss(gymnasium.Wrapper):
+class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; a reset starts a new game only if the game is over."""
 
     SAVED = ("game_over", "lives")
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         self.game_over = True
 
@@ -121,14 +120,15 @@ class EndOnLifeLoss(gymnasium.Wrapper):
         return observation, reward, terminated or life_lost, truncated, info
 
 
-class FireOnReset(gymnasium.Wrapper):
+class FireOnReset(Wrapper):
     """Press the fire button for one step after a reset: some games wait for it (Baselines).
 
     If that ends the game, the next step reports it."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env, fire: int) -> None:
+        """fire: the action that presses the button."""
         super().__init__(env)
-        self.fire = env.get_wrapper_attr("get_action_meanings")().index("FIRE")
+        self.fire = fire
 
     def reset(self, **options: Any) -> ResetResult:
         self.env.reset(**options)

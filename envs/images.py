@@ -5,7 +5,7 @@ from typing import Any
 import cv2
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Wrapper, spaces
 
 from ppo.envs.checks import ResetResult, StepResult
 
@@ -21,10 +21,10 @@ class ImageAndVector(spaces.Box):
         self.image_shape = image_shape
 
 
-class RepeatAction(gymnasium.Wrapper):
+class RepeatAction(Wrapper):
     """Repeat each action a number of times, at most to the episode's end, and sum the rewards."""
 
-    def __init__(self, env: gymnasium.Env, times: int) -> None:
+    def __init__(self, env: Env, times: int) -> None:
         super().__init__(env)
         self.times = times
 
@@ -38,7 +38,7 @@ class RepeatAction(gymnasium.Wrapper):
         return observation, total, terminated, truncated, info
 
 
-class StackImages(gymnasium.Wrapper):
+class StackImages(Wrapper):
     """Stack the last num_images images to one array (size, size, num_images * channels), uint8.
 
     Images are (H, W) or (H, W, C) uint8; three channels are colours and become gray, others stay
@@ -46,9 +46,7 @@ class StackImages(gymnasium.Wrapper):
     observation is reused. key: the name of the images in a Dict; its other parts, flattened,
     follow the pixels in one vector of float32."""
 
-    def __init__(
-        self, env: gymnasium.Env, size: int, num_images: int, key: str | None = None
-    ) -> None:
+    def __init__(self, env: Env, size: int, num_images: int, key: str | None = None) -> None:
         super().__init__(env)
         self.size = (size, size)
         self.num_images = num_images
@@ -59,15 +57,16 @@ class StackImages(gymnasium.Wrapper):
             others = {name: part for name, part in space.items() if name != key}
             space = space[key]
         self.others = spaces.Dict(others)
-        self.is_colour = space.shape[2:] == (3,)
-        num_channels = 1
-        if len(space.shape) == 3 and not self.is_colour:
-            num_channels = space.shape[2]
-        depth = num_images * num_channels
+        channels = space.shape[2:]
+        self.is_colour = channels == (3,)
+        depth = num_images
+        if channels and not self.is_colour:
+            depth *= channels[0]
         if not 0 < depth <= MAX_CHANNELS:
-            limit = f"at most {MAX_CHANNELS} channels in a stack of {num_images}"
-            problem = f"images {space.shape} must be height x width x channels, with {limit}"
-            raise gymnasium.error.Error(problem)
+            raise gymnasium.error.Error(
+                f"images {space.shape} must be height x width x channels, with at most "
+                f"{MAX_CHANNELS} channels in a stack of {num_images}"
+            )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         if others:
@@ -97,8 +96,9 @@ class StackImages(gymnasium.Wrapper):
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
-        area = cv2.INTER_AREA
-        return [cv2.resize(channel, self.size, interpolation=area) for channel in channels]
+        return [
+            cv2.resize(channel, self.size, interpolation=cv2.INTER_AREA) for channel in channels
+        ]
 
     def _merge(self, observation: Any) -> np.ndarray:
         images = cv2.merge(self.planes, self.stack).reshape(self.stack.shape)

@@ -25,7 +25,7 @@ from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import RolloutInfo, Worker
+from ppo.envs.worker import RolloutInfo, make_worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -157,7 +157,7 @@ class Components:
         self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
         self.sampler = self._make_sampler() if config.inference == "learner" else None
         self.make_worker = partial(
-            Worker,
+            make_worker,
             config=config,
             make_env=partial(make_env, config.env_name, preprocessing_of(config)),
             make_actor=None if self.sampler else self.make_actor,
@@ -275,8 +275,10 @@ class Components:
         """Return the state that is the same on all ranks."""
         state = {
             **self.learner.state_dict(),
-            **add_prefix("normalize_observation", self.normalize_observation.state_dict()),
-            **add_prefix("normalize_reward", self.normalize_reward.state_dict()),
+            **add_prefix(
+                "normalize_observation", self.normalize_observation.statistics.state_dict()
+            ),
+            **add_prefix("normalize_reward", self.normalize_reward.statistics.state_dict()),
             **add_prefix("generator", generator_states(self.config.device)),
             "iteration": self.iteration,
             "step": self.step,
@@ -308,7 +310,7 @@ class Components:
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-        self.normalize_reward.load_state_dict(select_prefix("normalize_reward", arrays))
+        self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
         self.normalize_reward.returns = arrays["normalize_reward.returns"][here].copy()
         own = {name: arrays[name][here] for name in self.environment_state()}
         self.buffers.load_state_dict(own)

@@ -14,12 +14,12 @@ from torch.nn.utils import parameters_to_vector
 
 from ppo.config.resolve import preprocessing_of
 from ppo.envs.episodes import WHOLE_EPISODE
-from ppo.envs.errors import environment_error
+from ppo.envs.errors import worker_error
 from ppo.envs.make import Spaces, make_env, spaces_of
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.envs.video import Filmed, Video
+from ppo.envs.video import Filmed, open_video
 from ppo.errors import CheckpointError, NotRepeated
 from ppo.models import make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -124,7 +124,9 @@ class Policy:
                     state_size=self.actor.state_size,
                 )
         except Exception as error:
-            raise environment_error(f"{self.config.env_name} in evaluation", error) from error
+            raise worker_error(
+                f"environment {self.config.env_name} in evaluation", error
+            ) from error
         finally:
             for env in envs:
                 env.close()
@@ -169,7 +171,7 @@ class Policy:
         if path is None or not envs:
             yield envs
             return
-        with Video(path, envs[0].metadata.get("render_fps", 30)) as video:
+        with open_video(path, envs[0].metadata.get("render_fps", 30)) as video:
             yield [Filmed(env, video) for env in envs]
 
 
