@@ -9,8 +9,6 @@ import numpy as np
 from ale_py import Action, ALEState
 from gymnasium import Env, Wrapper, spaces
 
-from ppo.envs.checks import ResetResult, StepResult
-
 FRAMES_PER_SECOND = 60
 
 
@@ -37,28 +35,27 @@ class AtariGame(Env):
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
         self.emulator_seeded = False
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> ResetResult:
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
         """Start a game; its seed decides for how many frames there is no action.
 
         Only the first reset seeds the emulator, whose randomness makes actions sticky: seeding
         loads the game anew, 80 ms."""
         super().reset(seed=seed)
+        ale = self.ale
         if seed is not None and not self.emulator_seeded:
             self.env.reset(seed=seed)
             self.emulator_seeded = True
         else:
-            self.ale.reset_game()
+            ale.reset_game()
         if self.noop_max:
             for _ in range(self.np_random.integers(1, self.noop_max + 1)):
-                self.ale.act(Action.NOOP)
-                if self.ale.game_over():
-                    self.ale.reset_game()
-        self.ale.getScreenGrayscale(self.screen)
-        return self.screen, {"lives": self.ale.lives()}
+                ale.act(Action.NOOP)
+                if ale.game_over():
+                    ale.reset_game()
+        ale.getScreenGrayscale(self.screen)
+        return self.screen, {"lives": ale.lives()}
 
-    def step(self, action: int) -> StepResult:
+    def step(self, action: int) -> Any:
         ale = self.ale
         held = self.actions[action]
         reward = 0.0
@@ -81,10 +78,9 @@ class AtariGame(Env):
     def close(self) -> None:
         self.env.close()
 
-    def save_emulator(self) -> bytes:
-        """Return the emulator's state, with its random generator: 14 KB, 0.1 ms."""
-        state: bytes = self.ale.cloneState(include_rng=True).serialize()
-        return state
+    def save_emulator(self) -> Any:
+        """Return the emulator's state in bytes, with its random generator: 14 KB, 0.1 ms."""
+        return self.ale.cloneState(include_rng=True).serialize()
 
     def restore_emulator(self, state: bytes) -> None:
         """Restore a state of the same game; the emulator raises for others."""
@@ -103,14 +99,14 @@ class EndOnLifeLoss(Wrapper):
         super().__init__(env)
         self.game_over = True
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         if self.game_over:
             self.last = self.env.reset(**options)
             self.game_over = False
         self.lives = self.last[1]["lives"]
         return self.last
 
-    def step(self, action: int) -> StepResult:
+    def step(self, action: int) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.last = (observation, info)
         self.game_over = terminated or truncated
@@ -130,7 +126,7 @@ class FireOnReset(Wrapper):
         super().__init__(env)
         self.fire = fire
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         self.env.reset(**options)
         observation, _, _, _, info = self.env.step(self.fire)
         return observation, info

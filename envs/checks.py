@@ -12,8 +12,6 @@ from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
 Info = dict[str, Any]
-ResetResult = tuple[Any, Info]  # observation and info
-StepResult = tuple[Any, Any, bool, bool, Info]  # and reward, terminated, truncated
 LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
 FEW = 64  # up to so many numbers, Python compares faster than numpy
 

@@ -8,8 +8,6 @@ import numpy as np
 from gymnasium import Env, Wrapper
 from numpy import ndarray
 
-from ppo.envs.checks import ResetResult, StepResult
-
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
 
@@ -21,12 +19,12 @@ class RecordEpisode(Wrapper):
 
     SAVED = ("total", "length")
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         self.total = 0.0
         self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.total += float(reward)
         self.length += 1
@@ -43,7 +41,7 @@ class FreshEveryEpisode(Wrapper):
         self.make = make
         self.is_fresh = True
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         if not self.is_fresh:
             self.env.close()
             self.env = self.make()
@@ -155,8 +153,7 @@ def save_emulator(env: Env) -> bytes | None:
         for wrapper in wrappers
     ]
     header = json.dumps([*saved, game.np_random.bit_generator.state])
-    state: bytes = game.save_emulator()
-    return header.encode() + b"\n" + state
+    return header.encode() + b"\n" + bytes(game.save_emulator())
 
 
 def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:

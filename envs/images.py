@@ -7,18 +7,8 @@ import gymnasium
 import numpy as np
 from gymnasium import Env, Wrapper, spaces
 
-from ppo.envs.checks import ResetResult, StepResult
-
 MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself
-
-
-class ImageAndVector(spaces.Box):
-    """Vectors of float32 that begin with the pixels of an image (H, W, C)."""
-
-    def __init__(self, low: Any, high: Any, image_shape: tuple[int, ...]) -> None:
-        super().__init__(low, high, dtype=np.float32)
-        self.image_shape = image_shape
 
 
 class RepeatAction(Wrapper):
@@ -28,7 +18,7 @@ class RepeatAction(Wrapper):
         super().__init__(env)
         self.times = times
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -73,14 +63,16 @@ class StackImages(Wrapper):
             vector: Any = spaces.flatten_space(self.others)
             low = np.append(np.zeros(self.stack.size), vector.low)
             high = np.append(np.full(self.stack.size, 255), vector.high)
-            self.observation_space = ImageAndVector(low, high, self.stack.shape)
+            space = spaces.Box(low, high, dtype=np.float32)
+            space.image_shape = self.stack.shape  # of the image whose pixels come first
+            self.observation_space = space
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         observation, info = self.env.reset(**options)
         self.planes = self._planes(observation) * self.num_images
         return self._merge(observation), info
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         newest = self._planes(observation)
         self.planes = [*self.planes[len(newest) :], *newest]
@@ -104,5 +96,5 @@ class StackImages(Wrapper):
         images = cv2.merge(self.planes, self.stack).reshape(self.stack.shape)
         if not self.others:
             return images
-        others: Any = spaces.flatten(self.others, {name: observation[name] for name in self.others})
+        others: Any = spaces.flatten(self.others, observation)
         return np.concatenate([images.ravel(), others], dtype=np.float32)

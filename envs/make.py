@@ -18,8 +18,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
-from ppo.envs.families import FAMILIES
-from ppo.envs.families import Preprocessing as Preprocessing
+from ppo.envs.families import FAMILIES, Preprocessing
 from ppo.envs.spaces import ACTION_MASK, can_act_in
 
 ALIASES = {
@@ -146,10 +145,8 @@ def _observe_box(env: Env, preprocessing: Preprocessing) -> Env:
         from ppo.envs.images import StackImages
 
         return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack, images[0])
-    if not isinstance(space, spaces.Box):
+    if not isinstance(space, spaces.Box) or not space.shape:
         return gymnasium.wrappers.FlattenObservation(env)
-    if not space.shape:
-        return gymnasium.wrappers.ReshapeObservation(env, (1,))
     return env
 
 

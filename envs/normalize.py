@@ -17,6 +17,11 @@ Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
 AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of all ranks
 
 
+def no_other_ranks(moments: Moments) -> Moments:
+    """Return the moments of all ranks' samples where there is one rank."""
+    return moments
+
+
 class RunningMeanStd:
     """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
 
@@ -27,12 +32,11 @@ class RunningMeanStd:
         self.variance = np.ones(shape)
         self.count = np.float64(1e-4)
 
-    def update(self, samples: ndarray, all_reduce: AllReduce | None = None) -> None:
+    def update(self, samples: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
         """Merge samples (count, *shape), with those of the other ranks if there are any."""
         mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
-        moments: Moments = (len(samples), mean, variance)
-        count, mean, variance = all_reduce(moments) if all_reduce else moments
+        count, mean, variance = all_reduce((len(samples), mean, variance))
         total = self.count + count
         delta = mean - self.mean
         squares = self.variance * self.count + variance * count
@@ -62,10 +66,10 @@ class NormalizeObservation:
         highest[:num_pixels] = np.inf
         self.__setstate__((tables, enabled))
 
-    def __getstate__(self) -> tuple[SharedArray, bool]:
+    def __getstate__(self) -> Any:
         return self.tables, self.enabled
 
-    def __setstate__(self, state: tuple[SharedArray, bool]) -> None:
+    def __setstate__(self, state: Any) -> None:
         self.tables, self.enabled = state
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
@@ -80,7 +84,7 @@ class NormalizeObservation:
         np.maximum(normalized, self.lowest, out=normalized)
         return normalized
 
-    def update(self, observations: ndarray, all_reduce: AllReduce | None = None) -> None:
+    def update(self, observations: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
         """Merge observations (T, N, *observation); every process uses the result at once."""
         if self.enabled:
             self.statistics.update(observations.reshape(-1, *self.shift.shape), all_reduce)
@@ -110,7 +114,7 @@ class NormalizeReward:
         self.enabled = enabled
 
     def __call__(
-        self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce | None = None
+        self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce = no_other_ranks
     ) -> ndarray:
         """Merge the rollout's rewards (T, N) into the statistics; return them scaled, float32."""
         if not self.enabled:

@@ -53,7 +53,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         the environments' numbers in the whole run."""
         self.on_event = on_event
         self.sampler = sampler
-        self.pending_iteration: int | None = None
+        self.is_collecting = False
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
@@ -91,36 +91,38 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if self.sampler:
             infos = self._collect_centrally(self.sampler, iteration)
         else:
-            if self.pending_iteration != iteration:
+            if not self.is_collecting:
                 self.collect_async(iteration)
-            self.pending_iteration = None
+            self.is_collecting = False
             infos = self._receive(self.workers, "collect", iteration)
         return merge(infos.values())
 
     def collect_async(self, iteration: int) -> None:
         """Have workers that sample begin a rollout; collect waits for it."""
-        self.pending_iteration = iteration
+        self.is_collecting = True
         for worker in self.workers:
             worker.send("collect", iteration)
 
-    def _collect_centrally(self, sampler: RolloutSampler, iteration: int) -> dict[int, RolloutInfo]:
+    def _collect_centrally(
+        self, sampler: RolloutSampler, iteration: int
+    ) -> dict[WorkerProcess, RolloutInfo]:
         """Collect with actions sampled in this process.
 
         Workers that replace lost ones collect their part after the others have finished."""
-        infos: dict[int, RolloutInfo] = {}
+        infos: dict[WorkerProcess, RolloutInfo] = {}
         sampler.begin(iteration)
-        while missing := [worker for worker in self.workers if worker.number not in infos]:
+        while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
                 worker.send("begin", iteration)
-            alive = self._step_by_turns(sampler, self._await_workers(missing), bool(infos))
+            alive = self._step_by_turns(sampler, self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
             infos |= self._receive(alive)
         return infos
 
     def _step_by_turns(
-        self, sampler: RolloutSampler, alive: list[WorkerProcess], is_partial: bool
-    ) -> list[WorkerProcess]:
+        self, sampler: RolloutSampler, alive: Iterable[WorkerProcess], is_partial: bool
+    ) -> Iterable[WorkerProcess]:
         """Step T times with double buffering; return the workers that were not lost.
 
         The two groups take turns: while one steps, actions are sampled for the other. is_partial:
@@ -128,7 +130,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for t in range(sampler.num_steps):
             for group in self.groups:
                 if t > 0:
-                    alive = self._await_workers(alive)  # for this group's step t - 1
+                    alive = self._receive(alive)  # for this group's step t - 1
                 if not is_partial:
                     sampler(t, group.columns)
                 for worker in alive:
@@ -138,7 +140,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                         sampler(t, slice(own.start, own.stop, own.step))
                     worker.send("step", t, members)
         for _ in self.groups:
-            alive = self._await_workers(alive)
+            alive = self._receive(alive)
         return alive
 
     def __exit__(self, *exception: object) -> None:
@@ -151,16 +153,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.end(deadline)
 
-    def _await_workers(self, workers: Sequence[WorkerProcess]) -> list[WorkerProcess]:
-        """Wait for the workers' replies; return the workers that were not lost."""
-        replies = self._receive(workers)
-        return [worker for worker in workers if worker.number in replies]
-
-    def _receive(self, workers: Sequence[WorkerProcess], *command: Any) -> dict[int, Any]:
-        """Return the workers' replies, by number.
+    def _receive(self, workers: Iterable[WorkerProcess], *command: Any) -> dict[WorkerProcess, Any]:
+        """Return the workers' replies.
 
         A lost worker is replaced; without a command for the new one, there is no reply of it."""
-        replies: dict[int, Any] = {}
+        replies: dict[WorkerProcess, Any] = {}
         missing = list(workers)
         while missing:
             if connections := [worker.connection for worker in missing if worker.connection]:
@@ -180,9 +177,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     self.on_event("worker_replaced", worker=worker.number, seconds=seconds)
                     worker.replaced_at = 0.0
                 if reply is not None:
-                    replies[worker.number] = reply
+                    replies[worker] = reply
                     missing.remove(worker)
-        return dict(sorted(replies.items()))
+        return {worker: replies[worker] for worker in self.workers if worker in replies}
 
     def _replace(self, worker: WorkerProcess, loss: WorkerError) -> None:
         """Replace a lost worker.
@@ -192,7 +189,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         worker.end(now)
         cause, *traceback = loss.args
         message = ""
-        can_replace = worker.has_stepped_before or worker.has_stepped
+        can_replace = worker.replaced_at or worker.has_stepped
         if can_replace:
             message = f"worker {worker.number} was lost and is replaced: {cause}"
         self.on_event(
@@ -209,7 +206,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if excess := describe_excess(self.losses):
             raise WorkerError(f"{excess}, most recently because {cause}", *traceback)
         worker.start()
-        worker.has_stepped_before = True
         worker.replaced_at = now
 
 

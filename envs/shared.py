@@ -19,8 +19,9 @@ class SharedArray:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         size = math.prod(shape) * self.dtype.itemsize
-        self._memory: Any = PROCESSES.RawArray("b", size)
+        self._memory = PROCESSES.RawArray("b", size)
 
     @property
     def array(self) -> np.ndarray:
-        return np.ndarray(self.shape, self.dtype, self._memory)
+        array: np.ndarray = np.ndarray(self.shape, self.dtype, self._memory)
+        return array

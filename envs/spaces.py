@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 from gymnasium import spaces
+from numpy import ndarray
 
 Converter = Callable[[Any], Any]
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
@@ -17,7 +17,18 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
     squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
     learns from the unclipped ones."""
     if parts := _parts(space):
-        return _nested_converter(space, parts, squash)
+        converters = [action_converter(part, squash) for part in parts.values()]
+        cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
+
+        def convert(actions: ndarray) -> list[Any]:
+            columns = np.split(actions, cuts, axis=1)
+            converted = [own(column) for own, column in zip(converters, columns, strict=True)]
+            rows = zip(*converted, strict=True)
+            if isinstance(space, spaces.Tuple):
+                return list(rows)
+            return [dict(zip(parts, row, strict=True)) for row in rows]
+
+        return convert
     if isinstance(space, spaces.Box):
         return _box_converter(space, squash)
     start = getattr(space, "start", 0)
@@ -25,21 +36,6 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
     shape = (-1, *space.shape)
     return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
-
-
-def _nested_converter(space: Any, parts: dict[Any, Any], squash: bool) -> Converter:
-    converters = [action_converter(part, squash) for part in parts.values()]
-    cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
-
-    def convert(actions: ndarray) -> list[Any]:
-        columns = np.split(actions, cuts, axis=1)
-        converted = [own(column) for own, column in zip(converters, columns, strict=True)]
-        rows = zip(*converted, strict=True)
-        if isinstance(space, spaces.Tuple):
-            return list(rows)
-        return [dict(zip(parts, row, strict=True)) for row in rows]
-
-    return convert
 
 
 def _box_converter(space: spaces.Box, squash: bool) -> Converter:

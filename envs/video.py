@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, Wrapper
 
-from ppo.envs.checks import ResetResult, StepResult
 from ppo.system.files import atomic_write
 
 SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
@@ -48,12 +47,12 @@ class Filmed(Wrapper):
         super().__init__(env)
         self.video = video
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         result = self.env.reset(**options)
         self._film()
         return result
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         result = self.env.step(action)
         self._film()
         return result

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -54,81 +54,52 @@ def called_env(call: int) -> int:
     return max(call, ~call)
 
 
-def make_worker(
-    *,
-    config: Any,
-    make_env: Callable[[], Any],
-    make_actor: Callable[[ndarray], Any] | None,
-    normalize: Callable[[ndarray], ndarray],
-    rollouts: Sequence[Mapping[str, SharedArray]],
-    weights: SharedArray,
-    episode_counts: SharedArray,
-    env_ids: range,
-    env_indices: range,
-    heartbeat: SharedArray | None = None,
-) -> "Worker":
-    """Make a worker for a slice of the environments.
+@dataclass(kw_only=True)
+class Worker:
+    """Step a slice of the environments in one process, and sample their actions if it is to.
 
     config: env_name, seed and squash_actions are used; make_env: ppo.envs.make.make_env with its
     arguments; make_actor: from weights (P,) to a ppo.models.actor.Actor, None if the trainer
     samples actions; normalize: maps observations to the actor's input; rollouts: shared arrays by
     name, time-major, one column per environment of this rank; several rollouts are filled in turn;
     episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
-    the whole run; env_indices: those stepped here; heartbeat: (2,), as Worker describes."""
-    columns = slice(env_indices.start, env_indices.stop, env_indices.step)
-    own_ids = env_ids[columns]
-    own_rollouts = [
-        SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
-        for rollout in rollouts
-    ]
-    sampler = None
-    if make_actor:
-        sampler = RolloutSampler(
-            make_actor(weights.array),
-            normalize,
-            seed=config.seed,
-            env_ids=own_ids,
-            rollouts=own_rollouts,
-        )
-    heartbeat = heartbeat or SharedArray((2,), np.int64)
-    return Worker(
-        config,
-        make_env,
-        own_rollouts,
-        sampler=sampler,
-        episode_counts=episode_counts.array[columns],
-        env_ids=own_ids,
-        env_indices=env_indices,
-        heartbeat=heartbeat.array,
-    )
-
-
-@dataclass
-class Worker:
-    """Step environments in one process, each with its column of the rollouts.
-
-    rollouts: these columns (T, n) of the rollouts that are filled in turn; sampler: None if the
-    trainer samples actions; episode_counts: (n,), how many episodes each environment has begun;
-    env_ids: their numbers in the whole run, on which their randomness depends; env_indices: their
-    numbers in this rank; heartbeat: set at every call of an environment to the number of calls so
-    far and the call, i for a step, ~i for a reset."""
+    the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
+    (2,), set at every call of an environment to the number of calls so far and the call, i for a
+    step, ~i for a reset of the slice's environment i."""
 
     config: Any
     make_env: Callable[[], Any]
-    rollouts: Sequence[Any]
-    _: KW_ONLY
-    sampler: Any
-    episode_counts: ndarray
-    env_ids: Sequence[int]
-    env_indices: Sequence[int]
-    heartbeat: ndarray
+    make_actor: Callable[[ndarray], Any] | None
+    normalize: Callable[[ndarray], ndarray]
+    rollouts: Sequence[Mapping[str, SharedArray]]
+    weights: SharedArray
+    episode_counts: SharedArray
+    env_ids: range
+    env_indices: range
+    heartbeat: SharedArray | None = None
 
     def __post_init__(self) -> None:
-        self.rollout = self.rollouts[0]
+        columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
+        self.own_ids = self.env_ids[columns]
+        self.own_counts = self.episode_counts.array[columns]
+        self.own_rollouts = [
+            SimpleNamespace(**{name: table.array[:, columns] for name, table in rollout.items()})
+            for rollout in self.rollouts
+        ]
+        self.rollout: Any = self.own_rollouts[0]
         self.actions = self.rollout.actions[:0]  # those that are being carried out
         self.has_masks = self.rollout.action_masks.size > 0
         self.is_sampling = False
+        if self.make_actor:
+            self.sampler = RolloutSampler(
+                self.make_actor(self.weights.array),
+                self.normalize,
+                seed=self.config.seed,
+                env_ids=self.own_ids,
+                rollouts=self.own_rollouts,
+            )
         self.num_calls = 0
+        self.beats = (self.heartbeat or SharedArray((2,), np.int64)).array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
         for i in range(len(self.env_indices)):
@@ -150,7 +121,7 @@ class Worker:
                 raise WorkerError(problem, traceback.format_exc()) from error
             culprit = "the policy"
             if not self.is_sampling:
-                env_id = self.env_ids[called_env(self.heartbeat[1])]
+                env_id = self.own_ids[called_env(self.beats[1])]
                 culprit = f"environment {env_id} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
@@ -181,7 +152,7 @@ class Worker:
     def begin(self, iteration: int) -> bool:
         """Begin the next rollout with the last row of the one before, the first with resets."""
         before = self.rollout
-        self.rollout = self.rollouts[iteration % len(self.rollouts)]
+        self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
         for name in ("observations", "action_masks", "states"):
             vars(self.rollout)[name][0] = vars(before)[name][-1]
         self.rollout.terminations[:] = False
@@ -249,16 +220,16 @@ class Worker:
 
     def _start_episode(self, row: int, i: int) -> None:
         """Start environment i's next episode, with a recurrent state of zeros."""
-        self.episode_counts[i] += 1
+        self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
-        observation, info = self._reset(i, int(self.episode_counts[i]) - 1)
+        observation, info = self._reset(i, int(self.own_counts[i]) - 1)
         self.rollout.observations[row, i] = observation
         self._write_mask(row, i, info)
 
     def _reset(self, i: int, episode: int) -> Any:
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self._beat(~i)
-        seed = integer_seed(self.config.seed, Stream.EPISODE, self.env_ids[i], episode)
+        seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
@@ -283,5 +254,5 @@ class Worker:
     def _beat(self, call: int) -> None:
         """Tell the trainer of a call of environment i, a step (i) or a reset (~i)."""
         self.num_calls += 1
-        self.heartbeat[0] = self.num_calls
-        self.heartbeat[1] = call
+        self.beats[0] = self.num_calls
+        self.beats[1] = call

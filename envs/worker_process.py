@@ -79,8 +79,7 @@ class WorkerProcess:
         heartbeat = SharedArray((2,), np.int64)
         self.heartbeat = heartbeat.array
         self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
-        self.has_stepped_before = False  # in a process that this one replaces
-        self.replaced_at = 0.0
+        self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.start()
 
     def start(self) -> None:
@@ -122,11 +121,6 @@ class WorkerProcess:
             is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
         except (EOFError, OSError):
             is_alive = False
-        self._check(is_alive)
-        return None
-
-    def _check(self, is_alive: bool) -> None:
-        """Raise WorkerError if the worker has died, or hangs by its heartbeat."""
         num_calls, call = map(int, self.heartbeat)
         if num_calls != self.num_calls:
             self.num_calls = num_calls
@@ -142,6 +136,7 @@ class WorkerProcess:
             raise WorkerError(
                 f"worker {self.number} hung {where}: over {limit:g} s (--{kind}_timeout)"
             )
+        return None
 
     def _describe_exit(self, where: str) -> str:
         self.process.join(SECONDS_TO_EXIT)

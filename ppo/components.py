@@ -25,7 +25,7 @@ from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import RolloutInfo, make_worker
+from ppo.envs.worker import RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -157,7 +157,7 @@ class Components:
         self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
         self.sampler = self._make_sampler() if config.inference == "learner" else None
         self.make_worker = partial(
-            make_worker,
+            Worker,
             config=config,
             make_env=partial(make_env, config.env_name, preprocessing_of(config)),
             make_actor=None if self.sampler else self.make_actor,
