@@ -18,10 +18,10 @@ from ppo.config.config import Config
 def remove_safeguards() -> None:
     """Take supervision, checks of data and losses, and copies of the state out of the trainer."""
     import torch
+    from ppo.envs.environment_slice import EnvironmentSlice
 
     import ppo.envs.make
     import ppo.trainer
-    from ppo.envs.environment_slice import EnvironmentSlice
     from ppo.envs.episodes import OpenEpisodes
     from ppo.envs.pool import WorkerPool
     from ppo.run.checkpoint import Checkpoints

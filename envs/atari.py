@@ -5,61 +5,57 @@ stacks the images."""
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from ale_py import Action, ALEState
-
-from ppo.envs.checks import ResetResult, StepResult
+from gymnasium import Env, Wrapper, spaces
 
 FRAMES_PER_SECOND = 60
 
 
-class AtariGame(gymnasium.Env):
+class AtariGame(Env):
     """Hold each action for frame_skip frames and sum their rewards.
 
     The observation (H, W) uint8 is gray, of each pixel the brighter value in the last two frames:
     many games draw a thing in every other frame only. Its array is reused. A game starts with 1 to
     noop_max frames without action (none if 0)."""
 
-    def __init__(self, env: gymnasium.Env, frame_skip: int, noop_max: int) -> None:
+    def __init__(self, env: Env, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image of each frame."""
         unwrapped: Any = env.unwrapped
         self.env = env
         self.ale = unwrapped.ale
-        self.get_action_meanings = unwrapped.get_action_meanings
         self.spec = env.spec
         self.action_space = env.action_space
         self.render_mode = env.render_mode
         self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip = frame_skip
         self.noop_max = noop_max
-        self.actions = [Action.__members__[name] for name in self.get_action_meanings()]
+        self.actions = [Action.__members__[name] for name in unwrapped.get_action_meanings()]
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 255, self.screen.shape, np.uint8)
+        self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
         self.emulator_seeded = False
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> ResetResult:
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
         """Start a game; its seed decides for how many frames there is no action.
 
         Only the first reset seeds the emulator, whose randomness makes actions sticky: seeding
         loads the game anew, 80 ms."""
         super().reset(seed=seed)
+        ale = self.ale
         if seed is not None and not self.emulator_seeded:
             self.env.reset(seed=seed)
             self.emulator_seeded = True
         else:
-            self.ale.reset_game()
+            ale.reset_game()
         if self.noop_max:
             for _ in range(self.np_random.integers(1, self.noop_max + 1)):
-                self.ale.act(Action.NOOP)
-                if self.ale.game_over():
-                    self.ale.reset_game()
-        self.ale.getScreenGrayscale(self.screen)
-        return self.screen, {"lives": self.ale.lives()}
+                ale.act(Action.NOOP)
+                if ale.game_over():
+                    ale.reset_game()
+        ale.getScreenGrayscale(self.screen)
+        return self.screen, {"lives": ale.lives()}
 
-    def step(self, action: int) -> StepResult:
+    def step(self, action: int) -> Any:
         ale = self.ale
         held = self.actions[action]
         reward = 0.0
@@ -82,10 +78,9 @@ class AtariGame(gymnasium.Env):
     def close(self) -> None:
         self.env.close()
 
-    def save_emulator(self) -> bytes:
-        """Return the emulator's state, with its random generator: 14 KB, 0.1 ms."""
-        state: bytes = self.ale.cloneState(include_rng=True).serialize()
-        return state
+    def save_emulator(self) -> Any:
+        """Return the emulator's state in bytes, with its random generator: 14 KB, 0.1 ms."""
+        return self.ale.cloneState(include_rng=True).serialize()
 
     def restore_emulator(self, state: bytes) -> None:
         """Restore a state of the same game; the emulator raises for others."""
@@ -95,23 +90,23 @@ class AtariGame(gymnasium.Env):
         self.emulator_seeded = True
 
 
-class EndOnLifeLoss(gymnasium.Wrapper):
+class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; a reset starts a new game only if the game is over."""
 
     SAVED = ("game_over", "lives")
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         self.game_over = True
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         if self.game_over:
             self.last = self.env.reset(**options)
             self.game_over = False
         self.lives = self.last[1]["lives"]
         return self.last
 
-    def step(self, action: int) -> StepResult:
+    def step(self, action: int) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.last = (observation, info)
         self.game_over = terminated or truncated
@@ -121,16 +116,17 @@ class EndOnLifeLoss(gymnasium.Wrapper):
         return observation, reward, terminated or life_lost, truncated, info
 
 
-class FireOnReset(gymnasium.Wrapper):
+class FireOnReset(Wrapper):
     """Press the fire button for one step after a reset: some games wait for it (Baselines).
 
     If that ends the game, the next step reports it."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: Env, fire: int) -> None:
+        """fire: the action that presses the button."""
         super().__init__(env)
-        self.fire = env.get_wrapper_attr("get_action_meanings")().index("FIRE")
+        self.fire = fire
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         self.env.reset(**options)
         observation, _, _, _, info = self.env.step(self.fire)
         return observation, info

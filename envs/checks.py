@@ -12,8 +12,6 @@ from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
 Info = dict[str, Any]
-ResetResult = tuple[Any, Info]  # observation and info
-StepResult = tuple[Any, Any, bool, bool, Info]  # and reward, terminated, truncated
 LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
 FEW = 64  # up to so many numbers, Python compares faster than numpy
 
@@ -34,36 +32,45 @@ class CheckData(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)
-        if not (
-            isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], dict)
-        ):
-            shown = describe_value(result)
-            raise BadData(f"its reset returned {shown}, which is not (observation, info)")
-        if not self.is_inside(result[0]):
-            self._count_outside(result[0])
+        try:
+            observation, info = result
+        except (TypeError, ValueError):
+            info = None
+        if not isinstance(info, dict):
+            raise BadData(
+                f"its reset returned {describe_value(result)}, which is not (observation, info)"
+            )
+        if not self.is_inside(observation):
+            self._count_outside(observation)
         return result
 
     def step(self, action: Any) -> Any:
         result: Any = self.env.step(action)
-        if not (
-            isinstance(result, (tuple, list)) and len(result) == 5 and isinstance(result[4], dict)
-        ):
-            shown = describe_value(result)
-            raise BadData(f"its step returned {shown}, which is not five results ending in a dict")
-        if not self.is_inside(result[0]):
-            self._count_outside(result[0])
-        reward = result[1]
+        try:
+            observation, reward, _, _, info = result
+        except (TypeError, ValueError):
+            info = None
+        if not isinstance(info, dict):
+            raise BadData(
+                f"its step returned {describe_value(result)}, which is not five results ending in "
+                "a dict"
+            )
+        if not self.is_inside(observation):
+            self._count_outside(observation)
+        number = reward
         if getattr(reward, "shape", None) == ():
-            reward = reward.item()
-        if not (isinstance(reward, (int, float)) and -LARGEST <= reward <= LARGEST):
-            raise BadData(f"its reward is {describe_value(result[1])}, not one finite number")
+            number = reward.item()
+        if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
+            raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
         return result
 
     def _count_outside(self, observation: Any) -> None:
         self.num_outside += 1
         if self.is_strict:
-            space = self.env.observation_space
-            raise BadData(f"its observation {describe_value(observation)} is outside of {space}")
+            raise BadData(
+                f"its observation {describe_value(observation)} is outside of "
+                f"{self.env.observation_space}"
+            )
 
 
 def checker(space: Any) -> Checker:
@@ -93,14 +100,17 @@ def _nested_checker(kind: Any, parts: dict[Any, Any]) -> Checker:
 
     def is_inside(observation: Any) -> bool:
         if not isinstance(observation, kind) or len(observation) != len(parts):
-            expected = f"not a {kind.__name__} of {len(parts)} parts"
-            raise BadData(f"its observation is {describe_value(observation)}, {expected}")
+            raise BadData(
+                f"its observation is {describe_value(observation)}, not a {kind.__name__} of "
+                f"{len(parts)} parts"
+            )
         try:
             # All parts, so that bad data is found after a part that is outside.
             are_inside = [own(observation[key]) for key, own in checkers.items()]
         except KeyError as error:
-            shown = describe_value(observation)
-            raise BadData(f"its observation lacks {error}: {shown}") from error
+            raise BadData(
+                f"its observation lacks {error}: {describe_value(observation)}"
+            ) from error
         return all(are_inside)
 
     return is_inside

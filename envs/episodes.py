@@ -4,28 +4,27 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
-
-from ppo.envs.checks import ResetResult, StepResult
+from gymnasium import Env, Wrapper
+from numpy import ndarray
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
 
 
-class RecordEpisode(gymnasium.Wrapper):
+class RecordEpisode(Wrapper):
     """Add up rewards and steps from reset to reset.
 
     Wrappers that end episodes for the learner only go around this one."""
 
     SAVED = ("total", "length")
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         self.total = 0.0
         self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.total += float(reward)
         self.length += 1
@@ -34,15 +33,15 @@ class RecordEpisode(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-class FreshEveryEpisode(gymnasium.Wrapper):
+class FreshEveryEpisode(Wrapper):
     """Make the environment anew for every episode, so that none depends on earlier ones."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env]) -> None:
+    def __init__(self, make: Callable[[], Env]) -> None:
         super().__init__(make())
         self.make = make
         self.is_fresh = True
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         if not self.is_fresh:
             self.env.close()
             self.env = self.make()
@@ -57,7 +56,7 @@ class OpenEpisode(NamedTuple):
     are unknown or too many; emulator: its emulator's own state, if it has one."""
 
     number: int
-    actions: np.ndarray | None
+    actions: ndarray | None
     emulator: bytes | None = None
 
 
@@ -68,18 +67,18 @@ class PlayedEpisode(NamedTuple):
     episode_length: int
     environment: int
     number: int
-    actions: np.ndarray
+    actions: ndarray
 
 
 class OpenEpisodes:
     """The whole episode that is open in each environment. no_actions: (0, D)."""
 
-    def __init__(self, num_envs: int, no_actions: np.ndarray) -> None:
+    def __init__(self, num_envs: int, no_actions: ndarray) -> None:
         self.no_actions = no_actions
         self.open = [OpenEpisode(0, None)] * num_envs
 
     def update(
-        self, actions: np.ndarray, dones: np.ndarray, info: Any, episode_counts: np.ndarray
+        self, actions: ndarray, dones: ndarray, info: Any, episode_counts: ndarray
     ) -> list[PlayedEpisode]:
         """Add a rollout; return the whole episodes that ended in it and can be replayed.
 
@@ -104,49 +103,47 @@ class OpenEpisodes:
             self.open[index] = OpenEpisode(number, longer, info.emulators.get(index))
         return played
 
-    def restart(self, env_indices: Sequence[int], numbers: np.ndarray) -> None:
+    def restart(self, env_indices: Sequence[int], numbers: ndarray) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
         for index in env_indices:
             self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions)
 
 
-def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: np.ndarray) -> dict[str, np.ndarray]:
+def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[str, ndarray]:
     """Return open episodes as arrays by name. no_actions: (0, D)."""
-    known = [actions for _, actions, _ in episodes if actions is not None]
+    numbers, actions, emulators = zip(*episodes, strict=True)
     arrays = {
-        "numbers": np.array([number for number, _, _ in episodes]),
-        "lengths": np.array([-1 if a is None else len(a) for _, a, _ in episodes]),
-        "actions": np.concatenate([no_actions, *known]),
+        "numbers": np.array(numbers),
+        "lengths": np.array([-1 if known is None else len(known) for known in actions]),
+        "actions": np.concatenate([no_actions, *(known for known in actions if known is not None)]),
     }
-    for index, (_, _, emulator) in enumerate(episodes):
+    for index, emulator in enumerate(emulators):
         if emulator is not None:
             arrays[f"emulator.{index}"] = np.frombuffer(emulator, np.uint8).copy()
     return arrays
 
 
-def unpack_episodes(arrays: Mapping[str, np.ndarray], no_actions: np.ndarray) -> list[OpenEpisode]:
+def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[OpenEpisode]:
     """Return the episodes that pack_episodes packed.
 
     Raises KeyError or ValueError if the arrays do not fit together."""
     actions = arrays["actions"].astype(no_actions.dtype)
-    lengths = arrays["lengths"].tolist()
-    total = sum(length for length in lengths if length > 0)
-    if actions.shape != (total, *no_actions.shape[1:]):
+    lengths = arrays["lengths"]
+    if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
     episodes = []
-    end = 0
     for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
         known = None
         if length >= 0:
-            known = actions[end : end + length]
-            end += length
+            known = actions[:length]
+            actions = actions[length:]
         state = arrays.get(f"emulator.{index}")
         emulator = None if state is None else state.tobytes()
         episodes.append(OpenEpisode(int(number), known, emulator))
     return episodes
 
 
-def save_emulator(env: gymnasium.Env) -> bytes | None:
+def save_emulator(env: Env) -> bytes | None:
     """Return the state of an emulator and the wrappers around it; None if env has no emulator."""
     *wrappers, game = layers(env)
     if not hasattr(game, "save_emulator"):
@@ -156,11 +153,10 @@ def save_emulator(env: gymnasium.Env) -> bytes | None:
         for wrapper in wrappers
     ]
     header = json.dumps([*saved, game.np_random.bit_generator.state])
-    state: bytes = game.save_emulator()
-    return header.encode() + b"\n" + state
+    return header.encode() + b"\n" + bytes(game.save_emulator())
 
 
-def restore_emulator(env: gymnasium.Env, state: bytes, observation: np.ndarray) -> None:
+def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
     """Restore what save_emulator returned, in an environment made in the same way.
 
     observation: the last one of the environment that was saved."""
@@ -168,8 +164,7 @@ def restore_emulator(env: gymnasium.Env, state: bytes, observation: np.ndarray) 
     header, _, emulator = state.partition(b"\n")
     *saved, generator = json.loads(header)
     for wrapper, values in zip(wrappers, saved, strict=True):
-        for name in getattr(wrapper, "SAVED", ()):
-            setattr(wrapper, name, values[name])
+        vars(wrapper).update(values)
         if hasattr(wrapper, "restore"):
             wrapper.restore(observation)
     game.np_random.bit_generator.state = generator
@@ -178,7 +173,7 @@ def restore_emulator(env: gymnasium.Env, state: bytes, observation: np.ndarray) 
 
 def layers(env: Any) -> Iterator[Any]:
     """Yield an environment's wrappers from the outermost, then the environment itself."""
-    while isinstance(env, gymnasium.Wrapper):
+    while isinstance(env, Wrapper):
         yield env
         env = env.env
     yield env

@@ -41,16 +41,20 @@ class Atari:
 
     def matches(self, spec: EnvSpec) -> bool:
         """Return whether spec is a game without anything that its emulator alone would not do."""
-        if not str(spec.entry_point).startswith("ale_py.env"):
-            return False
-        special = spec.kwargs.get("continuous") or spec.max_episode_steps
-        is_seen = spec.kwargs.get("obs_type", "rgb") != "ram"
-        return is_seen and not special and not spec.additional_wrappers
+        return (
+            str(spec.entry_point).startswith("ale_py.env")
+            and spec.kwargs.get("obs_type") != "ram"
+            and not spec.kwargs.get("continuous")
+            and not spec.max_episode_steps
+            and not spec.additional_wrappers
+        )
 
     def auto_values(self, spec: EnvSpec) -> dict[str, Any]:
         """Return what "auto" means for fields of Preprocessing."""
-        sticky_actions = spec.kwargs.get("repeat_action_probability", "auto")
-        return {"frame_skip": 4, "sticky_actions": sticky_actions}
+        return {
+            "frame_skip": 4,
+            "sticky_actions": spec.kwargs.get("repeat_action_probability", "auto"),
+        }
 
     def make(self, spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
         """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
@@ -65,23 +69,17 @@ class Atari:
         try:
             emulator = gymnasium.make(spec, disable_env_checker=True, frameskip=1, **options)
         except OSError as error:
-            fix = "point ALE_ROMS_DIR to a folder with it, or pip install --force-reinstall ale_py"
-            raise gymnasium.error.Error(f"its ROM cannot be read ({error}): {fix}") from error
+            raise gymnasium.error.Error(
+                f"its ROM cannot be read ({error}): point ALE_ROMS_DIR to a folder with it, or "
+                "pip install --force-reinstall ale_py"
+            ) from error
         game = AtariGame(emulator, preprocessing.frame_skip, preprocessing.noop_max)
         env: gymnasium.Env = RecordEpisode(game)
         if preprocessing.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():
-            env = FireOnReset(env)
+            env = FireOnReset(env, game.actions.index(Action.FIRE))
         return env
 
 
 FAMILIES = (Atari(),)
-
-
-def find_family(spec: EnvSpec) -> Atari | None:
-    """Return the family of an environment, if it has one."""
-    for family in FAMILIES:
-        if family.matches(spec):
-            return family
-    return None

@@ -5,30 +5,20 @@ from typing import Any
 import cv2
 import gymnasium
 import numpy as np
-from gymnasium import spaces
-
-from ppo.envs.checks import ResetResult, StepResult
+from gymnasium import Env, Wrapper, spaces
 
 MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself
 
 
-class ImageAndVector(spaces.Box):
-    """Vectors of float32 that begin with the pixels of an image (H, W, C)."""
-
-    def __init__(self, low: Any, high: Any, image_shape: tuple[int, ...]) -> None:
-        super().__init__(low, high, dtype=np.float32)
-        self.image_shape = image_shape
-
-
-class RepeatAction(gymnasium.Wrapper):
+class RepeatAction(Wrapper):
     """Repeat each action a number of times, at most to the episode's end, and sum the rewards."""
 
-    def __init__(self, env: gymnasium.Env, times: int) -> None:
+    def __init__(self, env: Env, times: int) -> None:
         super().__init__(env)
         self.times = times
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -38,7 +28,7 @@ class RepeatAction(gymnasium.Wrapper):
         return observation, total, terminated, truncated, info
 
 
-class StackImages(gymnasium.Wrapper):
+class StackImages(Wrapper):
     """Stack the last num_images images to one array (size, size, num_images * channels), uint8.
 
     Images are (H, W) or (H, W, C) uint8; three channels are colours and become gray, others stay
@@ -46,9 +36,7 @@ class StackImages(gymnasium.Wrapper):
     observation is reused. key: the name of the images in a Dict; its other parts, flattened,
     follow the pixels in one vector of float32."""
 
-    def __init__(
-        self, env: gymnasium.Env, size: int, num_images: int, key: str | None = None
-    ) -> None:
+    def __init__(self, env: Env, size: int, num_images: int, key: str | None = None) -> None:
         super().__init__(env)
         self.size = (size, size)
         self.num_images = num_images
@@ -59,29 +47,32 @@ class StackImages(gymnasium.Wrapper):
             others = {name: part for name, part in space.items() if name != key}
             space = space[key]
         self.others = spaces.Dict(others)
-        self.is_colour = space.shape[2:] == (3,)
-        num_channels = 1
-        if len(space.shape) == 3 and not self.is_colour:
-            num_channels = space.shape[2]
-        depth = num_images * num_channels
+        channels = space.shape[2:]
+        self.is_colour = channels == (3,)
+        depth = num_images
+        if channels and not self.is_colour:
+            depth *= channels[0]
         if not 0 < depth <= MAX_CHANNELS:
-            limit = f"at most {MAX_CHANNELS} channels in a stack of {num_images}"
-            problem = f"images {space.shape} must be height x width x channels, with {limit}"
-            raise gymnasium.error.Error(problem)
+            raise gymnasium.error.Error(
+                f"images {space.shape} must be height x width x channels, with at most "
+                f"{MAX_CHANNELS} channels in a stack of {num_images}"
+            )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         if others:
             vector: Any = spaces.flatten_space(self.others)
             low = np.append(np.zeros(self.stack.size), vector.low)
             high = np.append(np.full(self.stack.size, 255), vector.high)
-            self.observation_space = ImageAndVector(low, high, self.stack.shape)
+            space = spaces.Box(low, high, dtype=np.float32)
+            space.image_shape = self.stack.shape  # of the image whose pixels come first
+            self.observation_space = space
 
-    def reset(self, **options: Any) -> ResetResult:
+    def reset(self, **options: Any) -> Any:
         observation, info = self.env.reset(**options)
         self.planes = self._planes(observation) * self.num_images
         return self._merge(observation), info
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         newest = self._planes(observation)
         self.planes = [*self.planes[len(newest) :], *newest]
@@ -97,12 +88,13 @@ class StackImages(gymnasium.Wrapper):
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
-        area = cv2.INTER_AREA
-        return [cv2.resize(channel, self.size, interpolation=area) for channel in channels]
+        return [
+            cv2.resize(channel, self.size, interpolation=cv2.INTER_AREA) for channel in channels
+        ]
 
     def _merge(self, observation: Any) -> np.ndarray:
         images = cv2.merge(self.planes, self.stack).reshape(self.stack.shape)
         if not self.others:
             return images
-        others: Any = spaces.flatten(self.others, {name: observation[name] for name in self.others})
+        others: Any = spaces.flatten(self.others, observation)
         return np.concatenate([images.ravel(), others], dtype=np.float32)

@@ -2,24 +2,23 @@
 
 import dataclasses
 import difflib
-import importlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
-from ppo.envs.errors import EnvironmentUnavailable, environment_error
-from ppo.envs.families import FAMILIES, find_family
-from ppo.envs.families import Preprocessing as Preprocessing
+from ppo.envs.errors import EnvironmentUnavailable, worker_error
+from ppo.envs.families import FAMILIES, Preprocessing
 from ppo.envs.spaces import ACTION_MASK, can_act_in
 
 ALIASES = {
@@ -28,6 +27,7 @@ ALIASES = {
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
 PACKAGES = {"cv2": "opencv-python"}  # names on PyPI that differ from the module's
+UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
 PREPROCESSING = Preprocessing()
 
 
@@ -45,79 +45,79 @@ def canonical_id(env_name: str) -> str:
         current = family.canonical_id(env_name)
         if current != env_name and env_name not in gymnasium.registry:
             with suppress(ImportError):
-                importlib.import_module(family.module)
+                import_module(family.module)
         if current in gymnasium.registry:
             return current
     return ALIASES.get(env_name, env_name)
 
 
-def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> str | None:
-    """Return the name of an environment's family, if it has one. Raises as make_env does."""
+def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the name of an environment's family, None if it has none, and what "auto" means for
+    fields of Preprocessing. Raises as make_env does."""
     with _explained_errors(env_name):
-        family = find_family(_spec(env_name, env_kwargs))
-    return family.name if family else None
+        spec, family = _look_up(env_name, env_kwargs)
+    if family is None:
+        return None, {"frame_skip": 1}
+    return family.name, family.auto_values(spec)
 
 
-def auto_values(env_name: str, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what "auto" means for fields of Preprocessing. Raises as make_env does."""
-    with _explained_errors(env_name):
-        spec = _spec(env_name, env_kwargs)
-    family = find_family(spec)
-    return family.auto_values(spec) if family else {"frame_skip": PREPROCESSING.frame_skip}
-
-
-def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> gymnasium.Env:
+def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Env:
     """Make an environment whose observations are in a Box.
 
     env_name: an id that gymnasium knows; module:id, which imports the module first; module:Class.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
     with _explained_errors(env_name):
-        spec = _spec(env_name, preprocessing.env_kwargs)
-        family = find_family(spec)
+        spec, family = _look_up(env_name, preprocessing.env_kwargs)
         make = family.make if family else _make_checked
         env = make(spec, preprocessing)
         space = env.observation_space
         if not space.is_np_flattenable or not can_act_in(env.action_space):
-            both = f"observes {space} and acts in {env.action_space}"
-            problem = "one of which has no fixed size: choose another environment"
-            raise EnvironmentUnavailable(f"--env_name={env_name} {both}, {problem}")
+            raise EnvironmentUnavailable(
+                f"--env_name={env_name} observes {space} and acts in {env.action_space}, one of "
+                "which has no fixed size: choose another environment"
+            )
         return _observe_box(env, preprocessing)
 
 
 def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Spaces:
     """Return an environment's spaces. Raises as make_env does."""
-    env = make_env(env_name, preprocessing)
-    observations: Any = env.observation_space
+    env: Any = make_env(env_name, preprocessing)
     has_masks = False
     if not isinstance(env.action_space, spaces.Box):
         with _explained_errors(env_name):
             has_masks = ACTION_MASK in env.reset(seed=0)[1]
     env.close()
-    return Spaces(observations, env.action_space, has_masks)
+    return Spaces(env.observation_space, env.action_space, has_masks)
 
 
-def _spec(env_name: str, env_kwargs: Mapping[str, Any]) -> EnvSpec:
-    """Return how gymnasium makes an environment; for an id without a version, the latest one."""
+def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any]:
+    """Return how gymnasium makes an environment, and its family or None.
+
+    Of an id without a version, it is the latest one."""
     module, _, name = env_name.rpartition(":")
     module = module.lstrip(".")  # nothing is relative to the trainer
     if module:
-        imported = importlib.import_module(module)
+        imported = import_module(module)
         if name not in gymnasium.registry and hasattr(imported, name):
             entry_point = getattr(imported, name)
-            return EnvSpec(name, entry_point, order_enforce=False, kwargs=dict(env_kwargs))
+            return EnvSpec(name, entry_point, order_enforce=False, kwargs=dict(env_kwargs)), None
     elif name not in gymnasium.registry:
         for family in FAMILIES:
-            importlib.import_module(family.module)
+            import_module(family.module)
     namespace, base, version = parse_env_id(name)
     if version is None:
         version = find_highest_version(namespace, base)
     spec = gymnasium.spec(get_env_id(namespace, base, version))
     # Workers call in the right order; checking that would cost time at every step.
-    return dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
+    spec = dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
+    for family in FAMILIES:
+        if family.matches(spec):
+            return spec, family
+    return spec, None
 
 
-def _make_checked(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
+def _make_checked(spec: EnvSpec, preprocessing: Preprocessing) -> Env:
     """Make an environment, with a check of what it returns and a record of whole episodes."""
     # gymnasium's own checker would cost time at every step.
     make = partial(gymnasium.make, spec, disable_env_checker=True)
@@ -130,57 +130,51 @@ def _make_checked(spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
     return RecordEpisode(env)
 
 
-def _observe_box(env: gymnasium.Env, preprocessing: Preprocessing) -> gymnasium.Env:
+def _observe_box(env: Env, preprocessing: Preprocessing) -> Env:
     """Stack the images of an environment that shows one, flatten other observations."""
     space = env.observation_space
     parts: dict[Any, Any] = {None: space}
     if isinstance(space, spaces.Dict):
         parts = space.spaces
-    images = [key for key, part in parts.items() if _is_image(part)]
+    images = [
+        key
+        for key, part in parts.items()
+        if isinstance(part, spaces.Box) and part.dtype == np.uint8 and len(part.shape) in (2, 3)
+    ]
     if len(images) == 1:
         from ppo.envs.images import StackImages
 
         return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack, images[0])
-    if not isinstance(space, spaces.Box):
+    if not isinstance(space, spaces.Box) or not space.shape:
         return gymnasium.wrappers.FlattenObservation(env)
-    if not space.shape:
-        return gymnasium.wrappers.ReshapeObservation(env, (1,))
     return env
-
-
-def _is_image(space: Any) -> bool:
-    """Return whether a space is one of images (H, W) or (H, W, C)."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
 @contextmanager
 def _explained_errors(env_name: str) -> Iterator[None]:
     """Turn exceptions raised while an environment is made into errors that name the fix."""
+    module, _, name = env_name.rpartition(":")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is a newer version
             yield
     except EnvironmentUnavailable:
         raise
-    except Exception as error:
-        raise _explain(env_name, error) from error
-
-
-def _explain(env_name: str, error: Exception) -> Exception:
-    """Return the error that tells the user of an exception; call it while that is handled."""
-    flag = f"--env_name={env_name}"
-    module, _, name = env_name.rpartition(":")
-    if isinstance(error, gymnasium.error.UnregisteredEnv):
+    except gymnasium.error.UnregisteredEnv as error:
         hint = "gymnasium.pprint_registry() lists all"
         if near := difflib.get_close_matches(name, gymnasium.registry, n=3):
             hint = f"did you mean {' or '.join(near)}?"
-        return EnvironmentUnavailable(f"{flag} is unknown: {hint}")
-    if isinstance(error, (gymnasium.error.Error, ImportError)):
+        raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
+    except (gymnasium.error.Error, ImportError) as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:
             hint = f": pip install {PACKAGES.get(error.name, error.name)}"
-        return EnvironmentUnavailable(f"{flag} cannot be made: {error}{hint}")
-    unsuitable = r"(unexpected keyword|missing \d+ required).* from the environment creator"
-    if re.search(unsuitable, str(error)):
-        return EnvironmentUnavailable(f"--env_kwargs does not suit {flag}: {error}")
-    return environment_error(env_name, error)
+        raise EnvironmentUnavailable(
+            f"--env_name={env_name} cannot be made: {error}{hint}"
+        ) from error
+    except Exception as error:
+        if re.search(UNSUITABLE, str(error)):
+            raise EnvironmentUnavailable(
+                f"--env_kwargs does not suit --env_name={env_name}: {error}"
+            ) from error
+        raise worker_error(f"environment {env_name}", error) from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.envs.shared import SharedArray
 
@@ -14,6 +15,11 @@ EPSILON = 1e-8
 CLIP = 10.0
 Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
 AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of all ranks
+
+
+def no_other_ranks(moments: Moments) -> Moments:
+    """Return the moments of all ranks' samples where there is one rank."""
+    return moments
 
 
 class RunningMeanStd:
@@ -26,12 +32,11 @@ class RunningMeanStd:
         self.variance = np.ones(shape)
         self.count = np.float64(1e-4)
 
-    def update(self, samples: np.ndarray, all_reduce: AllReduce | None = None) -> None:
+    def update(self, samples: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
         """Merge samples (count, *shape), with those of the other ranks if there are any."""
         mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
-        moments: Moments = (len(samples), mean, variance)
-        count, mean, variance = all_reduce(moments) if all_reduce else moments
+        count, mean, variance = all_reduce((len(samples), mean, variance))
         total = self.count + count
         delta = mean - self.mean
         squares = self.variance * self.count + variance * count
@@ -61,32 +66,29 @@ class NormalizeObservation:
         highest[:num_pixels] = np.inf
         self.__setstate__((tables, enabled))
 
-    def __getstate__(self) -> tuple[SharedArray, bool]:
+    def __getstate__(self) -> Any:
         return self.tables, self.enabled
 
-    def __setstate__(self, state: tuple[SharedArray, bool]) -> None:
+    def __setstate__(self, state: Any) -> None:
         self.tables, self.enabled = state
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
+    def __call__(self, observations: ndarray) -> ndarray:
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
-        normalized: np.ndarray = np.subtract(observations, self.shift, dtype=np.float32)
+        normalized: ndarray = np.subtract(observations, self.shift, dtype=np.float32)
         normalized *= self.scale
         np.minimum(normalized, self.highest, out=normalized)
         np.maximum(normalized, self.lowest, out=normalized)
         return normalized
 
-    def update(self, observations: np.ndarray, all_reduce: AllReduce | None = None) -> None:
+    def update(self, observations: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
         """Merge observations (T, N, *observation); every process uses the result at once."""
         if self.enabled:
             self.statistics.update(observations.reshape(-1, *self.shift.shape), all_reduce)
             self._share_statistics()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.statistics.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.statistics.load_state_dict(state)
@@ -95,8 +97,8 @@ class NormalizeObservation:
     def _share_statistics(self) -> None:
         is_scaled = np.isfinite(self.highest)
         scale = 1 / np.sqrt(self.statistics.variance + EPSILON)
-        np.copyto(self.shift, self.statistics.mean, where=is_scaled, casting="same_kind")
-        np.copyto(self.scale, scale, where=is_scaled, casting="same_kind")
+        np.copyto(self.shift, self.statistics.mean, where=is_scaled)
+        np.copyto(self.scale, scale, where=is_scaled)
 
 
 class NormalizeReward:
@@ -112,8 +114,8 @@ class NormalizeReward:
         self.enabled = enabled
 
     def __call__(
-        self, rewards: np.ndarray, dones: np.ndarray, all_reduce: AllReduce | None = None
-    ) -> np.ndarray:
+        self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce = no_other_ranks
+    ) -> ndarray:
         """Merge the rollout's rewards (T, N) into the statistics; return them scaled, float32."""
         if not self.enabled:
             return rewards
@@ -124,9 +126,3 @@ class NormalizeReward:
         self.statistics.update(discounted.reshape(-1), all_reduce)
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.statistics.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.statistics.load_state_dict(state)

@@ -1,17 +1,16 @@
 """Start, command, replace and close the workers of a run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain, pairwise
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
-from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
 
@@ -19,7 +18,6 @@ SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05  # a worker that has died or hangs
 MAX_LOSSES_OF_ONE = (3, 60)  # so many losses of one worker within so many seconds
 MAX_LOSSES = (10, 600)  # and of all workers together
-UNKNOWN_EPISODE = OpenEpisode(0, None)
 
 
 class Group(NamedTuple):
@@ -55,27 +53,24 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         the environments' numbers in the whole run."""
         self.on_event = on_event
         self.sampler = sampler
-        self.pending_iteration: int | None = None
+        self.is_collecting = False
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
         if sampler:
             # Each worker has environments of both groups, whose columns are in one piece.
             shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
-            self.groups = make_groups(num_envs, num_workers)
+            self.groups = make_groups(num_envs, shares)
         else:
             cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
-            shares = [range(cuts[n], cuts[n + 1]) for n in range(num_workers)]
-        if env_ids is None:
-            env_ids = range(num_envs)
-        heartbeats = SharedArray((num_workers, 2), np.int64)
+            shares = [range(start, stop) for start, stop in pairwise(cuts)]
+        env_ids = env_ids or range(num_envs)
         self.workers = [
             kind(
                 make_worker,
                 share,
                 [env_ids[index] for index in share],
                 number=number,
-                heartbeats=heartbeats,
                 timeouts={"step": step_timeout, "reset": reset_timeout},
             )
             for number, share in enumerate(shares)
@@ -85,12 +80,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Restore an open episode in each environment; return those that were reset instead."""
         for worker in self.workers:
             worker.send("restore", [episodes[index] for index in worker.env_indices])
-
-        def resend(worker: WorkerProcess) -> None:
-            worker.send("restore", [UNKNOWN_EPISODE] * len(worker.env_indices))
-
-        replies = self._receive(self.workers, resend)
-        return sorted(index for reset_envs in replies.values() for index in reset_envs)
+        # A worker may have been lost by what it restored: the next one resets its environments.
+        return sorted(chain(*self._receive(self.workers, "restore", []).values()))
 
     def collect(self, iteration: int) -> RolloutInfo:
         """Have all environments fill the shared rollout.
@@ -98,36 +89,40 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         The number of workers, and who samples actions, changes nothing but rounding in the policy.
         Raises WorkerError if a worker cannot start or is lost too often."""
         if self.sampler:
-            return merge(self._collect_centrally(self.sampler, iteration))
-        if self.pending_iteration != iteration:
-            self.collect_async(iteration)
-        self.pending_iteration = None
-        return merge(self._receive(self.workers, lambda worker: worker.send("collect", iteration)))
+            infos = self._collect_centrally(self.sampler, iteration)
+        else:
+            if not self.is_collecting:
+                self.collect_async(iteration)
+            self.is_collecting = False
+            infos = self._receive(self.workers, "collect", iteration)
+        return merge(infos.values())
 
     def collect_async(self, iteration: int) -> None:
         """Have workers that sample begin a rollout; collect waits for it."""
-        self.pending_iteration = iteration
+        self.is_collecting = True
         for worker in self.workers:
             worker.send("collect", iteration)
 
-    def _collect_centrally(self, sampler: RolloutSampler, iteration: int) -> dict[int, RolloutInfo]:
+    def _collect_centrally(
+        self, sampler: RolloutSampler, iteration: int
+    ) -> dict[WorkerProcess, RolloutInfo]:
         """Collect with actions sampled in this process.
 
         Workers that replace lost ones collect their part after the others have finished."""
-        infos: dict[int, RolloutInfo] = {}
+        infos: dict[WorkerProcess, RolloutInfo] = {}
         sampler.begin(iteration)
-        while missing := [worker for worker in self.workers if worker.number not in infos]:
+        while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
                 worker.send("begin", iteration)
-            alive = self._step_by_turns(sampler, self._await_workers(missing), bool(infos))
+            alive = self._step_by_turns(sampler, self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
             infos |= self._receive(alive)
         return infos
 
     def _step_by_turns(
-        self, sampler: RolloutSampler, alive: list[WorkerProcess], is_partial: bool
-    ) -> list[WorkerProcess]:
+        self, sampler: RolloutSampler, alive: Iterable[WorkerProcess], is_partial: bool
+    ) -> Iterable[WorkerProcess]:
         """Step T times with double buffering; return the workers that were not lost.
 
         The two groups take turns: while one steps, actions are sampled for the other. is_partial:
@@ -135,10 +130,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for t in range(sampler.num_steps):
             for group in self.groups:
                 if t > 0:
-                    alive = self._await_workers(alive)  # for this group's step t - 1
-                if not alive:
-                    return []
-                if not is_partial and group.columns.start < group.columns.stop:
+                    alive = self._receive(alive)  # for this group's step t - 1
+                if not is_partial:
                     sampler(t, group.columns)
                 for worker in alive:
                     members = group.members[worker.number]
@@ -147,7 +140,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                         sampler(t, slice(own.start, own.stop, own.step))
                     worker.send("step", t, members)
         for _ in self.groups:
-            alive = self._await_workers(alive)
+            alive = self._receive(alive)
         return alive
 
     def __exit__(self, *exception: object) -> None:
@@ -160,20 +153,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.end(deadline)
 
-    def _await_workers(self, workers: Sequence[WorkerProcess]) -> list[WorkerProcess]:
-        """Wait for the workers' replies; return the workers that were not lost."""
-        replies = self._receive(workers)
-        return [worker for worker in workers if worker.number in replies]
+    def _receive(self, workers: Iterable[WorkerProcess], *command: Any) -> dict[WorkerProcess, Any]:
+        """Return the workers' replies.
 
-    def _receive(
-        self,
-        workers: Sequence[WorkerProcess],
-        resend: Callable[[WorkerProcess], None] | None = None,
-    ) -> dict[int, Any]:
-        """Return the workers' replies to a command, by number.
-
-        A lost worker is replaced; resend sends the command again, without it there is no reply."""
-        replies: dict[int, Any] = {}
+        A lost worker is replaced; without a command for the new one, there is no reply of it."""
+        replies: dict[WorkerProcess, Any] = {}
         missing = list(workers)
         while missing:
             if connections := [worker.connection for worker in missing if worker.connection]:
@@ -183,8 +167,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     reply = worker.poll()
                 except WorkerError as loss:
                     self._replace(worker, loss)
-                    if resend:
-                        resend(worker)
+                    if command:
+                        worker.send(*command)
                     else:
                         missing.remove(worker)
                     continue
@@ -193,9 +177,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     self.on_event("worker_replaced", worker=worker.number, seconds=seconds)
                     worker.replaced_at = 0.0
                 if reply is not None:
-                    replies[worker.number] = reply
+                    replies[worker] = reply
                     missing.remove(worker)
-        return dict(sorted(replies.items()))
+        return {worker: replies[worker] for worker in self.workers if worker in replies}
 
     def _replace(self, worker: WorkerProcess, loss: WorkerError) -> None:
         """Replace a lost worker.
@@ -205,7 +189,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         worker.end(now)
         cause, *traceback = loss.args
         message = ""
-        can_replace = worker.has_stepped_before or worker.has_stepped
+        can_replace = worker.replaced_at or worker.has_stepped
         if can_replace:
             message = f"worker {worker.number} was lost and is replaced: {cause}"
         self.on_event(
@@ -220,49 +204,41 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             raise loss
         self.losses.append((now, worker.number))
         if excess := describe_excess(self.losses):
-            problem = f"{excess}, most recently because {cause}"
-            raise WorkerError(problem, "".join(traceback))
+            raise WorkerError(f"{excess}, most recently because {cause}", *traceback)
         worker.start()
-        worker.has_stepped_before = True
         worker.replaced_at = now
 
 
 def describe_excess(losses: Sequence[tuple[float, int]]) -> str:
     """Describe losses if there are too many: of the worker lost last, or of all together."""
     now, worker = losses[-1]
-    of_one = [at for at, number in losses if number == worker]
-    of_all = [at for at, _ in losses]
-    for who, times, (most, seconds) in (
-        (f"worker {worker} was", of_one, MAX_LOSSES_OF_ONE),
-        ("workers were", of_all, MAX_LOSSES),
+    own = [loss for loss in losses if loss[1] == worker]
+    for who, relevant, (most, seconds) in (
+        (f"worker {worker} was", own, MAX_LOSSES_OF_ONE),
+        ("workers were", losses, MAX_LOSSES),
     ):
-        count = sum(now - at < seconds for at in times)
+        count = sum(now - at < seconds for at, _ in relevant)
         if count > most:
             return f"{who} lost {count} times within {seconds} s"
     return ""
 
 
-def make_groups(num_envs: int, num_workers: int) -> list[Group]:
-    """Divide environments into two halves, where worker w of W has w, w + W, w + 2 W and so on."""
-    middle = (num_envs + 1) // 2
+def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
+    """Divide environments into two halves. shares: those of each worker, w, w + W, w + 2 W ..."""
     groups = []
-    for start, stop in ((0, middle), (middle, num_envs)):
-        members = []
-        for number in range(num_workers):
-            before = len(range(number, start, num_workers))
-            members.append(range(before, len(range(number, stop, num_workers))))
+    for start, stop in pairwise(sorted({0, (num_envs + 1) // 2, num_envs})):
+        members = [range(bisect_left(own, start), bisect_left(own, stop)) for own in shares]
         groups.append(Group(slice(start, stop), members))
     return groups
 
 
-def merge(infos: Mapping[int, RolloutInfo]) -> RolloutInfo:
+def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
     """Return what the workers' parts of a rollout bring together, in order of time."""
-    parts = infos.values()
-    last_observations = [last for part in parts for last in part.last_observations]
+    episodes, last_observations, reset_envs, num_outside, emulators = zip(*infos, strict=True)
     return RolloutInfo(
-        episodes=sorted(episode for part in parts for episode in part.episodes),
-        last_observations=sorted(last_observations, key=lambda last: last[:2]),
-        reset_envs=sorted(index for part in parts for index in part.reset_envs),
-        num_outside=dict(pair for part in parts for pair in part.num_outside.items()),
-        emulators=dict(pair for part in parts for pair in part.emulators.items()),
+        sorted(chain(*episodes)),
+        sorted(chain(*last_observations)),
+        sorted(chain(*reset_envs)),
+        {index: number for part in num_outside for index, number in part.items()},
+        {index: emulator for part in emulators for index, emulator in part.items()},
     )

@@ -5,13 +5,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.envs.seeding import Stream, seed_sequence
 
 ALL = slice(None)
 
 
-@dataclass(eq=False)
+@dataclass
 class RolloutSampler:
     """Sample actions, row by row, for some environments of a run.
 
@@ -21,23 +22,22 @@ class RolloutSampler:
     (T, n) of the rollouts that are filled in turn."""
 
     actor: Any
-    normalize: Callable[[np.ndarray], np.ndarray]
+    normalize: Callable[[ndarray], ndarray]
     _: KW_ONLY
     seed: int
     env_ids: Sequence[int]
     rollouts: Sequence[Any]
 
-    def __post_init__(self) -> None:
-        self.num_steps = len(self.rollouts[0].actions)
-
     def begin(self, iteration: int) -> None:
         """Load the current weights and draw the noise of a whole rollout, (T, n, *noise)."""
         self.rollout = self.rollouts[iteration % len(self.rollouts)]
+        self.num_steps = len(self.rollout.actions)
         self.actor.refresh()
         noise = []
         for env_id in self.env_ids:
-            entropy = seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
-            generator = np.random.default_rng(entropy)
+            generator = np.random.default_rng(
+                seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
+            )
             noise.append(self.actor.draw_noise(generator, self.num_steps))
         self.noise = np.stack(noise, axis=1)
 

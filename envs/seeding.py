@@ -2,14 +2,14 @@
 
 from enum import IntEnum
 
-import numpy as np
+from numpy.random import SeedSequence
 
 Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION"])
 
 
-def seed_sequence(seed: int, stream: Stream, *index: int) -> np.random.SeedSequence:
+def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:
     """Return a stream's entropy at an index such as (environment, episode)."""
-    return np.random.SeedSequence([seed, stream, *index])
+    return SeedSequence([seed, stream, *index])
 
 
 def integer_seed(seed: int, stream: Stream, *index: int) -> int:

@@ -1,6 +1,5 @@
 """Arrays in memory that several processes share."""
 
-import ctypes
 import math
 import multiprocessing
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ class SharedArray:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         size = math.prod(shape) * self.dtype.itemsize
-        self._memory: Any = PROCESSES.RawArray(ctypes.c_byte, size)
+        self._memory = PROCESSES.RawArray("b", size)
 
     @property
     def array(self) -> np.ndarray:

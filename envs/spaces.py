@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy import ndarray
 
 Converter = Callable[[Any], Any]
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
@@ -16,7 +17,18 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
     squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
     learns from the unclipped ones."""
     if parts := _parts(space):
-        return _nested_converter(space, parts, squash)
+        converters = [action_converter(part, squash) for part in parts.values()]
+        cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
+
+        def convert(actions: ndarray) -> list[Any]:
+            columns = np.split(actions, cuts, axis=1)
+            converted = [own(column) for own, column in zip(converters, columns, strict=True)]
+            rows = zip(*converted, strict=True)
+            if isinstance(space, spaces.Tuple):
+                return list(rows)
+            return [dict(zip(parts, row, strict=True)) for row in rows]
+
+        return convert
     if isinstance(space, spaces.Box):
         return _box_converter(space, squash)
     start = getattr(space, "start", 0)
@@ -24,21 +36,6 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
     shape = (-1, *space.shape)
     return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
-
-
-def _nested_converter(space: Any, parts: dict[Any, Any], squash: bool) -> Converter:
-    converters = [action_converter(part, squash) for part in parts.values()]
-    cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
-
-    def convert(actions: np.ndarray) -> list[Any]:
-        columns = np.split(actions, cuts, axis=1)
-        converted = [own(column) for own, column in zip(converters, columns, strict=True)]
-        rows = zip(*converted, strict=True)
-        if isinstance(space, spaces.Tuple):
-            return list(rows)
-        return [dict(zip(parts, row, strict=True)) for row in rows]
-
-    return convert
 
 
 def _box_converter(space: spaces.Box, squash: bool) -> Converter:
@@ -51,7 +48,7 @@ def _box_converter(space: spaces.Box, squash: bool) -> Converter:
         middle = low / 2 + high / 2
         half = high / 2 - low / 2
 
-    def convert(actions: np.ndarray) -> Any:
+    def convert(actions: ndarray) -> Any:
         rows = actions.reshape(shape)
         if squash:
             rows = middle + half * np.tanh(rows)
@@ -73,7 +70,7 @@ def mask_converter(space: Any) -> Converter:
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
-        def convert_parts(allowed: Any) -> np.ndarray:
+        def convert_parts(allowed: Any) -> ndarray:
             if isinstance(space, spaces.Tuple):
                 allowed = enumerate(allowed or ())
             given = dict(allowed or {})
@@ -87,13 +84,15 @@ def mask_converter(space: Any) -> Converter:
         sizes = [2] * _num_columns(space)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
-    def convert(allowed: Any) -> np.ndarray:
-        mask: np.ndarray = exists.copy()
+    def convert(allowed: Any) -> ndarray:
+        mask: ndarray = exists.copy()
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
             if len(numbers) != exists.sum():
-                counts = f"{len(numbers)} numbers instead of {exists.sum()}"
-                raise ValueError(f"its action_mask has {counts} for {space}")
+                raise ValueError(
+                    f"its action_mask has {len(numbers)} numbers instead of {exists.sum()} for "
+                    f"{space}"
+                )
             if not ((numbers == 0) | (numbers == 1)).all():
                 raise ValueError("its action_mask has numbers other than 0 and 1")
             mask[exists] = numbers
@@ -108,8 +107,9 @@ def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
     if parts := _parts(space):
         return all(map(can_act_in, parts.values()))
-    kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    return isinstance(space, kinds)
+    return isinstance(
+        space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    )
 
 
 def _parts(space: Any) -> dict[Any, Any]:

@@ -1,184 +1,258 @@
-"""Collect a slice of the shared rollout, in a worker process or in the trainer's own process."""
+"""Step some of a run's environments and write what they return to rows of the shared rollout."""
 
-import ctypes
-import gc
-import os
-import signal
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
-from ppo.envs.environment_slice import EnvironmentSlice, called_env
-from ppo.envs.environment_slice import RolloutInfo as RolloutInfo
-from ppo.envs.episodes import OpenEpisode
-from ppo.envs.errors import WorkerError, environment_error
+from ppo.envs.checks import CheckData, Info
+from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
+from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.sampler import RolloutSampler
+from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
+from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 
-PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # for the trainer to handle
+
+class Episode(NamedTuple):
+    """An episode that ended with this step of the rollout."""
+
+    step: int
+    environment: int
+    episode_return: float
+    episode_length: int
 
 
+class LastObservation(NamedTuple):
+    """The last observation of an episode truncated at this step, with its recurrent state."""
+
+    step: int
+    environment: int
+    observation: ndarray
+    state: ndarray
+
+
+class RolloutInfo(NamedTuple):
+    """The results of a rollout beside its tensors; environments by their number in this rank.
+
+    reset_envs: those that were reset before the rollout; num_outside: how many observations were
+    outside of the space; emulators: their states at the end of the rollout."""
+
+    episodes: list[Episode]
+    last_observations: list[LastObservation]
+    reset_envs: list[int]
+    num_outside: dict[int, int]
+    emulators: dict[int, bytes | None]
+
+
+def called_env(call: int) -> int:
+    """Return the environment of a heartbeat's call: i for a step (i) or a reset (~i)."""
+    return max(call, ~call)
+
+
+@dataclass(kw_only=True)
 class Worker:
-    """Answer the trainer's commands for a slice of the environments.
+    """Step a slice of the environments in one process, and sample their actions if it is to.
 
     config: env_name, seed and squash_actions are used; make_env: ppo.envs.make.make_env with its
     arguments; make_actor: from weights (P,) to a ppo.models.actor.Actor, None if the trainer
     samples actions; normalize: maps observations to the actor's input; rollouts: shared arrays by
     name, time-major, one column per environment of this rank; several rollouts are filled in turn;
     episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
-    the whole run; env_indices: those stepped here; heartbeat: as EnvironmentSlice describes."""
+    the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
+    (2,), set at every call of an environment to the number of calls so far and the call, i for a
+    step, ~i for a reset of the slice's environment i."""
 
-    def __init__(
-        self,
-        *,
-        config: Any,
-        make_env: Callable[[], Any],
-        make_actor: Callable[[np.ndarray], Any] | None,
-        normalize: Callable[[np.ndarray], np.ndarray],
-        rollouts: Sequence[Mapping[str, SharedArray]],
-        weights: SharedArray,
-        episode_counts: SharedArray,
-        env_ids: range,
-        env_indices: range,
-        heartbeat: Any = None,
-    ) -> None:
-        columns = slice(env_indices.start, env_indices.stop, env_indices.step)
-        own_rollouts = [
-            SimpleNamespace(**{name: shared.array[:, columns] for name, shared in rollout.items()})
-            for rollout in rollouts
+    config: Any
+    make_env: Callable[[], Any]
+    make_actor: Callable[[ndarray], Any] | None
+    normalize: Callable[[ndarray], ndarray]
+    rollouts: Sequence[Mapping[str, SharedArray]]
+    weights: SharedArray
+    episode_counts: SharedArray
+    env_ids: range
+    env_indices: range
+    heartbeat: SharedArray | None = None
+
+    def __post_init__(self) -> None:
+        columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
+        self.own_ids = self.env_ids[columns]
+        self.own_counts = self.episode_counts.array[columns]
+        self.own_rollouts = [
+            SimpleNamespace(**{name: table.array[:, columns] for name, table in rollout.items()})
+            for rollout in self.rollouts
         ]
-        own_ids = env_ids[columns]
-        self.env_name = config.env_name
+        self.rollout: Any = self.own_rollouts[0]
+        self.actions = self.rollout.actions[:0]  # those that are being carried out
+        self.has_masks = self.rollout.action_masks.size > 0
         self.is_sampling = False
-        self.sampler: Any = None
-        if make_actor:
+        if self.make_actor:
             self.sampler = RolloutSampler(
-                make_actor(weights.array),
-                normalize,
-                seed=config.seed,
-                env_ids=own_ids,
-                rollouts=own_rollouts,
+                self.make_actor(self.weights.array),
+                self.normalize,
+                seed=self.config.seed,
+                env_ids=self.own_ids,
+                rollouts=self.own_rollouts,
             )
-        self.environments = EnvironmentSlice(
-            config,
-            make_env,
-            own_rollouts,
-            episode_counts=episode_counts.array[columns],
-            env_ids=own_ids,
-            env_indices=env_indices,
-            heartbeat=[0, 0] if heartbeat is None else heartbeat,
-        )
+        self.num_calls = 0
+        self.beats = (self.heartbeat or SharedArray((2,), np.int64)).array
+        self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
+        self.envs: list[Any] = []
+        for i in range(len(self.env_indices)):
+            self._beat(~i)
+            self.envs.append(self.make_env())
+        space = self.envs[0].action_space
+        self.to_actions = action_converter(space, self.config.squash_actions)
+        self.to_mask = mask_converter(space)
+
+    def run(self, method: str, *arguments: Any) -> Any:
+        """Carry out a command of the trainer: the name of a method and its arguments.
+
+        Raises WorkerError with environment or policy as the cause if the method raises."""
+        try:
+            return getattr(self, method)(*arguments)
+        except Exception as error:
+            if not np.isfinite(self.actions).all():
+                problem = "the policy's actions are not finite: lower --learning_rate"
+                raise WorkerError(problem, traceback.format_exc()) from error
+            culprit = "the policy"
+            if not self.is_sampling:
+                env_id = self.own_ids[called_env(self.beats[1])]
+                culprit = f"environment {env_id} of {self.config.env_name}"
+            raise worker_error(culprit, error) from error
 
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
-        """Restore an open episode in each environment; return those that were reset instead."""
-        return self.environments.restore(episodes)
+        """Restore an open episode in each environment; return those that were reset instead.
+
+        An environment is reset if it does not show what the last row of the rollout shows, or if
+        there are no episodes."""
+        self.reset_envs = []
+        for i, index in enumerate(self.env_indices):
+            if not episodes or not self._resume(i, episodes[i]):
+                self.reset_envs.append(index)
+                self._start_episode(-1, i)
+        return self.reset_envs
 
     def collect(self, iteration: int) -> RolloutInfo:
-        """Sample actions and step T times. Raises WorkerError if an environment raises."""
+        """Sample actions and step T times."""
         self.begin(iteration)
-        members = range(len(self.environments.envs))
-        with self._explained_errors():
-            self.sampler.begin(iteration)
-            for t in range(self.sampler.num_steps):
-                self.is_sampling = True
-                self.sampler(t)
-                self.is_sampling = False
-                self.environments.step(t, members)
+        members = range(len(self.envs))
+        self.sampler.begin(iteration)
+        for t in range(self.sampler.num_steps):
+            self.is_sampling = True
+            self.sampler(t)
+            self.is_sampling = False
+            self.step(t, members)
         return self.end()
 
     def begin(self, iteration: int) -> bool:
-        """Begin a rollout. Raises as collect does."""
-        with self._explained_errors():
-            self.environments.begin(iteration)
+        """Begin the next rollout with the last row of the one before, the first with resets."""
+        before = self.rollout
+        self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
+        for name in ("observations", "action_masks", "states"):
+            vars(self.rollout)[name][0] = vars(before)[name][-1]
+        self.rollout.terminations[:] = False
+        self.rollout.truncations[:] = False
+        if self.reset_envs is None:
+            self.reset_envs = list(self.env_indices)
+            for i in range(len(self.envs)):
+                self._start_episode(0, i)
+        self.info = RolloutInfo([], [], self.reset_envs, {}, {})
+        self.reset_envs = []
         return True
 
     def step(self, t: int, members: range) -> bool:
-        """Carry out the actions of row t in some of the environments. Raises as collect does."""
-        with self._explained_errors():
-            self.environments.step(t, members)
+        """Carry out the actions of row t in some environments; write rewards, ends, row t + 1."""
+        rewards = self.rollout.rewards[t]
+        observations = self.rollout.observations[t + 1]
+        self.actions = self.rollout.actions[t, members.start : members.stop]
+        envs = self.envs
+        for i, action in zip(members, self.to_actions(self.actions), strict=True):
+            self._beat(i)
+            observation, rewards[i], terminated, truncated, info = envs[i].step(action)
+            if terminated or truncated:
+                self._end_episode(t, i, observation, terminated, info)
+                self._start_episode(t + 1, i)
+                continue
+            observations[i] = observation
+            if info or self.has_masks:
+                self._write_mask(t + 1, i, info)
         return True
 
     def end(self) -> RolloutInfo:
         """End the rollout."""
-        return self.environments.end()
+        info = self.info
+        for index, env in zip(self.env_indices, self.envs, strict=True):
+            info.emulators[index] = save_emulator(env)
+            for layer in layers(env):
+                if isinstance(layer, CheckData):
+                    info.num_outside[index] = layer.num_outside
+                    layer.num_outside = 0
+        return info
 
     def close(self) -> None:
-        self.environments.close()
+        for env in self.envs:
+            env.close()
 
-    @contextmanager
-    def _explained_errors(self) -> Iterator[None]:
-        """Turn exceptions into WorkerErrors that say whether environment or policy is the cause."""
+    def _write_mask(self, row: int, i: int, info: Info) -> None:
+        if self.has_masks:
+            self.rollout.action_masks[row, i] = self.to_mask(info.get(ACTION_MASK))
+        elif info.get(ACTION_MASK) is not None:
+            raise ValueError("its first reset had no action_mask, or its actions are a Box")
+
+    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Info) -> None:
+        """Record the end of environment i's episode."""
+        rollout = self.rollout
+        index = self.env_indices[i]
+        if terminated:
+            rollout.terminations[t, i] = True
+        else:
+            rollout.truncations[t, i] = True
+            state = rollout.states[t + 1, i].copy()
+            last = LastObservation(t, index, np.array(observation), state)
+            self.info.last_observations.append(last)
+        if WHOLE_EPISODE in info:  # otherwise the episode ended for the learner only
+            self.info.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
+
+    def _start_episode(self, row: int, i: int) -> None:
+        """Start environment i's next episode, with a recurrent state of zeros."""
+        self.own_counts[i] += 1
+        self.rollout.states[row, i] = 0
+        observation, info = self._reset(i, int(self.own_counts[i]) - 1)
+        self.rollout.observations[row, i] = observation
+        self._write_mask(row, i, info)
+
+    def _reset(self, i: int, episode: int) -> Any:
+        """Reset environment i with a seed that depends on its id and the episode's number only."""
+        self._beat(~i)
+        seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
+        return self.envs[i].reset(seed=seed)
+
+    def _resume(self, i: int, episode: OpenEpisode) -> bool:
+        """Replay an open episode in environment i; return whether it shows the same again."""
+        last_seen = self.rollout.observations[-1, i]
         try:
-            yield
-        except Exception as error:
-            raise self._explain(error) from error
+            if episode.emulator is not None:
+                restore_emulator(self.envs[i], episode.emulator, last_seen)
+                return True
+            if episode.actions is None:
+                return False
+            observation, _ = self._reset(i, episode.number)
+            for action in self.to_actions(episode.actions):
+                self._beat(i)
+                observation, _, terminated, truncated, _ = self.envs[i].step(action)
+                if terminated or truncated:
+                    return False
+        except Exception:  # whatever it is, a new episode avoids it
+            return False
+        return np.array_equal(observation, last_seen)
 
-    def _explain(self, error: Exception) -> WorkerError:
-        environments = self.environments
-        problem = ""
-        if not environments.actions_are_finite():
-            problem = "the policy's actions are not finite: lower --learning_rate"
-        elif self.is_sampling:
-            problem = f"the policy raised {type(error).__name__}: {error}"
-        if problem:
-            return WorkerError(problem, traceback.format_exc())
-        env_id = environments.env_ids[called_env(environments.heartbeat[1])]
-        return environment_error(f"{env_id} of {self.env_name}", error)
-
-
-def run_worker(
-    make_worker: Callable[..., Worker],
-    env_indices: range,
-    connection: Connection,
-    *,
-    heartbeats: SharedArray,
-    number: int,
-    parent: int,
-) -> None:
-    """Run a worker process: reply to each command (method, *arguments), until one is None.
-
-    A method's result is the reply. An exception is one, too, and ends the process. heartbeats: the
-    worker's own is row number; parent: the trainer's process id."""
-    if not _die_with_parent(parent):
-        return
-    _ignore_parent_signals()
-    try:
-        worker = make_worker(env_indices=env_indices, heartbeat=heartbeats.array[number])
-        gc.freeze()
-        gc.enable()
-        for method, *arguments in iter(connection.recv, None):
-            connection.send(getattr(worker, method)(*arguments))
-        worker.close()
-    except (EOFError, ConnectionError):
-        pass  # the trainer has ended
-    except Exception as error:
-        if not isinstance(error, WorkerError):
-            problem = f"a worker raised {type(error).__name__}: {error}"
-            error = WorkerError(problem, traceback.format_exc())
-        with suppress(OSError):  # the trainer has ended
-            connection.send(error)
-
-
-def _die_with_parent(parent: int) -> bool:
-    """Have the kernel kill this process with the trainer, even while an environment hangs.
-
-    Returns whether the trainer is still alive."""
-    if sys.platform != "linux":
-        return True
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    return os.getppid() == parent
-
-
-def _ignore_parent_signals() -> None:
-    """Leave signals that are sent to all processes of a terminal or a job to the trainer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        # Not SIG_IGN, which processes started by environments would inherit.
-        signal.signal(number, lambda number, frame: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
+    def _beat(self, call: int) -> None:
+        """Tell the trainer of a call of environment i, a step (i) or a reset (~i)."""
+        self.num_calls += 1
+        self.beats[0] = self.num_calls
+        self.beats[1] = call

@@ -1,44 +1,85 @@
 """Start, command and watch one worker process, or the same worker in the trainer's own process."""
 
+import ctypes
+import gc
 import os
 import signal
+import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
-from ppo.envs.environment_slice import called_env
-from ppo.envs.errors import WorkerError
-from ppo.envs.shared import PROCESSES, SharedArray
-from ppo.envs.worker import PARENT_SIGNALS, Worker, run_worker
+import numpy as np
 
+from ppo.envs.errors import WorkerError, worker_error
+from ppo.envs.shared import PROCESSES, SharedArray
+from ppo.envs.worker import Worker, called_env
+
+PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent: int) -> None:
+    """Run a worker process: reply to each command, the arguments of Worker.run, until one is None.
+
+    The result of a command is the reply. An exception is one, too, and ends the process. parent:
+    the trainer's process id."""
+    if sys.platform == "linux":
+        # The kernel kills this process with the trainer, even while an environment hangs.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            return
+    _ignore_parent_signals()
+    try:
+        worker = make_worker()
+        gc.freeze()
+        gc.enable()
+        for command in iter(connection.recv, None):
+            connection.send(worker.run(*command))
+        worker.close()
+    except (EOFError, ConnectionError):
+        pass  # the trainer has ended
+    except Exception as error:
+        if not isinstance(error, WorkerError):
+            error = worker_error("a worker", error)
+        with suppress(OSError):  # the trainer has ended
+            connection.send(error)
+
+
+def _ignore_parent_signals() -> None:
+    """Leave signals that are sent to all processes of a terminal or a job to the trainer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        # Not SIG_IGN, which processes started by environments would inherit.
+        signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
 
 
 @dataclass(eq=False)
 class WorkerProcess:
     """A worker in a process of its own.
 
-    env_indices, env_ids: its environments' numbers in this rank and in the whole run; heartbeats:
-    one row per worker, its own is row number; timeouts: the seconds after which it counts as hung,
-    in a "step", or in a "reset" or its start."""
+    env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
+    seconds after which it counts as hung, in a "step", or in a "reset" or its start."""
 
     make_worker: Callable[..., Worker]
     env_indices: range
     env_ids: Sequence[int]
     _: KW_ONLY
     number: int
-    heartbeats: SharedArray
     timeouts: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        self.heartbeat = self.heartbeats.array[self.number]
-        self.has_stepped_before = False  # in a process that this one replaces
-        self.replaced_at = 0.0
+        heartbeat = SharedArray((2,), np.int64)
+        self.heartbeat = heartbeat.array
+        self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
+        self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.start()
 
     def start(self) -> None:
@@ -46,10 +87,7 @@ class WorkerProcess:
         self.heartbeat[:] = 0
         self.connection, theirs = PROCESSES.Pipe()
         self.process = PROCESSES.Process(
-            target=run_worker,
-            args=(self.make_worker, self.env_indices, theirs),
-            kwargs={"heartbeats": self.heartbeats, "number": self.number, "parent": os.getpid()},
-            daemon=True,
+            target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
         )
         resource_tracker.ensure_running()  # starting it unblocks signals
         # Workers inherit both: one thread each, and signals blocked until they are ignored.
@@ -83,25 +121,22 @@ class WorkerProcess:
             is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
         except (EOFError, OSError):
             is_alive = False
-        self._check(is_alive)
-        return None
-
-    def _check(self, is_alive: bool) -> None:
-        """Raise WorkerError if the worker has died, or hangs by its heartbeat."""
         num_calls, call = map(int, self.heartbeat)
         if num_calls != self.num_calls:
             self.num_calls = num_calls
             self.since = time.monotonic()
         kind = "reset" if call < 0 or not num_calls else "step"
-        limit = self.timeouts[kind]
         where = "as it started"
         if num_calls:
             where = f"in a {kind} of environment {self.env_ids[called_env(call)]}"
         if not is_alive:
             raise WorkerError(f"worker {self.number} {self._describe_exit(where)}")
+        limit = self.timeouts[kind]
         if time.monotonic() - self.since > limit:
-            too_long = f"over {limit:g} s (--{kind}_timeout)"
-            raise WorkerError(f"worker {self.number} hung {where}: {too_long}")
+            raise WorkerError(
+                f"worker {self.number} hung {where}: over {limit:g} s (--{kind}_timeout)"
+            )
+        return None
 
     def _describe_exit(self, where: str) -> str:
         self.process.join(SECONDS_TO_EXIT)
@@ -137,15 +172,14 @@ class LocalWorker(WorkerProcess):
 
     def start(self) -> None:
         self.heartbeat[:] = 0
-        self.worker = self.make_worker(env_indices=self.env_indices, heartbeat=self.heartbeat)
-        self.commands: deque[tuple[Any, ...]] = deque()
+        self.worker = self.make()
+        self.commands: list[Any] = []
 
     def send(self, *command: Any) -> None:
         self.commands.append(command)
 
     def poll(self) -> Any:
-        method, *arguments = self.commands.popleft()
-        return getattr(self.worker, method)(*arguments)
+        return self.worker.run(*self.commands.pop(0))
 
     def ask_to_end(self) -> None:
         self.worker.close()

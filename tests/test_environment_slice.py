@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-
 from ppo.envs.environment_slice import EnvironmentSlice, called_env
+
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.make import make_env
 

@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-
 from ppo.envs.environment_slice import Episode
+
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
     FreshEveryEpisode,

@@ -28,7 +28,8 @@ class Check(Flags):
     def __call__(self) -> None:
         """Raises as resolve does, and WorkerError if the environment raises."""
         name = canonical_id(self.env_name)
-        preset = load_preset("auto", name, family_of(name, self.env_kwargs))
+        family, _ = family_of(name, self.env_kwargs)
+        preset = load_preset("auto", name, family)
         config, spaces = resolve(
             Config(**{**preset, "env_name": name, "env_kwargs": self.env_kwargs})
         )

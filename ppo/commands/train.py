@@ -64,7 +64,8 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[st
     env_kwargs = Config(env_kwargs=asked["env_kwargs"]).env_kwargs
     preset = {}
     if not saved:
-        preset = load_preset(asked["preset"], env_name, family_of(env_name, env_kwargs))
+        family, _ = family_of(env_name, env_kwargs)
+        preset = load_preset(asked["preset"], env_name, family)
     tuned = {name: value for name, value in preset.items() if name not in given}
     config = Config(**{**tuned, **saved, **given, "env_name": env_name})
     notes = []

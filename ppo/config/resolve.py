@@ -6,7 +6,7 @@ from typing import Any
 
 from ppo.config.config import Config
 from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
-from ppo.envs.make import PREPROCESSING, Spaces, auto_values, canonical_id, family_of, spaces_of
+from ppo.envs.make import PREPROCESSING, Spaces, canonical_id, family_of, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -19,13 +19,13 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     ConfigError if there is no such device or a flag means nothing for this environment.
     """
     config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
-    config = _replace_auto(config, **auto_values(config.env_name, config.env_kwargs))
+    own_family, meanings = family_of(config.env_name, config.env_kwargs)
+    config = _replace_auto(config, **meanings)
     spaces = spaces_of(config.env_name, preprocessing_of(config))
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
     only_images = images == spaces.observations.shape
-    own_family = family_of(config.env_name, config.env_kwargs)
     meaningless = [] if images else [*IMAGE_FIELDS]
     for family in FAMILIES:
         if family.name != own_family:

@@ -14,12 +14,12 @@ from torch.nn.utils import parameters_to_vector
 
 from ppo.config.resolve import preprocessing_of
 from ppo.envs.episodes import WHOLE_EPISODE
-from ppo.envs.errors import environment_error
+from ppo.envs.errors import worker_error
 from ppo.envs.make import Spaces, make_env, spaces_of
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.envs.video import Filmed, Video
+from ppo.envs.video import Filmed, open_video
 from ppo.errors import CheckpointError, NotRepeated
 from ppo.models import make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -113,7 +113,9 @@ class Policy:
             with _filmed(envs, video) as filmed:
                 return evaluate(act, filmed, seeds, self.actor.state_size)
         except Exception as error:
-            raise environment_error(f"{self.config.env_name} in evaluation", error) from error
+            raise worker_error(
+                f"environment {self.config.env_name} in evaluation", error
+            ) from error
 
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
@@ -143,7 +145,7 @@ def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
     """Film environments into a file if there is a path, and close them."""
     try:
         if path and envs:
-            with Video(path, envs[0].metadata.get("render_fps", 30)) as video:
+            with open_video(path, envs[0].metadata.get("render_fps", 30)) as video:
                 yield [Filmed(env, video) for env in envs]
         else:
             yield envs
