@@ -1,4 +1,4 @@
-"""What Config accepts, its defaults, and presets."""
+"""Values that Config accepts, its defaults, and presets."""
 
 import dataclasses
 import json
@@ -130,7 +130,7 @@ def test_a_bad_value_is_answered_by_one_sentence_with_its_flag(name, text):
 @pytest.mark.parametrize(
     "value", [None, [1], True, float("nan"), float("inf"), b"1", object], ids=repr
 )
-def test_a_value_of_another_kind_is_answered_likewise(value):
+def test_a_value_of_another_kind_is_refused_in_one_sentence(value):
     with pytest.raises(ConfigError, match="--num_steps="):
         Config(num_steps=value)
 

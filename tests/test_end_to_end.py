@@ -58,7 +58,7 @@ class BadStart(Faulty):
 
 
 class Talk(gymnasium.Env):
-    """Of lists of words that have no fixed length."""
+    """Show lists of words, which have no fixed length."""
 
     observation_space = spaces.Sequence(spaces.Text(9))
     action_space = spaces.Discrete(2)
@@ -81,7 +81,9 @@ def lander(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     return folder, done
 
 
-def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+def test_the_console_shows_settings_progress_and_results(
+    lander: tuple[Path, subprocess.CompletedProcess],
+) -> None:
     folder, done = lander
     lines = done.stdout.splitlines()
     assert lines[0] == "LunarLander-v2 is now LunarLander-v3"
@@ -99,7 +101,7 @@ def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) 
     assert done.stderr == ""
 
 
-def test_the_folder_tells_all_about_the_run(
+def test_the_folder_has_settings_metrics_and_summary(
     lander: tuple[Path, subprocess.CompletedProcess],
 ) -> None:
     folder, _ = lander

@@ -143,7 +143,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, kinds: str) -> None:
 
 
 def assert_replaced(tmp_path: Path, kinds: str, timeout: float) -> None:
-    """Of a run that is done: each fault was noticed within a second, named, and lived through."""
+    """Assert that each fault was noticed within a second and named, and that the run continued."""
     folder = tmp_path / "run"
     assert iterations(folder) == [1, 2, 3, 4, 5, 6]
     lost, replaced = events(folder, "worker_lost"), events(folder, "worker_replaced")
@@ -305,7 +305,7 @@ def test_nothing_outlives_a_killed_run_whose_environment_hangs(
     assert all(load(path) for path in saved(tmp_path / "run"))
 
 
-def test_a_full_disk_is_warned_of_while_training_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_warned_of_while_training_continues(tmp_path: Path) -> None:
     limit = (
         300_000  # enough for a checkpoint of the beginning, but not for Adam's moments beside it
     )
@@ -491,7 +491,7 @@ def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: st
         ),
     ],
 )
-def test_a_killed_run_goes_on_as_if_it_never_stopped(
+def test_a_killed_run_resumes_as_if_it_never_stopped(
     tmp_path: Path, run: str, other: list[str]
 ) -> None:
     arguments = [*run.split(), "--preset=none", "--eval_episodes=0"]
@@ -517,7 +517,7 @@ def test_a_killed_run_goes_on_as_if_it_never_stopped(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env_name", RUNS)
-def test_runs_killed_at_any_moment_go_on_as_if_they_never_stopped(env_name: str) -> None:
+def test_runs_killed_at_any_moment_resume_as_if_they_never_stopped(env_name: str) -> None:
     assert check_resume(env_name, runs=20, side_by_side=2, minutes=60)["as_wanted"] == 20
 
 

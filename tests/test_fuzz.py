@@ -108,7 +108,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def answer(arguments: list[str]) -> Config | str:
-    """What a command line comes to: a Config, or the sentence that says what is wrong with it."""
+    """Return the Config of a command line, or the sentence that says what is wrong with it."""
     try:
         return Config(**parse_flags(arguments, Config))
     except ConfigError as error:
@@ -201,7 +201,7 @@ VALUES = {"config": {"env_name": "CartPole-v1", "target_kl": None}, "step": 4096
 
 @st.composite
 def damages(draw: st.DrawFn) -> list[tuple]:
-    """What happens to a file's bytes, in order."""
+    """Draw damages to a file's bytes, in order."""
     where = st.floats(0, 1, exclude_max=True)
     kinds = st.one_of(
         st.tuples(st.just("flip"), where, st.integers(0, 7)),

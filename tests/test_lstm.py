@@ -1,4 +1,4 @@
-"""What an LSTM remembers, in acting and learning: over steps and rollouts, to an episode's end."""
+"""The state of an LSTM: carried from step to step and rollout to rollout, until an episode ends."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ class Recall(gymnasium.Env):
 
 
 @pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
-def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool) -> None:
+def test_an_lstm_makes_use_of_earlier_observations(model: str, right: bool) -> None:
     values = {
         **{
             "env_name": "tests.test_lstm:Recall",

@@ -1,4 +1,4 @@
-"""What pip installs, used in a folder that has modules of the same names as the checkout."""
+"""The installed package, in a folder that has modules of the same names as the checkout."""
 
 import os
 import shutil

@@ -588,7 +588,7 @@ def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:
     assert not spaces_of("tests.environments:Identity-v0").has_masks
 
 
-def test_an_environment_is_told_apart_by_its_arguments() -> None:
+def test_environments_differ_by_their_arguments() -> None:
     parts = make_components("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
     assert parts.spaces.actions == SPACES["Grid"]
     assert parts.rollout.observations.shape[2:] == (2 + 1 + 2,)

@@ -1,4 +1,4 @@
-"""What the source promises about itself."""
+"""Rules that the source keeps: imports, sizes, start-up."""
 
 import ast
 import subprocess
