@@ -49,7 +49,12 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
 def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
     parts, batch = collected()
     assert batch.keys() == {
-        *("observations", "actions", "log_probs", "values", "advantages", "returns")
+        "observations",
+        "actions",
+        "log_probs",
+        "values",
+        "advantages",
+        "returns",
     }
     observations = parts.rollout.observations
     for t in range(16):

@@ -25,23 +25,29 @@ from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, run_main
 
 COLUMNS = [
-    *(
-        "iteration",
-        "step",
-        "seconds",
-        "steps_per_second",
-        "episodes",
-        "episode_return_mean",
-        "episode_length_mean",
-    ),
-    *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"),
-    *("explained_variance", "gradient_steps", "skipped_steps", "learning_rate", "clip_coef"),
-    *(
-        "seconds_collecting",
-        "seconds_learning",
-        "seconds_exchanging",
-        *(f"faults/{name}" for name in FAULTS),
-    ),
+    "iteration",
+    "step",
+    "seconds",
+    "steps_per_second",
+    "episodes",
+    "episode_return_mean",
+    "episode_length_mean",
+    "loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "grad_norm",
+    "explained_variance",
+    "gradient_steps",
+    "skipped_steps",
+    "learning_rate",
+    "clip_coef",
+    "seconds_collecting",
+    "seconds_learning",
+    "seconds_exchanging",
+    *(f"faults/{name}" for name in FAULTS),
 ]
 
 
@@ -126,16 +132,14 @@ def test_the_folder_has_settings_metrics_and_summary(
     assert summary["evaluation"]["episodes"] == 3
     assert summary["mean_return"] == pytest.approx(float(rows[-1]["episode_return_mean"]), rel=1e-5)
     assert summary.keys() == {
-        *(
-            "env_name",
-            "seed",
-            "steps",
-            "seconds",
-            "steps_per_second",
-            "episodes",
-            "mean_return",
-            "evaluation",
-        )
+        "env_name",
+        "seed",
+        "steps",
+        "seconds",
+        "steps_per_second",
+        "episodes",
+        "mean_return",
+        "evaluation",
     }
 
 

@@ -28,19 +28,15 @@ from tests.test_end_to_end import nothing_left
 
 ITERATION = 4 * 32
 SMALL = (
-    *(
-        "--num_envs=4",
-        "--num_workers=2",
-        "--num_steps=32",
-        "--num_minibatches=2",
-        "--num_iterations=6",
-    ),
-    *(
-        f"--total_steps={6 * ITERATION}",
-        "--eval_episodes=0",
-        "--preset=none",
-        "--checkpoint_every=2",
-    ),
+    "--num_envs=4",
+    "--num_workers=2",
+    "--num_steps=32",
+    "--num_minibatches=2",
+    "--num_iterations=6",
+    f"--total_steps={6 * ITERATION}",
+    "--eval_episodes=0",
+    "--preset=none",
+    "--checkpoint_every=2",
 )
 FAULT = "--env_name=tests.faults:Fault"
 STEP = "in a step of environment [0-3]"

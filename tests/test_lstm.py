@@ -48,20 +48,16 @@ class Recall(gymnasium.Env):
 @pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
 def test_an_lstm_makes_use_of_earlier_observations(model: str, right: bool) -> None:
     values = {
-        **{
-            "env_name": "tests.test_lstm:Recall",
-            "model": model,
-            "num_envs": 16,
-            "num_steps": 16,
-            "hidden_size": 16,
-        },
-        **{
-            "total_steps": 15 * 256,
-            "num_minibatches": 2,
-            "learning_rate": 1e-2,
-            "gamma": 0.9,
-            "eval_episodes": 50,
-        },
+        "env_name": "tests.test_lstm:Recall",
+        "model": model,
+        "num_envs": 16,
+        "num_steps": 16,
+        "hidden_size": 16,
+        "total_steps": 15 * 256,
+        "num_minibatches": 2,
+        "learning_rate": 1e-2,
+        "gamma": 0.9,
+        "eval_episodes": 50,
     }
     parts = Components(*resolve(Config(**{**PLAIN, **values})))
     worker = parts.make_worker(env_indices=range(16))
