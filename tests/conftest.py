@@ -1,4 +1,4 @@
-"""Tests that run side by side compute on cores of their own.
+"""Fixtures; tests that run side by side compute on cores of their own.
 
 Where threads of several processes wait for each other on the same cores, learning from images takes
 ten times as long.
@@ -12,16 +12,13 @@ from typing import Any
 
 import pytest
 
-number, count = (
-    os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:],
-    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-)
 if hasattr(os, "sched_setaffinity"):
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[int(number) :: count] or cores)
-os.environ["XDG_CACHE_HOME"] = (
-    tempfile.mkdtemp()
-)  # what is found out about this machine is not for others
+    os.sched_setaffinity(0, cores[number::count] or cores)
+# Tests neither use nor change what was measured on this machine before.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
 
 
 @pytest.fixture(scope="session")

@@ -82,24 +82,21 @@ def trained(env_name: str, **values: Any) -> Components:
 
 
 def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
-    """main.py in a process of its own."""
+    """Run main.py in a process of its own."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=120, **options
     )
 
 
 def command(*arguments: str) -> list[str]:
-    """main.py, without a picture of the curve, which takes a second, unless that is asked for."""
-    drawn = (
-        []
-        if {"--report", "--help"} & {*arguments} or not arguments[0].startswith("-")
-        else ["--report=False"]
-    )
-    return [sys.executable, str(ROOT / "main.py"), *arguments, *drawn]
+    """Return a command line of main.py, by default without a report, which takes a second."""
+    trains = arguments[0].startswith("-") and not {"--report", "--help"} & {*arguments}
+    report = ["--report=False"] if trains else []
+    return [sys.executable, str(ROOT / "main.py"), *arguments, *report]
 
 
 def metrics(folder: Path) -> list[dict[str, str]]:
-    """The rows of a run's metrics.csv, times left out."""
+    """Return the rows of a run's metrics.csv without times."""
     with (folder / "metrics.csv").open() as file:
         return [
             {name: value for name, value in row.items() if name not in TIMES}
@@ -108,8 +105,6 @@ def metrics(folder: Path) -> list[dict[str, str]]:
 
 
 def children() -> set[int]:
-    """This process's children."""
-    return {
-        int(child)
-        for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    }
+    """Return the ids of this process's children."""
+    path = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    return {int(child) for child in path.read_text().split()}

@@ -1,4 +1,4 @@
-"""What all actor-critics have in common, and what is checked of those of users."""
+"""The interface of actor-critics, and the checks of models of your own."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class WithBuffer(Own):
         self.register_buffer("mean", torch.zeros(3))
 
 
-def test_a_model_of_ones_own_needs_a_head_and_forward_only() -> None:
+def test_a_model_of_your_own_needs_a_head_and_forward_only() -> None:
     model = Own()
     check_model(model, VECTOR)
     distribution, features, states = model.act(torch.zeros(5, 3), None)
@@ -65,7 +65,7 @@ def test_a_model_of_ones_own_needs_a_head_and_forward_only() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_model_of_ones_own_does_wrong_is_named(model: nn.Module, problem: str) -> None:
+def test_the_mistake_of_a_model_of_your_own_is_named(model: nn.Module, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
         check_model(model, VECTOR)
 

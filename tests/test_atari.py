@@ -141,7 +141,7 @@ class Emulator:
 
 
 class Console(gymnasium.Env):
-    """What ale_py makes around an emulator."""
+    """The environment of ale_py, around a scripted emulator."""
 
     observation_space = spaces.Box(0, 255, (2, 2, 3), np.uint8)
 
@@ -345,7 +345,7 @@ def test_a_game_that_firing_ends_is_reported_by_the_next_step(
     assert emulator.num_resets == 3
 
 
-def test_if_firing_costs_a_life_the_game_goes_on(make_scripted: Any) -> None:
+def test_if_firing_costs_a_life_the_game_continues(make_scripted: Any) -> None:
     env, emulator = make_scripted([3, 2, 2, 2, 1, 1, 0], fire=True, end_on_life_loss=True)
     assert list(play(env, 3)) == [3]
     assert emulator.num_resets == 1
@@ -371,7 +371,7 @@ def test_a_step_is_four_frames_whatever_frames_the_id_skips(env_name: str) -> No
         ("ALE/Pong-v5", {"sticky_actions": 0.0}, 0),
     ],
 )
-def test_actions_stick_as_told_or_else_as_the_id_has_it(
+def test_actions_stick_as_the_flag_says_or_else_as_the_id_does(
     env_name: str, values: dict[str, float], expected: float
 ) -> None:
     env = make_env(env_name, Preprocessing(**values))

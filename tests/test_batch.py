@@ -24,15 +24,8 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
 
     After a termination there is no value."""
     parts = make_components("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
-    info = parts.make_worker(env_indices=range(8)).collect(1)
-    rollout = parts.rollout
-    batch = make_batch(
-        parts.learner,
-        rollout,
-        observations=rollout.observations,
-        rewards=rollout.rewards,
-        last_observations=info.last_observations,
-    )
+    rollout = parts.receive(1, parts.make_worker(env_indices=range(8)).collect(1))
+    batch = make_batch(parts.learner, rollout, lambda observations: observations, rollout.rewards)
 
     def value(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -42,7 +35,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
     led_to = rollout.observations[1:].copy()
     truncated = np.argwhere(rollout.truncations).tolist()
     assert truncated
-    for step, environment, last, _ in info.last_observations:
+    for step, environment, last, _ in rollout.info.last_observations:
         assert [step, environment] in truncated
         led_to[step, environment] = last
     next_values = np.where(rollout.terminations, 0, value(led_to))
@@ -56,7 +49,12 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
 def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
     parts, batch = collected()
     assert batch.keys() == {
-        *("observations", "actions", "log_probs", "values", "advantages", "returns")
+        "observations",
+        "actions",
+        "log_probs",
+        "values",
+        "advantages",
+        "returns",
     }
     observations = parts.rollout.observations
     for t in range(16):

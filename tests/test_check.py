@@ -1,4 +1,4 @@
-"""What the check command says of environments."""
+"""The check command: problems of environments in plain sentences."""
 
 import re
 from functools import partial

@@ -245,7 +245,7 @@ def test_a_resumed_run_counts_what_it_wrote_before_and_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize("failing", ["open", "fsync", "read back", "link"])
-def test_a_checkpoint_that_could_not_be_written_is_told_and_the_next_one_tried(
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saving = Saving(tmp_path)

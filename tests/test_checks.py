@@ -1,4 +1,4 @@
-"""What environments return: well formed, it passes untouched; else BadData says what was got."""
+"""Checks of environments' results: BadData names what is not well formed."""
 
 import re
 from typing import Any

@@ -135,7 +135,7 @@ def impala(images: Tensor, convolve: Layer) -> Tensor:
 def transcript(
     convolutions: Callable[[Tensor, Layer], Tensor], model: FeedForward, trunk: str, images: Tensor
 ) -> Tensor:
-    """What a trunk makes of images, written out in float64."""
+    """Compute a trunk's features of images, written out in float64."""
     tensors = iter([p.double() for name, p in model.named_parameters() if name.startswith(trunk)])
 
     def convolve(inputs: Tensor, **options: int) -> Tensor:
@@ -191,7 +191,7 @@ def test_observations_are_not_written_to(name: str) -> None:
 
 @NAMES
 @SHARING
-def test_policy_and_value_share_parameters_only_if_told_to(name: str, share_trunk: bool) -> None:
+def test_policy_and_value_share_parameters_only_if_asked_to(name: str, share_trunk: bool) -> None:
     model = make_cnn(name, share_trunk=share_trunk)
     distribution, values = model(random_images(2))
     parameters = list(model.parameters())

@@ -1,4 +1,4 @@
-"""What every command answers if it is called wrongly."""
+"""Every command answers wrong calls in one sentence."""
 
 from pathlib import Path
 

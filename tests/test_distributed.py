@@ -315,7 +315,8 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
-    meeting = f"--rdzv_backend=c10d --rdzv_endpoint=localhost:{port} --rdzv_id=test --rdzv_conf=last_call_timeout=2"
+    meeting = f"--rdzv_backend=c10d --rdzv_endpoint=localhost:{port} --rdzv_id=test"
+    meeting += " --rdzv_conf=last_call_timeout=2"
     run = tmp_path / "run"
     flags = (*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={run}")
     options = {"options": f"--nnodes=1:2 --nproc_per_node=1 {meeting}", "max_restarts": 3}

@@ -1,4 +1,4 @@
-"""Distributions against torch.distributions, golden numbers and the frequencies of their samples."""
+"""Distributions against torch.distributions, golden numbers and frequencies of samples."""
 
 import itertools
 import math
@@ -351,7 +351,7 @@ def test_far_out_squashed_actions_stay_finite():
 
 
 def explored(count=50, **options):
-    """A head with gSDE, features (count, 4), and what it makes of them; its box has three numbers."""
+    """Return a head with gSDE, features (count, 4), and its distribution of three numbers."""
     head = random_head(spaces.Box(-5, 5, (3,)), 4, use_sde=True, **options)
     features = random_features(count, 4)
     return head, features, head(features)
@@ -420,7 +420,9 @@ def test_without_state_dependent_exploration_every_step_has_its_own_noise():
 
 
 def test_the_deviation_does_not_teach_the_features():
-    """Raffin et al. 2021, appendix: gradients of log-probabilities reach features by the mean only."""
+    """Log-probabilities have a gradient by features through the mean only.
+
+    Raffin et al. 2021, appendix."""
     head, features, _ = explored(5)
     features.requires_grad_()
     head(features).log_prob(torch.ones(5, 3).double()).sum().backward()

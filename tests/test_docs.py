@@ -23,17 +23,28 @@ FLAG_MAKERS = ("flag", "fixed_flag", "run_flag")
 PLACEHOLDERS = {"x", "no_x", "flag", "name"}
 # Flags that the text names and that belong to other programs, or to the program of a document.
 FOREIGN = {
-    *("standalone", "nproc_per_node", "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_id"),
-    *(
-        "rdzv_conf",
-        "max_restarts",
-        "local_addr",
-        "shutdown_timeout",
-        "signals_to_handle",
-    ),  # torchrun
-    *("requeue", "signal"),  # sbatch
-    *("rate", "subprocesses", "pid"),  # py-spy
-    *("anneal_lr", "help"),
+    # of torchrun
+    "standalone",
+    "nproc_per_node",
+    "nnodes",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "max_restarts",
+    "local_addr",
+    "shutdown_timeout",
+    "signals_to_handle",
+    # of sbatch
+    "requeue",
+    "signal",
+    # of py-spy
+    "rate",
+    "subprocesses",
+    "pid",
+    # of other trainers
+    "anneal_lr",
+    "help",
 }
 
 per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -118,13 +118,11 @@ def test_nothing_would_have_been_reported_of_the_runs_in_the_results(folder: str
 
 
 METRICS: dict[str, Any] = {
-    **{
-        "approx_kl": 0.01,
-        "entropy": 0.6,
-        "explained_variance": 0.5,
-        "episodes": 100,
-        "episode_return_mean": 1.0,
-    }
+    "approx_kl": 0.01,
+    "entropy": 0.6,
+    "explained_variance": 0.5,
+    "episodes": 100,
+    "episode_return_mean": 1.0,
 }
 
 

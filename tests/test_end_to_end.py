@@ -25,23 +25,29 @@ from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, run_main
 
 COLUMNS = [
-    *(
-        "iteration",
-        "step",
-        "seconds",
-        "steps_per_second",
-        "episodes",
-        "episode_return_mean",
-        "episode_length_mean",
-    ),
-    *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"),
-    *("explained_variance", "gradient_steps", "skipped_steps", "learning_rate", "clip_coef"),
-    *(
-        "seconds_collecting",
-        "seconds_learning",
-        "seconds_exchanging",
-        *(f"faults/{name}" for name in FAULTS),
-    ),
+    "iteration",
+    "step",
+    "seconds",
+    "steps_per_second",
+    "episodes",
+    "episode_return_mean",
+    "episode_length_mean",
+    "loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "grad_norm",
+    "explained_variance",
+    "gradient_steps",
+    "skipped_steps",
+    "learning_rate",
+    "clip_coef",
+    "seconds_collecting",
+    "seconds_learning",
+    "seconds_exchanging",
+    *(f"faults/{name}" for name in FAULTS),
 ]
 
 
@@ -58,7 +64,7 @@ class BadStart(Faulty):
 
 
 class Talk(gymnasium.Env):
-    """Of lists of words that have no fixed length."""
+    """Show lists of words, which have no fixed length."""
 
     observation_space = spaces.Sequence(spaces.Text(9))
     action_space = spaces.Discrete(2)
@@ -81,7 +87,9 @@ def lander(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     return folder, done
 
 
-def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) -> None:
+def test_the_console_shows_settings_progress_and_results(
+    lander: tuple[Path, subprocess.CompletedProcess],
+) -> None:
     folder, done = lander
     lines = done.stdout.splitlines()
     assert lines[0] == "LunarLander-v2 is now LunarLander-v3"
@@ -92,14 +100,14 @@ def test_it_says_what_it_does(lander: tuple[Path, subprocess.CompletedProcess]) 
     assert lines[3].startswith("step 256 of 1,280, ")
     assert lines[-3].startswith("step 1,280 of 1,280, ")
     assert re.fullmatch(r"evaluation: .* over 3 deterministic episodes", lines[-2])
-    shares = re.match(r"time: (\d+)% collecting, (\d+)% learning, so that .* the speed", lines[-1])
+    shares = re.match(r"time: (\d+)% collecting, (\d+)% learning: .* the speed", lines[-1])
     assert shares
     assert 99 <= int(shares[1]) + int(shares[2]) <= 101
     assert "\r" not in done.stdout
     assert done.stderr == ""
 
 
-def test_the_folder_tells_all_about_the_run(
+def test_the_folder_has_settings_metrics_and_summary(
     lander: tuple[Path, subprocess.CompletedProcess],
 ) -> None:
     folder, _ = lander
@@ -124,16 +132,14 @@ def test_the_folder_tells_all_about_the_run(
     assert summary["evaluation"]["episodes"] == 3
     assert summary["mean_return"] == pytest.approx(float(rows[-1]["episode_return_mean"]), rel=1e-5)
     assert summary.keys() == {
-        *(
-            "env_name",
-            "seed",
-            "steps",
-            "seconds",
-            "steps_per_second",
-            "episodes",
-            "mean_return",
-            "evaluation",
-        )
+        "env_name",
+        "seed",
+        "steps",
+        "seconds",
+        "steps_per_second",
+        "episodes",
+        "mean_return",
+        "evaluation",
     }
 
 
@@ -160,8 +166,8 @@ def test_the_checkpoint_holds_all_that_was_learned(
     "run",
     [
         "--env_name=CartPole-v1 --total_steps=6144 --num_workers=2",
-        "--env_name=ALE/Breakout-v5 --num_envs=3 --num_steps=8 --num_workers=2 --num_iterations=2 --eval_episodes=0 "
-        "--num_epochs=1",
+        "--env_name=ALE/Breakout-v5 --num_envs=3 --num_steps=8 --num_workers=2 "
+        "--num_iterations=2 --eval_episodes=0 --num_epochs=1",
     ],
 )
 def test_the_same_command_gives_the_same_bits(tmp_path: Path, run: str) -> None:
@@ -183,7 +189,8 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
     ("arguments", "said"),
     [
         (
-            f'--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True {PIXELS} {SMALL}',
+            '--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True '
+            f"{PIXELS} {SMALL}",
             "images: frame skip 4, sticky actions 0.0, frame stack 4",
         ),
         (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "frame skip 4, sticky actions 0.25"),
@@ -224,9 +231,9 @@ def test_images_train(arguments: str, said: str, tmp_path: Path) -> None:
 
 
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
+    flags = ("--env_name=CartPole-v1", "--num_workers=0", "--total_steps=2048", "--logger=none")
     for seed in ("1", "2"):
-        run_main("--env_name=CartPole-v1", "--num_workers=0", "--total_steps=2048", f"--seed={seed}",
-                 "--logger=none", f"--run_dir={tmp_path / seed}")  # fmt: skip
+        run_main(*flags, f"--seed={seed}", f"--run_dir={tmp_path / seed}")
     assert metrics(tmp_path / "1") != metrics(tmp_path / "2")
 
 
@@ -239,9 +246,10 @@ def test_cartpole_is_solved_in_100_000_steps(tmp_path: Path) -> None:
 
 def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Path) -> None:
     arguments = (
-        "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4 --num_envs=4 "
-        "--num_steps=128 --num_minibatches=4 --update_epochs=4 --gamma=0.99 --gae_lambda=0.95 --clip_coef=0.2 "
-        "--vf_coef=0.5 --max_grad_norm=0.5 --ent_coef=0 --no_normalize_observations --no_normalize_rewards"
+        "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4 "
+        "--num_envs=4 --num_steps=128 --num_minibatches=4 --update_epochs=4 --gamma=0.99 "
+        "--gae_lambda=0.95 --clip_coef=0.2 --vf_coef=0.5 --max_grad_norm=0.5 --ent_coef=0 "
+        "--no_normalize_observations --no_normalize_rewards"
     )
     done = run_main(*arguments.split(), "--num_iterations=3", f"--run_dir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
@@ -292,7 +300,7 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         ),
         (
             "--env_name=tests.environments:ChannelsFirst-v0",
-            "images (3, 64, 64) are to be height x width x channels",
+            "images (3, 64, 64) must be height x width x channels",
         ),
         (
             "--env_name=CartPole-v1 --frame_stack=2",
@@ -397,11 +405,16 @@ def test_an_exception_before_or_after_training_does_so_too(
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen:
-    """A long run, once it has learned for two iterations; the leader of a process group of its own."""
+    """Start a long run in a process group of its own; return after two iterations."""
+    flags = ("--env_name=CartPole-v1", "--total_steps=100000000", f"--run_dir={folder}")
     process = subprocess.Popen(
-        command("--env_name=CartPole-v1", "--total_steps=100000000", f"--run_dir={folder}", *arguments),
-        cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        command(*flags, *arguments),
+        cwd=ROOT,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     deadline = time.monotonic() + 60
     while not (folder / "metrics.csv").exists() or len(metrics(folder)) < 2:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -411,7 +424,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen:
 
 
 def process_group(stat: Path) -> int | None:
-    """Group of the process that a file in /proc tells of; None if it is dead, be it that init has not noted it yet."""
+    """Return the group of a process by its file in /proc; None if it is dead or a zombie."""
     try:
         state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
     except OSError:

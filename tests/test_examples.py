@@ -1,4 +1,4 @@
-"""What examples/ and the README show, run as a user would."""
+"""The code in examples/ and the README, run as a user would."""
 
 import os
 import re

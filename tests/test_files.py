@@ -19,7 +19,8 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = AppendedFile(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (25, resource.RLIM_INFINITY))
 errors = [file.append(f"line {i:04d}\\n") for i in range(6)]
-assert errors[:2] == [None, None] and all(isinstance(error, OSError) for error in errors[2:]), errors
+assert errors[:2] == [None, None], errors
+assert all(isinstance(error, OSError) for error in errors[2:]), errors
 assert Path(sys.argv[1]).stat().st_size == 25
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 assert file.append("line 0006\\n") is None
@@ -69,7 +70,7 @@ def test_json_is_written_completely_or_not_at_all(
 def test_an_atomic_write_replaces_the_file_only_on_success(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(ValueError, match="stop"), atomic_write(path) as temporary:
+    with pytest.raises(ValueError, match="stop"), atomic_write(path) as temporary:  # noqa: PT012
         assert temporary.parent == tmp_path
         temporary.write_text("half")
         raise ValueError("stop")

@@ -1,4 +1,4 @@
-"""What a run may use of this machine."""
+"""Cores, devices and memory that a run may use."""
 
 import os
 

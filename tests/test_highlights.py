@@ -15,7 +15,7 @@ def episodes(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / EPISODES).read_text().splitlines()]
 
 
-def test_the_best_median_and_worst_episodes_are_noted_and_come_to_the_same_return_again(
+def test_the_best_median_and_worst_episodes_are_saved_and_replayed_to_the_same_return(
     cartpole_copy: Path,
 ) -> None:
     noted = episodes(cartpole_copy)

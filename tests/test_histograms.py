@@ -1,4 +1,4 @@
-"""What histograms are made of."""
+"""Histograms of an iteration."""
 
 import numpy as np
 import torch

@@ -70,7 +70,7 @@ def test_the_learner_acts_as_workers_do(name: str, num_workers: int) -> None:
             np.testing.assert_allclose(ours[table], expected, atol=1e-4, err_msg=table)
 
 
-def test_a_run_is_the_same_whoever_acts(tmp_path: Path) -> None:
+def test_a_run_is_the_same_with_actions_of_workers_or_of_the_learner(tmp_path: Path) -> None:
     flags = (
         "--env_name=CartPole-v1",
         "--num_iterations=3",

@@ -1,4 +1,4 @@
-"""What benchmarks know of the trainer's internals: it must not become outdated unnoticed."""
+"""The trainer's internals that benchmarks replace or measure still exist."""
 
 import subprocess
 import sys

@@ -80,7 +80,7 @@ def test_a_logger_gets_every_iteration_and_the_summary(
     assert [row["step"] for row in read_rows(tmp_path, 9)] == ["10", "20"]
 
 
-def test_loggers_of_a_resumed_run_are_told_where_it_continues(
+def test_loggers_of_a_resumed_run_know_where_it_continues(
     tmp_path: Path, registry: dict[str, str]
 ) -> None:
     with Loggers(CONFIG, Run(tmp_path), [], rows(1, 2)) as loggers:

@@ -1,4 +1,4 @@
-"""What loggers show, read back from what they have written; and that nothing of it changes the training."""
+"""Loggers, read back from what they have written; none of them changes the training."""
 
 import json
 import os
@@ -15,32 +15,30 @@ from ppo.run.highlights import find_episode
 from tests.running import metrics, run_main
 
 RUN = (
-    *(
-        "--env_name=CartPole-v1",
-        "--preset=none",
-        "--num_envs=4",
-        "--num_steps=64",
-        "--num_workers=0",
-    ),
-    *("--total_steps=2560", "--checkpoint_every=3", "--eval_episodes=2"),
+    "--env_name=CartPole-v1",
+    "--preset=none",
+    "--num_envs=4",
+    "--num_steps=64",
+    "--num_workers=0",
+    "--total_steps=2560",
+    "--checkpoint_every=3",
+    "--eval_episodes=2",
 )
 HISTOGRAMS = {
-    *(
-        "observations",
-        "actions",
-        "advantages",
-        "returns",
-        "values",
-        "ratios",
-        "episode_returns",
-        "episode_lengths",
-    )
+    "observations",
+    "actions",
+    "advantages",
+    "returns",
+    "values",
+    "ratios",
+    "episode_returns",
+    "episode_lengths",
 }
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that shows nothing to anybody."""
+    """The folder of a run without loggers."""
     folder = tmp_path_factory.mktemp("plain") / "run"
     assert run_main(*RUN, "--logger=none", f"--run_dir={folder}").returncode == 0
     return folder
@@ -48,10 +46,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the same run with everything that there is to see."""
+    """The folder of the same run with all loggers, histograms, evaluations and videos."""
     folder = tmp_path_factory.mktemp("shown") / "run"
-    flags = ("--logger=console,tensorboard,wandb", "--histogram_every=2", "--eval_every=4", "--video_every=5",
-             "--log_checkpoint")  # fmt: skip
+    flags = (
+        "--logger=console,tensorboard,wandb",
+        "--histogram_every=2",
+        "--eval_every=4",
+        "--video_every=5",
+        "--log_checkpoint",
+    )
     done = run_main(
         *RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"}
     )
@@ -59,7 +62,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_is_the_same_whoever_looks_on(plain: Path, shown: Path) -> None:
+def test_training_is_the_same_with_any_loggers(plain: Path, shown: Path) -> None:
     rows = metrics(shown)
     evaluations = [row.pop("evaluation_return_mean") for row in rows]
     assert rows == metrics(plain)
@@ -107,10 +110,13 @@ def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
         "--num_minibatches=1",
         "--model=cnn_small",
         "--num_workers=0",
+        "--num_iterations=1",
+        "--histogram_every=1",
+        "--logger=tensorboard",
+        "--eval_episodes=0",
     )
     name = "--env_name=tests.environments:Picture-v0"
-    done = run_main(name, *flags, "--num_iterations=1", "--histogram_every=1", "--logger=tensorboard",
-                    "--eval_episodes=0", f"--run_dir={tmp_path}")  # fmt: skip
+    done = run_main(name, *flags, f"--run_dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -163,14 +169,16 @@ def test_wandb_gets_videos_and_the_checkpoint(shown: Path) -> None:
 
 
 def history(record: Any) -> dict[str, Any]:
-    """What a record holds of metrics."""
+    """Return the metrics in a record."""
     items = record.history.item
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def wandb_records(content: bytes) -> list[Any]:
-    """The records in an offline run's file: protocol buffers in LevelDB's log format, 32 KiB blocks of chunks, each
-    with a header of checksum (4 bytes), length (2) and kind (1: whole, 2: first, 3: middle, 4: last)."""
+    """Return the records in an offline run's file: protocol buffers in LevelDB's log format.
+
+    That is 32 KiB blocks of chunks, each with a header of checksum (4 bytes), length (2) and kind
+    (1: whole, 2: first, 3: middle, 4: last)."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     records, record, position = [], b"", 7
@@ -219,7 +227,7 @@ def test_a_video_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     assert len(metrics(tmp_path)) == 10
 
 
-def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:
+def test_training_continues_without_a_logger_that_fails(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "__init__.py").write_text("raise RuntimeError('out of order')")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -230,9 +238,8 @@ def test_a_logger_that_fails_is_done_without(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stderr == "warning: --logger=tensorboard: out of order; training goes on without it\n"
-    )
+    said = "--logger=tensorboard: out of order; training continues without it"
+    assert done.stderr == f"warning: {said}\n"
     assert len(metrics(tmp_path / "run")) == 10
 
 

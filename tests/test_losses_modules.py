@@ -1,4 +1,4 @@
-"""Losses and advantages by the interfaces of labml's annotated implementation, on golden numbers."""
+"""Losses and advantages by the interfaces of labml's implementation, on golden numbers."""
 
 import numpy as np
 import pytest

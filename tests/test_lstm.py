@@ -1,4 +1,4 @@
-"""What an LSTM remembers, in acting and learning: over steps and rollouts, to an episode's end."""
+"""The state of an LSTM: carried from step to step and rollout to rollout, until an episode ends."""
 
 from typing import Any
 
@@ -46,22 +46,18 @@ class Recall(gymnasium.Env):
 
 
 @pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
-def test_what_was_seen_before_is_of_use_to_who_remembers(model: str, right: bool) -> None:
+def test_an_lstm_makes_use_of_earlier_observations(model: str, right: bool) -> None:
     values = {
-        **{
-            "env_name": "tests.test_lstm:Recall",
-            "model": model,
-            "num_envs": 16,
-            "num_steps": 16,
-            "hidden_size": 16,
-        },
-        **{
-            "total_steps": 15 * 256,
-            "num_minibatches": 2,
-            "learning_rate": 1e-2,
-            "gamma": 0.9,
-            "eval_episodes": 50,
-        },
+        "env_name": "tests.test_lstm:Recall",
+        "model": model,
+        "num_envs": 16,
+        "num_steps": 16,
+        "hidden_size": 16,
+        "total_steps": 15 * 256,
+        "num_minibatches": 2,
+        "learning_rate": 1e-2,
+        "gamma": 0.9,
+        "eval_episodes": 50,
     }
     parts = Components(*resolve(Config(**{**PLAIN, **values})))
     worker = parts.make_worker(env_indices=range(16))

@@ -64,7 +64,9 @@ def test_every_way_to_start_finds_modules_in_the_current_folder_and_keeps_worker
         sys.executable,
         *program_of(way, tmp_path),
         *flags.split(),
-        *("--eval_episodes=0", "--report=False", f"--run_dir={tmp_path / 'run'}"),
+        "--eval_episodes=0",
+        "--report=False",
+        f"--run_dir={tmp_path / 'run'}",
     ]
     done = subprocess.run(
         command, cwd=tmp_path / "here", capture_output=True, text=True, timeout=120

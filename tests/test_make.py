@@ -165,12 +165,12 @@ def test_deterministic_ids_are_the_same_game_since_frames_are_skipped_here():
 
 
 @pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"])
-def test_atari_games_are_told_from_all_else(env_name):
+def test_atari_games_are_recognised(env_name):
     assert family_of(env_name, {}) == "Atari"
     assert family_of("CarRacing-v3", {}) is family_of("CartPole-v1", {}) is None
 
 
-def test_an_id_of_ones_own_that_is_called_deterministic_stays_what_it_is():
+def test_an_id_of_your_own_that_is_called_deterministic_is_left_alone():
     assert (
         canonical_id("tests.environments:GridDeterministic-v0")
         == "tests.environments:GridDeterministic-v0"

@@ -128,7 +128,7 @@ def test_masks_of_nested_spaces_are_kept_to() -> None:
     assert parts.policy().evaluate(20, num_envs=N)["episodes"] == 20
 
 
-def test_an_environment_that_allows_nothing_is_told_so() -> None:
+def test_an_environment_that_allows_no_action_is_an_error() -> None:
     parts = run_of("Jammed", num_envs=1, num_steps=20)
     with pytest.raises(
         WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"

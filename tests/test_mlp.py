@@ -58,7 +58,7 @@ def test_initial_weights_are_orthogonal_with_the_gain_of_their_layer(action_spac
 
 
 @TRUNKS
-def test_policy_and_value_share_parameters_only_if_told_to(share_trunk):
+def test_policy_and_value_share_parameters_only_if_asked_to(share_trunk):
     model = make_mlp(share_trunk=share_trunk)
     distribution, values = model(torch.ones(1, 3))
     outputs = distribution.log_prob(torch.tensor([[0]])), values

@@ -95,7 +95,7 @@ def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
         choose_model("mpl", VECTOR)
 
 
-def test_a_class_of_the_users_own_reads_what_it_likes() -> None:
+def test_a_class_of_your_own_may_read_any_observations() -> None:
     assert choose_model("module:Class", VECTOR) == choose_model("module:Class", IMAGES)
 
 

@@ -1,4 +1,4 @@
-"""What watches a run: it counts, evaluates and warns, and changes nothing of the training."""
+"""The monitor counts, evaluates and warns, and changes nothing in training."""
 
 import json
 from pathlib import Path
@@ -82,14 +82,14 @@ def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path
     assert run.told == []
 
 
-def test_skipped_steps_are_told(tmp_path: Path) -> None:
+def test_skipped_steps_are_reported(tmp_path: Path) -> None:
     _, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path, skipped_steps=2)
     ((kind, message, count),) = run.told
     assert (kind, count) == ("step_skipped", 2)
     assert "2 gradient steps of iteration 1 were skipped" in message
 
 
-def test_observations_outside_of_the_space_are_told_once_for_each_environment(
+def test_observations_outside_of_the_space_are_reported_once_for_each_environment(
     tmp_path: Path,
 ) -> None:
     parts = make_components("Counting-v0", **SMALL)
@@ -156,7 +156,7 @@ def test_the_summary_is_written(tmp_path: Path) -> None:
     assert np.isfinite(summary["evaluation"]["mean"])
 
 
-def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_event(tmp_path: Path) -> None:
     parts = make_components("Counting-v0", **SMALL, report=True, eval_episodes=0)
     monitor, run, _ = watch(parts, tmp_path)
     monitor.finish(Clock())  # there is no config.json to read

@@ -127,7 +127,7 @@ def test_values_and_log_probabilities_are_those_of_torch(action_space, share_tru
     torch.testing.assert_close(found_values, expected_values, rtol=1e-5, atol=1e-5)
 
 
-def test_learning_comes_to_the_same_weights() -> None:
+def test_learning_leads_to_the_same_weights() -> None:
     values = {
         "env_name": "CartPole-v1",
         "num_envs": 4,

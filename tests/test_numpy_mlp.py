@@ -82,7 +82,7 @@ def test_a_model_with_a_part_that_is_not_written_out_has_no_layout(action_space,
     assert layout_of(make_network(VECTOR, action_space, **values)) is None
 
 
-def test_a_model_of_ones_own_or_a_learner_of_ones_own_is_left_to_autograd() -> None:
+def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
     class Own(FeedForward):
         pass
 

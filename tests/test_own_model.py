@@ -14,14 +14,15 @@ from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import policy_head
 
 CARTPOLE = {
-    **{
-        "env_name": "CartPole-v1",
-        "num_envs": 4,
-        "num_steps": 64,
-        "total_steps": 2048,
-        "num_workers": 0,
-    },
-    **{"eval_episodes": 6, "verbose": 0, "report": False, "learning_rate": 1e-3},
+    "env_name": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 64,
+    "total_steps": 2048,
+    "num_workers": 0,
+    "eval_episodes": 6,
+    "verbose": 0,
+    "report": False,
+    "learning_rate": 1e-3,
 }
 
 
@@ -92,16 +93,17 @@ def test_a_model_that_cannot_work_is_refused_before_training(
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "nowhere:Thing",
-            "torch.nowhere:Thing",
-            "torch.nn:Nowhere",
-            "torch.nn.Linear",
-            "nonsense",
-            ":",
-            "a:b:c",
-        ),
-        *("..:Thing", "math:pi", "torch:nn", "torch.nn:Linear"),
+        "nowhere:Thing",
+        "torch.nowhere:Thing",
+        "torch.nn:Nowhere",
+        "torch.nn.Linear",
+        "nonsense",
+        ":",
+        "a:b:c",
+        "..:Thing",
+        "math:pi",
+        "torch:nn",
+        "torch.nn:Linear",
     ],
 )
 def test_a_wrong_import_path_is_refused_with_one_sentence(

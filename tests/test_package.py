@@ -1,4 +1,4 @@
-"""What pip installs, used in a folder that has modules of the same names as the checkout."""
+"""The installed package, in a folder that has modules of the same names as the checkout."""
 
 import os
 import shutil
@@ -54,8 +54,13 @@ if __name__ == "__main__":
 """
 BREAKS = "raise RuntimeError(__file__ + ' was imported by mistake')\n"
 SMALL = (
-    *("--preset=none", "--num_envs=2", "--num_steps=32", "--num_workers=2"),
-    *("--eval_episodes=1", "--report=False", "--logger=none"),
+    "--preset=none",
+    "--num_envs=2",
+    "--num_steps=32",
+    "--num_workers=2",
+    "--eval_episodes=1",
+    "--report=False",
+    "--logger=none",
 )
 
 

@@ -28,7 +28,8 @@ def test_other_weights_are_used_until_the_context_is_left_even_by_an_error() -> 
     weights = torch.ones(3)
     with replaced_weights(weights, None):
         assert weights.tolist() == [1, 1, 1]
-    with pytest.raises(ZeroDivisionError), replaced_weights(weights, np.zeros(3, np.float32)):
+    others = np.zeros(3, np.float32)
+    with pytest.raises(ZeroDivisionError), replaced_weights(weights, others):  # noqa: PT012
         assert weights.tolist() == [0, 0, 0]
         raise ZeroDivisionError
     assert weights.tolist() == [1, 1, 1]

@@ -19,14 +19,15 @@ from ppo.run import checkpoint
 from tests.environments import SPACES
 
 CARTPOLE = {
-    **{
-        "env_name": "CartPole-v1",
-        "num_envs": 4,
-        "num_steps": 64,
-        "total_steps": 2048,
-        "num_workers": 0,
-    },
-    **{"eval_episodes": 6, "verbose": 0, "report": False, "learning_rate": 1e-3},
+    "env_name": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 64,
+    "total_steps": 2048,
+    "num_workers": 0,
+    "eval_episodes": 6,
+    "verbose": 0,
+    "report": False,
+    "learning_rate": 1e-3,
 }
 TINY = {
     **CARTPOLE,

@@ -333,7 +333,7 @@ TestLosses.settings = settings(
 
 
 def held() -> dict[str, int]:
-    """What this process holds of what can leak."""
+    """Count what this process holds and might leak."""
     gc.collect()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),

@@ -45,7 +45,7 @@ PONG = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["--env_name=LunarLander-v3 --total_steps=200000", PONG])
-def test_the_best_episode_of_a_run_comes_to_its_return_again(line: str, tmp_path: Path) -> None:
+def test_the_best_episode_of_a_run_is_replayed_to_its_return(line: str, tmp_path: Path) -> None:
     done = run_main(
         *line.split(), "--eval_episodes=0", "--checkpoint_every=5", f"--run_dir={tmp_path / 'run'}"
     )

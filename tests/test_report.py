@@ -18,14 +18,14 @@ from ppo.run.reader import read_run
 from tests.running import metrics, run_main
 
 FLAGS = (
-    *(
-        "--env_name=CartPole-v1",
-        "--preset=none",
-        "--num_envs=4",
-        "--num_steps=64",
-        "--num_workers=0",
-    ),
-    *("--total_steps=2560", "--eval_episodes=2", "--logger=none"),
+    "--env_name=CartPole-v1",
+    "--preset=none",
+    "--num_envs=4",
+    "--num_steps=64",
+    "--num_workers=0",
+    "--total_steps=2560",
+    "--eval_episodes=2",
+    "--logger=none",
 )
 
 

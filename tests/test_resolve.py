@@ -1,4 +1,4 @@
-"""What auto means for a run, and flags that mean nothing for an environment."""
+"""The meaning of auto for a run, and flags that mean nothing for an environment."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from ppo.envs.families import Preprocessing
 from ppo.errors import ConfigError
 
 
-def test_values_are_clipped_like_ratios_unless_told_otherwise():
+def test_values_are_clipped_like_ratios_by_default():
     def value_clip(**flags):
         return resolve(Config(env_name="CartPole-v1", **flags))[0].clip_value_coef
 

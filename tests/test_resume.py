@@ -187,7 +187,7 @@ def test_a_run_resumed_several_times_is_the_same_too() -> None:
     assert_same(state, whole[-1])
 
 
-def test_an_environment_that_forgets_its_seed_begins_a_new_episode_and_training_goes_on() -> None:
+def test_an_environment_that_ignores_its_seed_begins_a_new_episode() -> None:
     values = {**SMALL, **ALL}
     whole, _ = train(make("Forgetful-v0", **values), 2)
     assert (whole[-1]["normalize_reward.returns"] > 0).all()

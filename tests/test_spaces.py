@@ -53,14 +53,13 @@ def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(
 @pytest.mark.parametrize(
     ("shown", "done"),
     [
-        *(
-            ("Dict", "Tuple"),
-            ("Tuple", "Dict"),
-            ("Grid", "Grid"),
-            ("From1", "From1"),
-            ("Unbounded", "Unbounded"),
-        ),
-        *(("Integers", "Integers"), ("Discrete", "NumpyCategorical")),
+        ("Dict", "Tuple"),
+        ("Tuple", "Dict"),
+        ("Grid", "Grid"),
+        ("From1", "From1"),
+        ("Unbounded", "Unbounded"),
+        ("Integers", "Integers"),
+        ("Discrete", "NumpyCategorical"),
     ],
 )
 def test_nested_and_unusual_spaces_are_learned_in(shown: str, done: str) -> None:
@@ -103,21 +102,24 @@ def with_start(nvec: np.ndarray, start: int) -> spaces.MultiDiscrete:
 DISCRETE = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), STARTS)
 MULTI_DISCRETE = st.builds(
     lambda shape, seed, start: with_start(np.random.default_rng(seed).integers(1, 5, shape), start),
-    *(st.sampled_from([(1,), (3,), (2, 2)]), st.integers(0, 99), STARTS),
+    st.sampled_from([(1,), (3,), (2, 2)]),
+    st.integers(0, 99),
+    STARTS,
 )
 MULTI_BINARY = st.sampled_from([1, 3, (2, 2)]).map(spaces.MultiBinary)
 CHOICES = st.one_of(DISCRETE, MULTI_DISCRETE, MULTI_BINARY)
 BOXES = st.builds(
     lambda low, size, shape, dtype: spaces.Box(dtype(low), dtype(low) + dtype(size), shape, dtype),
-    *(st.floats(-3, 3), st.floats(0.1, 5), SHAPES, st.sampled_from(ARRAYS)),
+    st.floats(-3, 3),
+    st.floats(0.1, 5),
+    SHAPES,
+    st.sampled_from(ARRAYS),
 )
 INTEGERS = st.builds(
     lambda bounds, shape, dtype: spaces.Box(min(bounds), max(bounds) + 1, shape, dtype),
-    *(
-        st.lists(st.integers(-100, 100), min_size=2, max_size=2),
-        SHAPES,
-        st.sampled_from([np.int8, np.int32]),
-    ),
+    st.lists(st.integers(-100, 100), min_size=2, max_size=2),
+    SHAPES,
+    st.sampled_from([np.int8, np.int32]),
 ) | st.builds(lambda low, shape: spaces.Box(low, 255, shape, np.uint8), st.integers(0, 200), SHAPES)
 HALF_OPEN = st.builds(lambda low, shape: spaces.Box(low, np.inf, shape), st.floats(-3, 3), SHAPES)
 
@@ -588,7 +590,7 @@ def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:
     assert not spaces_of("tests.environments:Identity-v0").has_masks
 
 
-def test_an_environment_is_told_apart_by_its_arguments() -> None:
+def test_environments_differ_by_their_arguments() -> None:
     parts = make_components("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
     assert parts.spaces.actions == SPACES["Grid"]
     assert parts.rollout.observations.shape[2:] == (2 + 1 + 2,)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and what is refused when it is resumed."""
+"""The state in a checkpoint, and states that cannot be resumed."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_state_is_restored_without_differences(state: dict[str, Any]) -> None:
         assert same, name
 
 
-def test_flags_and_versions_that_differ_are_told(state: dict[str, Any]) -> None:
+def test_flags_and_versions_that_differ_are_listed(state: dict[str, Any]) -> None:
     parts, monitor = make(learning_rate=1e-3)
     older = {**state, "made_with": {**state["made_with"], "torch": "1.0"}}
     rate, version = restore(parts, monitor, older)

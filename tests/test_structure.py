@@ -1,4 +1,4 @@
-"""What the source promises about itself."""
+"""Rules that the source keeps: imports, sizes, start-up."""
 
 import ast
 import subprocess
@@ -85,7 +85,7 @@ def test_imports_make_no_circle() -> None:
 
 
 def test_starting_a_worker_takes_no_heavy_import() -> None:
-    """main.py is imported by every worker process, ppo.envs.worker by its target; torch comes with the policy only."""
+    """Every worker process imports main and ppo.envs.worker; torch comes with the policy only."""
     code = "import sys, main, ppo.envs.worker, ppo.models, ppo; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
