@@ -1,8 +1,5 @@
 """Generalized advantage estimation (Schulman et al. 2016, section 3)."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy import ndarray
 
@@ -32,33 +29,3 @@ def generalized_advantages(
         advantage = errors[t] + decay[t] * advantage
         advantages[t] = advantage
     return advantages
-
-
-@dataclass
-class GAE:
-    """generalized_advantages with the interface of labml's annotated implementation.
-
-    An environment is a row, and every end is a termination.
-    """
-
-    n_workers: int
-    worker_steps: int
-    gamma: float
-    lambda_: float
-
-    def __call__(self, done: ndarray, rewards: ndarray, values: ndarray) -> Any:
-        """Compute advantages (n_workers, worker_steps).
-
-        done, rewards: (n_workers, worker_steps); values: one step more.
-        """
-        ends = np.asarray(done, np.bool_).T
-        advantages = generalized_advantages(
-            rewards.T,
-            values[:, :-1].T,
-            values[:, 1:].T,
-            terminations=ends,
-            truncations=np.zeros_like(ends),
-            gamma=self.gamma,
-            gae_lambda=self.lambda_,
-        )
-        return advantages.T

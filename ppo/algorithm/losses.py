@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 LARGEST_LOG_RATIO = 20.0  # exponentials of much larger ones overflow, and gradients become NaN
 
@@ -70,25 +70,3 @@ def explained_variance(
     """
     of_returns, of_errors = variance(torch.stack([returns, returns - values]))
     return torch.where(of_returns > 0, 1 - of_errors / of_returns, 0.0)
-
-
-class ClippedPPOLoss(nn.Module):
-    """clipped_surrogate with the interface of labml's annotated implementation.
-
-    clip_fraction: the last call's.
-    """
-
-    def forward(
-        self, log_pi: Tensor, sampled_log_pi: Tensor, advantage: Tensor, clip: float
-    ) -> Tensor:
-        self.clip_fraction = clip_fraction(log_pi.detach(), sampled_log_pi, clip).item()
-        return clipped_surrogate(log_pi, sampled_log_pi, advantage, clip_coef=clip)
-
-
-class ClippedValueFunctionLoss(nn.Module):
-    """value_loss with the interface of labml's annotated implementation."""
-
-    def forward(
-        self, value: Tensor, sampled_value: Tensor, sampled_return: Tensor, clip: float
-    ) -> Tensor:
-        return value_loss(value, sampled_value, sampled_return, clip_coef=clip)

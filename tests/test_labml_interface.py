@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm.gae import GAE
-from ppo.algorithm.losses import ClippedPPOLoss, ClippedValueFunctionLoss
+from examples.labml_interface import GAE, ClippedPPOLoss, ClippedValueFunctionLoss
 
 LOG_PROBS, OLD_LOG_PROBS = torch.tensor(
     [[-0.5, -1, -0.2, -2], [-0.6, -0.7, -0.9, -2]], dtype=torch.float64
