@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppo.analysis.report import write_report
-from ppo.commands.shared import TEXT, PolicyCommand, check_folder, new_file
+from ppo.commands.shared import PolicyCommand, check_folder, new_file
 from ppo.config.config import run_folder
 from ppo.config.flags import flag
 from ppo.policy.policy import best_video
@@ -17,7 +17,7 @@ class Report(PolicyCommand):
     """Report all of a run on one HTML page that needs nothing but a browser."""
 
     output: str | None = flag(
-        None, "New .html file; none replaces report.html in the run's folder.", **TEXT
+        None, "New .html file; none replaces report.html in the run's folder."
     )
 
     def __call__(self) -> None:

@@ -40,12 +40,9 @@ class Config(
                 "or give --clip_rewards=False"
             )
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
-        minibatches = "num_minibatches"
-        if self.batch_size:
-            minibatches = "batch_size"
-        given = getattr(self, minibatches)
-        if given > self.rollout_size:
-            raise ConfigError(f"--{minibatches}={given}: give at most {iteration}")
+        name = "batch_size" if self.batch_size else "num_minibatches"
+        if vars(self)[name] > self.rollout_size:
+            raise ConfigError(f"--{name}={vars(self)[name]}: give at most {iteration}")
         if self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
@@ -85,17 +82,15 @@ def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any
     auto takes the environment's file if there is one, else its family's, else no values. Raises
     ConfigError if there is no preset of this name.
     """
+    values: dict[str, Any] = {}
     known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
-    names = [preset]
     if preset == "auto":
-        names = [env_name, str(family)]
-    for name in names:
-        if name in known:
-            values: dict[str, Any] = json.loads(known[name].read_text())
-            return values
-    if preset not in ("auto", "none"):
+        preset = env_name if env_name in known else str(family)
+    elif preset not in (*known, "none"):
         raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
-    return {}
+    if preset in known:
+        values = json.loads(known[preset].read_text())
+    return values
 
 
 def folder_to_resume(given: Mapping[str, str]) -> Path | None:
