@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.rollout import Minibatch
+from ppo.algorithm.rollout import MinibatchRows
+from ppo.components import make_learner
 from ppo.config.config import Config
 from ppo.errors import ConfigError, Diverged
 from ppo.system.distributed import join_ranks
-from ppo.trainer import new_learner, train
+from ppo.trainer import train
 
 
 def numbers(rank: int) -> np.ndarray:
@@ -36,8 +37,8 @@ def exchanges(rank: int) -> dict[str, Any]:
         )
         count, mean, variance = ranks.all_reduce_moments((len(own), own.mean(0), own.var(0)))
         column = torch.from_numpy(own[:, 0]).float()
-        half = Minibatch(torch.arange(5), 0.5)
-        none = Minibatch(torch.arange(1), 0.0)
+        half = MinibatchRows(torch.arange(5), 0.5)
+        none = MinibatchRows(torch.arange(1), 0.0)
         moments = ranks.minibatch_moments(column, [half, half if rank else none])
         gradients = torch.full((4,), float(rank + 1))
         metrics = ranks.all_reduce_gradients(
@@ -83,7 +84,7 @@ def weights(folder: Path) -> list[float]:
     learners = []
 
     def make(model: Any, config: Config) -> Learner:
-        learners.append(new_learner(model, config))
+        learners.append(make_learner(model, config))
         return learners[-1]
 
     sizes = {"num_envs": 4, "num_steps": 32, "num_iterations": 5, "eval_episodes": 0}

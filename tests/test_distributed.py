@@ -84,12 +84,10 @@ class Fake:
         self.gathered: list[Any] = []
         self.is_closed = False
 
-    def gather(self, part: Any) -> list[Any]:
-        self.gathered.append(copy.deepcopy(part))
-        return [part, self.other]
-
-    def broadcast(self, value: Any) -> Any:
-        return value
+    def exchange(self, collective: Any, values: list[Any], *parts: Any) -> None:
+        if collective is torch.distributed.all_gather_object:
+            self.gathered += copy.deepcopy(parts)
+            values[:] = [*parts, self.other]
 
     def leave(self) -> None:
         self.is_closed = True
@@ -430,12 +428,6 @@ def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None
         ("mine", [lost]),
         ("mine", []),
     ]
-
-
-def test_a_snapshot_is_always_taken_by_one_process_and_when_due_by_ranks() -> None:
-    assert SINGLE_PROCESS.needs_snapshot(False)
-    ranks = Ranks(Fake())
-    assert [ranks.needs_snapshot(is_due) for is_due in (False, True)] == [False, True]
 
 
 def test_only_rank_0_has_what_logs_and_saves() -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Literal
 
@@ -204,7 +203,6 @@ def test_the_page_of_flags_says_what_help_says() -> None:
     assert page.count(" --") > 60
 
 
-@dataclass(frozen=True)
 class Base(Flags):
     """A group. And more about it."""
 
@@ -212,7 +210,6 @@ class Base(Flags):
     folder: str | None = run_flag(None, "A folder.")
 
 
-@dataclass(frozen=True)
 class Derived(Base):
     """A command."""
 

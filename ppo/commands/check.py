@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ from ppo.envs.make import make_env
 from ppo.system.autotune import measure
 
 
-@dataclass(frozen=True)
 class Check(Flags):
     """Check an environment by random actions, as it is made for training."""
 

@@ -1,7 +1,6 @@
 """Evaluate a saved policy."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,6 @@ from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import write_json
 
 
-@dataclass(frozen=True)
 class Evaluate(PolicyCommand):
     """Evaluate a policy by whole episodes, as the environment itself counts them."""
 

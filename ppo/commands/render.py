@@ -1,6 +1,5 @@
 """Make a video of an episode of a run's training."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
@@ -9,7 +8,6 @@ from ppo.run.checkpoint import find_checkpoint
 from ppo.run.highlights import find_episode
 
 
-@dataclass(frozen=True)
 class Render(PolicyCommand):
     """Replay an episode by its seed and actions, and make a video of it."""
 

@@ -1,8 +1,5 @@
 """Write a report of a run."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from ppo.analysis.report import write_report
 from ppo.commands.shared import PolicyCommand, check_folder, new_file
 from ppo.config.config import run_folder
@@ -12,7 +9,6 @@ from ppo.run.checkpoint import find_checkpoint
 from ppo.run.reader import read_run
 
 
-@dataclass(frozen=True)
 class Report(PolicyCommand):
     """Report all of a run on one HTML page that needs nothing but a browser."""
 
@@ -23,7 +19,7 @@ class Report(PolicyCommand):
     def __call__(self) -> None:
         """Raises ConfigError if it is no run or the page cannot be written, and as Evaluate
         does."""
-        run = read_run(run_folder(self.run) or Path(self.run))
+        run = read_run(run_folder(self.run))
         policy = self.load(find_checkpoint(str(run.folder)))
         path = check_folder("--output=", run.folder / "report.html")
         if self.output:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from ppo.policy.policy import Policy, load_policy
 VIDEOS = (".mp4", ".gif")
 
 
-@dataclass(frozen=True)
 class PolicyCommand(Flags):
     """Saved policy."""
 

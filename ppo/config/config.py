@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 # A dataclass has the fields of its last base first.
-@dataclass(frozen=True)
 class Config(
     LoggingFlags, RunFlags, ExecutionFlags, AlgorithmFlags, NetworkFlags, EnvironmentFlags
 ):
@@ -114,12 +112,15 @@ def folder_to_resume(given: Mapping[str, str]) -> Path | None:
         raise ConfigError(
             f"--run_dir={run_dir}: leave it out, the run is resumed in --resume={name}"
         )
-    found = run_folder(name)
-    if found is None:
+    folder = run_folder(name)
+    if not folder.is_dir():
         raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
-    return found
+    return folder
 
 
-def run_folder(name: str) -> Path | None:
-    """Find the folder of a run by its path, or by its name in runs/; None if there is none."""
-    return next((path for path in (Path(name), Path("runs", name)) if path.is_dir()), None)
+def run_folder(name: str) -> Path:
+    """Return the folder of a run, given by its path or its name in runs/, even if it is missing."""
+    named = Path("runs", name)
+    if named.is_dir() and not Path(name).is_dir():
+        return named
+    return Path(name)

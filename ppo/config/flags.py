@@ -12,6 +12,8 @@ from functools import partial
 from types import NoneType
 from typing import Any, Literal, NoReturn, get_args
 
+from typing_extensions import dataclass_transform
+
 from ppo.errors import ConfigError
 
 Auto = Literal["auto"]
@@ -53,9 +55,16 @@ fixed_flag = partial(flag, fixed=True)
 run_flag = partial(flag, scope="run", speed=False)
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Flags:
-    """Base of all sets of flags. Raises ConfigError if a flag does not take its value."""
+    """Base of all sets of flags, each of which becomes a frozen dataclass.
+
+    Raises ConfigError if a flag does not take its value.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
         for option in fields(self):

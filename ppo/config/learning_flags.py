@@ -1,7 +1,6 @@
 """Flags of what is learned and how: environment, network, algorithm."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ppo.config.flags import Auto, Flags, fixed_flag, flag
@@ -12,7 +11,6 @@ LINEAR = ("linear",)
 ScheduleValue = float | str | Callable[..., float]
 
 
-@dataclass(frozen=True)
 class EnvironmentFlags(Flags):
     """Environment and preprocessing."""
 
@@ -77,7 +75,6 @@ class EnvironmentFlags(Flags):
     )
 
 
-@dataclass(frozen=True)
 class NetworkFlags(Flags):
     """Policy and value network."""
 
@@ -121,7 +118,6 @@ class NetworkFlags(Flags):
     )
 
 
-@dataclass(frozen=True)
 class AlgorithmFlags(Flags):
     """PPO."""
 

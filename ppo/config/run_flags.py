@@ -1,6 +1,5 @@
 """Flags of where and how a run is executed, saved and watched."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ppo.config.flags import Auto, Flags, flag, run_flag
@@ -15,7 +14,6 @@ LOGGERS = {
 LOGGER = "|".join(LOGGERS)
 
 
-@dataclass(frozen=True)
 class ExecutionFlags(Flags):
     """Processes and devices."""
 
@@ -24,7 +22,6 @@ class ExecutionFlags(Flags):
         "Number of processes that step the environments; 0 steps them in the trainer's process, "
         "auto is one for each core, or 0 if that is measured to be faster.",
         low=0,
-        speed=False,
         per_host=True,
     )
     inference: Literal["auto", "worker", "learner"] = flag(
@@ -62,7 +59,6 @@ class ExecutionFlags(Flags):
     )
 
 
-@dataclass(frozen=True)
 class RunFlags(Flags):
     """Run folder, checkpoints and evaluation."""
 
@@ -105,7 +101,6 @@ class RunFlags(Flags):
     )
 
 
-@dataclass(frozen=True)
 class LoggingFlags(Flags):
     """Logging."""
 

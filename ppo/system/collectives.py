@@ -28,28 +28,29 @@ class Collectives:
 
     def join(self) -> None:
         """Join the process group that torchrun describes in environment variables."""
-        self._exchange(self._join)
+        self.exchange(self._join)
 
     def leave(self) -> None:
         """Leave the group. Call it only while all ranks are alive: it may wait for them."""
         distributed.destroy_process_group()
 
-    def gather(self, part: Any) -> list[Any]:
-        """Return every rank's object, in every rank."""
-        parts = [part] * self.size
-        self._exchange(distributed.all_gather_object, parts, part)
-        return parts
-
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's object in every rank."""
-        values = [value]
-        self._exchange(distributed.broadcast_object_list, values)
-        return values[0]
+    def exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
+        start = time.perf_counter()
+        try:
+            collective(*arguments)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0].partition(". ")[0]
+            raise RankLost(
+                f"another rank has ended or does not answer ({reason}): see its own error, "
+                "then continue with --resume; torchrun --max-restarts does both"
+            ) from error
+        self.seconds += time.perf_counter() - start
 
     def all_gather(self, part: Tensor) -> Tensor:
         """Stack all ranks' tensors (...) of one shape to (ranks, ...)."""
         parts = part.new_empty(self.size, *part.shape)
-        self._exchange(distributed.all_gather, list(parts), part)
+        self.exchange(distributed.all_gather, list(parts), part)
         return parts
 
     def all_reduce(self, part: Tensor) -> None:
@@ -58,7 +59,7 @@ class Collectives:
         if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
             part.copy_(self.all_gather(part).sum(0))
         else:
-            self._exchange(distributed.all_reduce, part)
+            self.exchange(distributed.all_reduce, part)
 
     def _join(self) -> None:
         store, self.rank, self.size = next(distributed.rendezvous("env://"))
@@ -70,19 +71,6 @@ class Collectives:
             rank=self.rank,
             world_size=self.size,
         )
-
-    def _exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
-        """Call a collective and count its time. Raises RankLost if it fails."""
-        start = time.perf_counter()
-        try:
-            collective(*arguments)
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0].partition(". ")[0]
-            raise RankLost(
-                f"another rank has ended or does not answer ({reason}): see its own error, "
-                "then continue with --resume; torchrun --max-restarts does both"
-            ) from error
-        self.seconds += time.perf_counter() - start
 
 
 def attempt_name(store: Any, rank: int, size: int) -> str:

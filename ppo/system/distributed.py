@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ppo.errors import ConfigError, Diverged
-from ppo.system.collectives import Collectives
+from ppo.system.collectives import Collectives, distributed
 from ppo.system.process import die_with_parent
 
 Metrics = dict[str, Any]
@@ -37,8 +37,7 @@ class NullObject(AbstractContextManager["NullObject"]):
     def __call__(self, *arguments: Any, **options: Any) -> None:
         pass
 
-    def __exit__(self, *exception: object) -> None:
-        pass
+    __exit__ = __call__
 
 
 class Ranks(AbstractContextManager["Ranks"]):
@@ -51,7 +50,7 @@ class Ranks(AbstractContextManager["Ranks"]):
         self.collectives = collectives
         self.rank = collectives.rank
         self.size = collectives.size
-        self.waiting_events: list[dict[str, Any]] = []
+        self.waiting_events: list[Any] = []
 
     def env_ids(self, num_envs: int) -> range:
         """Return which of the run's environments this rank has. Raises ConfigError if they cannot
@@ -72,13 +71,14 @@ class Ranks(AbstractContextManager["Ranks"]):
         """Call a function in rank 0; return its result, or raise its error, in every rank."""
         if self.size == 1:
             return function()
-        outcome: Any = None
+        outcome: list[Any] = [None, None]  # result, error
         if self.rank == 0:
             try:
-                outcome = (function(), None)
+                outcome[0] = function()
             except Exception as error:
-                outcome = (None, error)
-        result, failure = self.collectives.broadcast(outcome)
+                outcome[1] = error
+        self.collectives.exchange(distributed.broadcast_object_list, outcome)
+        result, failure = outcome
         if failure:
             if self.rank:
                 failure.is_reported = True  # by rank 0
@@ -89,7 +89,10 @@ class Ranks(AbstractContextManager["Ranks"]):
         """Return every rank's part, in every rank; forwarded events travel with it."""
         if self.size == 1:
             return [part]
-        everywhere = self.collectives.gather((part, self.waiting_events))
+        everywhere: list[Any] = [None] * self.size
+        self.collectives.exchange(
+            distributed.all_gather_object, everywhere, (part, self.waiting_events)
+        )
         self.waiting_events.clear()
         parts, events = zip(*everywhere, strict=True)
         if self.rank == 0:
@@ -108,12 +111,6 @@ class Ranks(AbstractContextManager["Ranks"]):
             message = f"rank {self.rank}: {message}"
         event = {"kind": kind, "message": message, "count": count, "rank": self.rank}
         self.waiting_events.append({**event, **details})
-
-    def needs_snapshot(self, is_due: bool) -> bool:
-        """Return whether to copy the run's state now. A single process always does, to have a state
-        to save whatever happens next; several ranks, which must exchange theirs, only if a
-        checkpoint is due."""
-        return is_due or self.size == 1
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
         """Merge the moments of all ranks' samples."""
