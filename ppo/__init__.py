@@ -1,17 +1,17 @@
 """Train a policy, and use it: from ppo import Config, train, load_policy."""
 
-import importlib
 import os
+from pkgutil import resolve_name
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
 LAZY = {
-    "Config": "config.config",
-    "Learner": "algorithm.learner",
-    "Policy": "policy.policy",
-    "load_policy": "policy.policy",
-    "train": "trainer",
+    "Config": "ppo.config.config:Config",
+    "Learner": "ppo.algorithm.learner:Learner",
+    "Policy": "ppo.policy.policy:Policy",
+    "load_policy": "ppo.policy.policy:load_policy",
+    "train": "ppo.trainer:train",
 }
 
 
@@ -19,4 +19,4 @@ def __getattr__(name: str) -> Any:
     """Import a name of LAZY when it is first asked for: torch is heavy."""
     if name not in LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ppo.{LAZY[name]}"), name)
+    return resolve_name(LAZY[name])

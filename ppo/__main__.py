@@ -39,11 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             raise
-        message = str(error) or type(error).__name__
         if isinstance(error, WorkerError):
-            message, *traceback = error.args
-            print(*traceback, end="", file=sys.stderr)
+            print(*error.args[1:], end="", file=sys.stderr)  # a traceback
         if not hasattr(error, "is_reported"):  # by the first rank
+            message = str(error) or type(error).__name__
             print("error:", *message.split(), file=sys.stderr)
         return getattr(error, "exit_code", 1)
     finally:
@@ -60,12 +59,12 @@ def _run(arguments: Sequence[str]) -> None:
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
         raise ConfigError(f"{name} is no command: {hint}")
-    command = resolve_name(COMMANDS[name].path)
     if name == "train":
-        command(arguments)
+        resolve_name("ppo.commands.train:train")(arguments)
         return
     gc.enable()
-    command(**parse_flags(arguments, command, name, about=COMMANDS[name].about))()
+    command = resolve_name(f"ppo.commands.{name}:{name.capitalize()}")
+    command(**parse_flags(arguments, command, name))()
 
 
 if __name__ == "__main__":

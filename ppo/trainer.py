@@ -80,7 +80,7 @@ def train(
                         metrics = monitor.after_update(rollout, batch, metrics, clock)
                     is_last = stop.agree_to_stop(ranks.gather) or iteration == config.iterations
                     is_due = monitor.is_best or iteration % config.checkpoint_every == 0
-                    if ranks.needs_snapshot(is_due or is_last):
+                    if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                         checkpoints.keep(snapshot(parts, monitor))
                     loggers.log(metrics, monitor.histograms)
                     if is_due:

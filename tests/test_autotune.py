@@ -39,10 +39,10 @@ class Pools:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of the cache, on a machine that has nothing else to do."""
+    """Return the folder of the cache, on a machine that has nothing else to do."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(autotune.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    return tmp_path / "ppo" / "workers.json"
+    return tmp_path / "ppo" / "workers"
 
 
 def config(**values: Any) -> Config:
@@ -120,12 +120,15 @@ def test_nothing_is_cached_of_an_environment_by_import_path(cache: Path) -> None
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 1}', '{"a": ["x"]}'])
+@pytest.mark.parametrize("content", ["", "1", "[1", "{}", "[]", '{"a": 1}', '["x"]', "[[1]]"])
 def test_a_cache_that_cannot_be_read_is_written_anew(content: str, cache: Path) -> None:
-    cache.parent.mkdir()
-    cache.write_text(content)
-    assert found(Pools(by_0=0.001, by_4=0.004)) == 0
-    assert any("CartPole-v1" in key for key in json.loads(cache.read_text()))
+    pools = Pools(by_0=0.001, by_4=0.004)
+    found(pools)
+    (path,) = cache.iterdir()
+    path.write_text(content)
+    assert found(pools) == 0
+    assert pools.tried == [4, 0, 4, 0]
+    assert len(json.loads(path.read_text())) == 2
 
 
 def test_without_a_home_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Any
 
 import pytest
 import torch
 
 from ppo.errors import RankLost
+from ppo.system import collectives
 from ppo.system.collectives import MOST_GATHERED, Collectives, attempt_name
 
 
@@ -56,34 +56,34 @@ class TwoRanks:
         part *= 2
 
 
-def collectives(distributed: Any) -> Collectives:
-    result = object.__new__(Collectives)
-    result.distributed = distributed
-    result.rank = 0
+@pytest.fixture
+def exchange(monkeypatch: pytest.MonkeyPatch) -> Collectives:
+    """Return the collectives of the first of two ranks."""
+    monkeypatch.setattr(collectives, "distributed", TwoRanks())
+    result = Collectives()
     result.size = 2
-    result.seconds = 0.0
     return result
 
 
 @pytest.mark.parametrize(
     ("size", "call"), [(MOST_GATHERED // 2, "all_gather"), (MOST_GATHERED // 2 + 1, "all_reduce")]
 )
-def test_small_sums_are_gathered(size: int, call: str) -> None:
-    distributed = TwoRanks()
+def test_small_sums_are_gathered(exchange: Collectives, size: int, call: str) -> None:
     part = torch.ones(size)
-    exchange = collectives(distributed)
     exchange.all_reduce(part)
     assert part.unique().tolist() == [2]
-    assert distributed.calls == [call]
+    assert collectives.distributed.calls == [call]
     assert exchange.seconds > 0
 
 
-def test_an_exchange_that_fails_names_the_lost_rank_and_what_to_do() -> None:
-    class Lost(TwoRanks):
-        def all_gather(self, parts: list[torch.Tensor], part: torch.Tensor) -> None:
-            raise RuntimeError("[gloo] Connection closed by peer. This may be\nmore")
+def test_an_exchange_that_fails_names_the_lost_rank_and_what_to_do(
+    exchange: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(parts: list[torch.Tensor], part: torch.Tensor) -> None:
+        raise RuntimeError("[gloo] Connection closed by peer. This may be\nmore")
 
+    monkeypatch.setattr(collectives.distributed, "all_gather", lose)
     with pytest.raises(
         RankLost, match=r"does not answer \(\[gloo\] Connection closed by peer\): .*--resume"
     ):
-        collectives(Lost()).all_gather(torch.ones(2))
+        exchange.all_gather(torch.ones(2))

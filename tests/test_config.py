@@ -220,7 +220,7 @@ def test_a_config_of_a_run_without_the_flag_has_the_usual_learner() -> None:
 
 def test_runs_are_found_by_path_or_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_folder("mine") is None
+    assert run_folder("mine") == Path("mine")
     (tmp_path / "runs" / "mine" / "checkpoints").mkdir(parents=True)
     assert run_folder("mine") == Path("runs/mine")
     assert run_folder("runs/mine") == Path("runs/mine")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ppo.config.config import Config
-from ppo.config.flags import parse_flags
+from ppo.config.flags import kind_and_words, parse_flags
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run import checkpoint
 
@@ -19,10 +19,10 @@ FIELDS = [option.name for option in dataclasses.fields(Config)]
 NAMES = {
     option.name: [option.name, *option.metadata["aliases"]] for option in dataclasses.fields(Config)
 }
-SCHEDULES = {
-    option.name for option in dataclasses.fields(Config) if "linear:" in option.metadata["words"]
-}
-WORDS = sorted({word for option in dataclasses.fields(Config) for word in option.metadata["words"]})
+SCHEDULES = {option.name for option in dataclasses.fields(Config) if option.metadata["schedules"]}
+WORDS = sorted(
+    {word for option in dataclasses.fields(Config) for word in kind_and_words(option)[1]}
+)
 ODD = [
     "nan",
     "-nan",

@@ -95,8 +95,8 @@ def test_help_lists_every_command_with_a_sentence(
         main.main(shlex.split(line))
     assert caught.value.code == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    for name, command in COMMANDS.items():
-        assert f"{name} {command.about}" in lines
+    for name, about in COMMANDS.items():
+        assert f"{name} {about}" in lines
     assert "Environment and preprocessing:" in lines
 
 

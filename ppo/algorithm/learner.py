@@ -16,7 +16,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
-from ppo.system.distributed import SINGLE_PROCESS, SingleProcess
+from ppo.system.distributed import SINGLE_PROCESS, Ranks
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 KL_TOLERANCE = 1.5
@@ -41,7 +41,7 @@ class Learner:
     advantages() for another estimator, and state_dict() and load_state_dict() to keep more state.
     """
 
-    ranks: SingleProcess = SINGLE_PROCESS  # the processes that learn the same policy
+    ranks: Ranks = SINGLE_PROCESS  # the processes that learn the same policy
 
     def __init__(self, model: Any, config: Config) -> None:
         is_split = config.num_minibatches > config.num_envs and not config.batch_size

@@ -1,13 +1,10 @@
 """Export a policy to ONNX."""
 
-from dataclasses import dataclass
-
 from ppo.commands.shared import PolicyCommand, new_file
 from ppo.config.flags import flag
 from ppo.run.checkpoint import find_checkpoint
 
 
-@dataclass(frozen=True)
 class Export(PolicyCommand):
     """Export a policy, with the preprocessing of observations and actions, to an ONNX file."""
 

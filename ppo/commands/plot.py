@@ -1,8 +1,5 @@
 """Plot learning curves."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from ppo.analysis.plots import draw
 from ppo.commands.shared import new_file
 from ppo.config.config import run_folder
@@ -10,7 +7,6 @@ from ppo.config.flags import Flags, flag
 from ppo.run.reader import read_run
 
 
-@dataclass(frozen=True)
 class Plot(Flags):
     """Plot the learning curves of runs, those of several seeds with a 95 % interval."""
 
@@ -20,5 +16,5 @@ class Plot(Flags):
     def __call__(self) -> None:
         """Raises ConfigError for what is no run, or if the picture cannot be written."""
         path = new_file("--output=", self.output, (".png", ".svg"))
-        draw([read_run(run_folder(name) or Path(name)) for name in self.runs], path)
+        draw([read_run(run_folder(name)) for name in self.runs], path)
         print(f"picture: {self.output}")

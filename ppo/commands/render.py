@@ -1,21 +1,20 @@
 """Make a video of an episode of a run's training."""
 
-from dataclasses import dataclass
+from typing import Literal
 
-from ppo.commands.shared import TEXT, VIDEOS, PolicyCommand, folder_of, new_file
+from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
 from ppo.run.checkpoint import find_checkpoint
-from ppo.run.highlights import KINDS, find_episode
+from ppo.run.highlights import find_episode
 
 
-@dataclass(frozen=True)
 class Render(PolicyCommand):
     """Replay an episode by its seed and actions, and make a video of it."""
 
-    episode: str = flag("best", "Which episode to replay, by its return.", words=KINDS)
-    video: str | None = flag(
-        None, "New .mp4 or .gif file; none is one in the run's videos/.", **TEXT
+    episode: Literal["best", "median", "worst"] = flag(
+        "best", "Which episode to replay, by its return."
     )
+    video: str | None = flag(None, "New .mp4 or .gif file; none is one in the run's videos/.")
 
     def __call__(self) -> None:
         """Raises ConfigError if there is no such episode or the video cannot be written,

@@ -1,10 +1,7 @@
 """Write a report of a run."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from ppo.analysis.report import write_report
-from ppo.commands.shared import TEXT, PolicyCommand, check_folder, new_file
+from ppo.commands.shared import PolicyCommand, check_folder, new_file
 from ppo.config.config import run_folder
 from ppo.config.flags import flag
 from ppo.policy.policy import best_video
@@ -12,18 +9,17 @@ from ppo.run.checkpoint import find_checkpoint
 from ppo.run.reader import read_run
 
 
-@dataclass(frozen=True)
 class Report(PolicyCommand):
     """Report all of a run on one HTML page that needs nothing but a browser."""
 
     output: str | None = flag(
-        None, "New .html file; none replaces report.html in the run's folder.", **TEXT
+        None, "New .html file; none replaces report.html in the run's folder."
     )
 
     def __call__(self) -> None:
         """Raises ConfigError if it is no run or the page cannot be written, and as Evaluate
         does."""
-        run = read_run(run_folder(self.run) or Path(self.run))
+        run = read_run(run_folder(self.run))
         policy = self.load(find_checkpoint(str(run.folder)))
         path = check_folder("--output=", run.folder / "report.html")
         if self.output:

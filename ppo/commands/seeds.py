@@ -42,15 +42,15 @@ def train_seeds(given: Mapping[str, Any], config: Config) -> None:
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
     if config.is_resumed:
         raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
-    if parent.exists() and any(parent.iterdir()) and config.resume is None:
+    if any(parent.glob("*")) and config.resume is None:
         raise ConfigError(
             f"the folder {parent} is not empty, and no run is overwritten: choose another by "
             "--run_dir"
         )
     cores = available_cores()
-    num_workers = config.num_workers
-    if not isinstance(num_workers, int):
-        num_workers = min(cores, config.num_envs)
+    num_workers = min(cores, config.num_envs)
+    if config.num_workers != "auto":
+        num_workers = config.num_workers
     program = [sys.argv[0]]
     if Path(sys.argv[0]).name == "__main__.py":
         program = ["-m", "ppo"]
@@ -99,17 +99,13 @@ def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
 
 
 def _print_table(summaries: list[dict[str, Any]]) -> None:
-    """Print the returns of each run, and their interquartile means."""
-    columns: dict[str, list[Any]] = {"last 100": [], "evaluation": []}
+    """Print the returns of each run, NaN where no episode ended, and their interquartile means."""
+    rows = [[x["mean_return"], x["evaluation"]["mean"], x["seconds"]] for x in summaries]
+    table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")
-    for summary in summaries:
-        returns = (summary["mean_return"], summary["evaluation"]["mean"])
-        last, evaluation = ("-" if value is None else f"{value:.1f}" for value in returns)
-        print(f"{summary['seed']:<6} {last:<10} {evaluation:<12} {summary['seconds']:.0f}")
-        for values, value in zip(columns.values(), returns, strict=True):
-            values.append(value)
-    for label, values in columns.items():
-        if None not in values:
+    for summary, row in zip(summaries, table, strict=True):
+        print("{:<6} {:<10.1f} {:<12.1f} {:.0f}".format(summary["seed"], *row))
+    for label, values in zip(("last 100", "evaluation"), table.T, strict=False):
+        if np.isfinite(values).all():
             interval = interval_text(confidence_interval(values, interquartile_mean))
-            mean = interquartile_mean(np.array(values))
-            print(f"{label}: interquartile mean {mean:.1f}{interval}")
+            print(f"{label}: interquartile mean {interquartile_mean(values):.1f}{interval}")

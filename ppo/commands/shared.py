@@ -2,19 +2,16 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ppo.config.flags import NONE, Flags, flag
+from ppo.config.flags import Flags, flag
 from ppo.errors import ConfigError
 from ppo.policy.policy import Policy, load_policy
 
-TEXT: dict[str, Any] = {"kind": str, "words": NONE}
 VIDEOS = (".mp4", ".gif")
 
 
-@dataclass(frozen=True)
 class PolicyCommand(Flags):
     """Saved policy."""
 
@@ -22,11 +19,9 @@ class PolicyCommand(Flags):
         "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
     )
     env_name: str | None = flag(
-        None, "The run's environment, repeated to trust it if it is an import path.", **TEXT
+        None, "The run's environment, repeated to trust it if it is an import path."
     )
-    model: str | None = flag(
-        None, "The run's model, repeated to trust it if it is an import path.", **TEXT
-    )
+    model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
     def load(self, path: Path, precision: str | None = None) -> Policy:
         """Load the policy of a checkpoint, as ppo.policy.policy.load_policy does."""

@@ -48,11 +48,12 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[st
     Flags take precedence over the config of a resumed run, and that over a preset. Raises
     ConfigError, EnvironmentUnavailable, CheckpointError if there is nothing to resume.
     """
-    lines = [f"  {name:10}{command.about}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:10}{about}" for name, about in COMMANDS.items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
     saved: dict[str, Any] = {}
+    tuned: dict[str, Any] = {}
     resume = folder_to_resume(given)
     if resume:
         from ppo.run.checkpoint import saved_settings  # heavy
@@ -61,12 +62,11 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[st
         given = {**given, "resume": str(resume), "run_dir": "none"}
     asked = {**vars(Config()), **saved, **given}
     env_name = canonical_id(asked["env_name"])
-    env_kwargs = Config(env_kwargs=asked["env_kwargs"]).env_kwargs
-    preset = {}
-    if not saved:
+    if not resume:
+        env_kwargs = Config(env_kwargs=asked["env_kwargs"]).env_kwargs
         family, _ = family_of(env_name, env_kwargs)
         preset = load_preset(asked["preset"], env_name, family)
-    tuned = {name: value for name, value in preset.items() if name not in given}
+        tuned = {name: value for name, value in preset.items() if name not in given}
     config = Config(**{**tuned, **saved, **given, "env_name": env_name})
     notes = []
     if env_name != asked["env_name"]:

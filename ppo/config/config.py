@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 # A dataclass has the fields of its last base first.
-@dataclass(frozen=True)
 class Config(
     LoggingFlags, RunFlags, ExecutionFlags, AlgorithmFlags, NetworkFlags, EnvironmentFlags
 ):
@@ -40,12 +38,9 @@ class Config(
                 "or give --clip_rewards=False"
             )
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
-        minibatches = "num_minibatches"
-        if self.batch_size:
-            minibatches = "batch_size"
-        given = getattr(self, minibatches)
-        if given > self.rollout_size:
-            raise ConfigError(f"--{minibatches}={given}: give at most {iteration}")
+        name = "batch_size" if self.batch_size else "num_minibatches"
+        if vars(self)[name] > self.rollout_size:
+            raise ConfigError(f"--{name}={vars(self)[name]}: give at most {iteration}")
         if self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
@@ -85,17 +80,15 @@ def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any
     auto takes the environment's file if there is one, else its family's, else no values. Raises
     ConfigError if there is no preset of this name.
     """
+    values: dict[str, Any] = {}
     known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
-    names = [preset]
     if preset == "auto":
-        names = [env_name, str(family)]
-    for name in names:
-        if name in known:
-            values: dict[str, Any] = json.loads(known[name].read_text())
-            return values
-    if preset not in ("auto", "none"):
+        preset = env_name if env_name in known else str(family)
+    elif preset not in (*known, "none"):
         raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
-    return {}
+    if preset in known:
+        values = json.loads(known[preset].read_text())
+    return values
 
 
 def folder_to_resume(given: Mapping[str, str]) -> Path | None:
@@ -119,12 +112,15 @@ def folder_to_resume(given: Mapping[str, str]) -> Path | None:
         raise ConfigError(
             f"--run_dir={run_dir}: leave it out, the run is resumed in --resume={name}"
         )
-    found = run_folder(name)
-    if found is None:
+    folder = run_folder(name)
+    if not folder.is_dir():
         raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
-    return found
+    return folder
 
 
-def run_folder(name: str) -> Path | None:
-    """Find the folder of a run by its path, or by its name in runs/; None if there is none."""
-    return next((path for path in (Path(name), Path("runs", name)) if path.is_dir()), None)
+def run_folder(name: str) -> Path:
+    """Return the folder of a run, given by its path or its name in runs/, even if it is missing."""
+    named = Path("runs", name)
+    if named.is_dir() and not Path(name).is_dir():
+        return named
+    return Path(name)

@@ -1,49 +1,41 @@
 """Command lines from frozen, validated dataclasses: each field is a flag."""
 
 import argparse
-import dataclasses
 import difflib
 import inspect
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from functools import partial
-from typing import Any, NoReturn
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args
+
+from typing_extensions import dataclass_transform
 
 from ppo.errors import ConfigError
 
-AUTO = ("auto",)
-NONE = ("none",)
-SWITCH: dict[str, Any] = {"kind": bool, "words": AUTO}
-COUNT: dict[str, Any] = {"kind": int, "low": 1}
-POSITIVE: dict[str, Any] = {"kind": float, "above": 0}
-FRACTION: dict[str, Any] = {"kind": float, "low": 0, "high": 1}
+Auto = Literal["auto"]
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
-KINDS = {
+KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
     str: "a text",
-    dict: 'JSON like {"name": 1}',
+    Any: 'JSON like {"name": 1}',
 }
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
-DEFAULTS = {
-    "words": (),
-    "scope": "training",
-    "fixed": False,
-    "per_host": False,
-}
 
 
 def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     """Define a field of Flags: its default, a sentence for --help, and other names.
 
+    The field's annotation says which values it takes: those of its first type (Any is an object of
+    JSON), the words of a Literal, and none if it may be None.
+
     Metadata that limits its values:
-    kind: bool, int, float, str or dict; by default that of the default, unless there are words and
-    no pattern: then nothing but these words is allowed.
-    words: values that are allowed besides; one that ends with a colon is followed by a number.
+    words: that are allowed besides. schedules: words that stand before a number, with a colon.
     low, above, high: bounds of a number. pattern: a regular expression; form: its description.
     nargs: the value is required and given without the flag's name: None for one text, "+" for a
     tuple of one or more.
@@ -51,64 +43,68 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     Metadata that says what the flag is about, for Flags.names:
     scope: "training", or "run" for where a run is and how it is watched.
     fixed: a run cannot be resumed with another value.
-    speed: whether it matters for the speed of collecting; by default unless scope is "run".
+    speed: False if it does not matter for the speed of collecting.
     per_host: ranks may have different values.
     """
-    kind = None
-    if "words" not in metadata or "pattern" in metadata:
-        kind = type(default)
-    defaults = {**DEFAULTS, "kind": kind, "speed": metadata.get("scope") != "run"}
-    about = {"help": help, "aliases": aliases}
-    return field(default=default, metadata={**defaults, **metadata, **about})
+    about = {"help": help, "aliases": aliases, "words": (), "schedules": ()}
+    scope = {"scope": "training", "fixed": False}
+    return field(default=default, metadata={**about, **scope, **metadata})
 
 
 fixed_flag = partial(flag, fixed=True)
-run_flag = partial(flag, scope="run")
+run_flag = partial(flag, scope="run", speed=False)
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Flags:
-    """Base of all sets of flags. Raises ConfigError if a flag does not take its value."""
+    """Base of all sets of flags, each of which becomes a frozen dataclass.
+
+    Raises ConfigError if a flag does not take its value.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
-        for option in dataclasses.fields(self):
-            object.__setattr__(self, option.name, _convert(option, getattr(self, option.name)))
+        for option in fields(self):
+            value = getattr(self, option.name)
+            try:
+                object.__setattr__(self, option.name, _convert(option, value))
+            except (KeyError, TypeError, ValueError, RecursionError):
+                raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
 
     @classmethod
     def names(cls, **metadata: Any) -> tuple[str, ...]:
         """Return the names of the flags that have all of this metadata."""
         return tuple(
-            option.name
-            for option in dataclasses.fields(cls)
-            if metadata.items() <= option.metadata.items()
+            option.name for option in fields(cls) if metadata.items() <= option.metadata.items()
         )
 
 
 def parse_flags(
-    arguments: Sequence[str], kind: type[Flags], command: str = "", *, about: str = ""
+    arguments: Sequence[str], kind: type[Flags], command: str = "[COMMAND]", *, about: str = ""
 ) -> dict[str, Any]:
     """Return the texts that a command line gives, by field name, for kind to convert.
 
-    Prints the help, which begins with about, if asked to: the flags of each base of kind are a
-    group, titled by the first line of its docstring. Raises ConfigError for an unknown flag.
+    Prints the help, which begins with about, if asked to: the flags of kind and of each of its
+    bases are a group, titled by the first line of its docstring. Raises ConfigError for an unknown
+    flag.
     """
-    program = f"ppo {command}".strip()
-    options = dataclasses.fields(kind)
-    values = [option.name.upper() for option in options if "nargs" in option.metadata]
+    options = {option.name: option for option in fields(kind)}
+    values = [name.upper() for name, option in options.items() if "nargs" in option.metadata]
     parser = _Parser(
-        usage=" ".join([program, *values, "[--flag=value ...]"]),
+        usage=" ".join(["ppo", command, *values, "[--flag=value ...]"]),
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    groups: dict[type, argparse._ActionsContainer] = {kind: parser}
-    for option in options:
-        owner = next(base for base in kind.__mro__ if option.name in inspect.get_annotations(base))
-        if owner not in groups:
-            title = str(owner.__doc__).partition("\n")[0].removesuffix(".")
-            groups[owner] = parser.add_argument_group(title)
-        _add_flag(groups[owner], option)
+    for base in reversed(kind.__mro__):
+        title = str(base.__doc__).partition("\n")[0].removesuffix(".")
+        group = parser.add_argument_group(title)  # not shown if it stays empty
+        for name in inspect.get_annotations(base):
+            _add_flag(group, options[name])
     given, unknown = parser.parse_known_args([_with_underscores(text) for text in arguments])
     if unknown:
         wrong = unknown[0].partition("=")[0]
@@ -142,15 +138,17 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
         return
     default = "none" if option.default is None else option.default
     options: dict[str, Any] = {}
-    if metadata["kind"] is bool:
+    if kind_and_words(option)[0] is bool:
         options = {"nargs": "?", "const": "true"}
-        hidden = argparse.SUPPRESS
         group.add_argument(
-            f"--no_{name}", dest=name, action="store_const", const="false", help=hidden
+            f"--no_{name}",
+            dest=name,
+            action="store_const",
+            const="false",
+            help=argparse.SUPPRESS,
         )
     group.add_argument(
         *(f"--{spelling}" for spelling in (name, *metadata["aliases"])),
-        dest=name,
         metavar="VALUE",
         help=f"{help} Give {_expected(option)} (default: {default})",
         **options,
@@ -165,76 +163,70 @@ def _with_underscores(argument: str) -> str:
     return name + equals + value
 
 
+def kind_and_words(option: Field[Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the type of a field's values, None if it takes words only, and what words mean."""
+    parts = get_args(option.type) or [option.type]
+    leaves = [leaf for part in parts for leaf in get_args(part) or [part]]
+    allowed = [*leaves, *option.metadata["words"]]
+    words: dict[str, Any] = {word: word for word in allowed if isinstance(word, str)}
+    if NoneType in leaves:
+        words["none"] = None
+    return next((leaf for leaf in leaves if leaf in KINDS), None), words
+
+
 def _convert(option: Field[Any], value: Any) -> Any:
     """Return a value, or its text, as the field holds it.
 
-    Raises ConfigError if the field does not take it.
+    Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
     """
     metadata = option.metadata
     if metadata.get("nargs"):
         return tuple(map(str, value))
-    if callable(value) and "linear:" in metadata["words"]:
+    if callable(value) and metadata["schedules"]:
         return value
+    kind, words = kind_and_words(option)
     text = str(value)
     word = text.lower()
-    if word in metadata["words"] and not word.endswith(":"):
-        if word == "none" and metadata["kind"]:
-            return None
-        return word
-    try:
-        return _parse(value, text, metadata)
-    except (KeyError, TypeError, ValueError, RecursionError):
-        raise ConfigError(f"--{option.name}={text}: give {_expected(option)}") from None
-
-
-def _parse(value: Any, text: str, metadata: Mapping[str, Any]) -> Any:
-    """Convert a value to its kind.
-
-    Raises KeyError, TypeError, ValueError or RecursionError if that or its limits forbid it.
-    """
-    kind = metadata["kind"]
+    if word in words:
+        return words[word]
     if kind is bool:
-        return TRUTH[text.lower()]
-    if kind is dict:
+        return TRUTH[word]
+    if kind is Any:
         if isinstance(value, str):
             value = json.loads(value)
         json.dumps(value, allow_nan=False)  # a checkpoint must be able to hold it
         return {**value}
-    if kind is str and re.fullmatch(metadata.get("pattern", ".+"), text):
-        return text
-    if kind not in (int, float):
+    if kind is str:
+        if re.fullmatch(metadata.get("pattern", ".+"), text):
+            return text
         raise ValueError
     schedule, colon, digits = text.rpartition(":")
-    if schedule + colon not in ("", *metadata["words"]):
+    if colon and schedule not in metadata["schedules"]:
         raise ValueError
-    number = _parse_number(digits, metadata)
+    number = _parse_number(digits, kind, metadata)
     if colon:
         return f"{schedule}:{number}"
     return number
 
 
-def _parse_number(digits: str, metadata: Mapping[str, Any]) -> float:
+def _parse_number(digits: str, kind: Any, metadata: Mapping[str, Any]) -> Any:
     """Convert digits to an int or a float. Raises ValueError if it is not within the limits."""
     number = float(digits)
     is_above = number > metadata.get("above", -math.inf)
     is_within = metadata.get("low", number) <= number <= metadata.get("high", number)
-    if not (is_above and is_within and math.isfinite(number)):
+    is_whole = kind is float or number % 1 == 0
+    if not (is_above and is_within and is_whole and math.isfinite(number)):
         raise ValueError
-    if metadata["kind"] is float:
-        return number
     if digits.isdigit():
-        return int(digits)  # every digit of it
-    if not number.is_integer():
-        raise ValueError
-    return int(number)
+        number = kind(digits)  # every digit of it
+    return kind(number)
 
 
 def _expected(option: Field[Any]) -> str:
     """Describe the values that a field takes."""
     metadata = option.metadata
-    name = KINDS.get(metadata["kind"], "")
-    if "pattern" in metadata:
-        name = metadata.get("form", "module:Name")
+    kind, words = kind_and_words(option)
+    name = metadata.get("form", KINDS.get(kind, ""))
     bounds = [f" {word} {metadata[limit]}" for limit, word in LIMITS.items() if limit in metadata]
-    words = [word.replace(":", ":<number>") for word in metadata["words"]]
-    return " or ".join(filter(None, [name + "".join(bounds), *words]))
+    schedules = [f"{schedule}:<number>" for schedule in metadata["schedules"]]
+    return " or ".join(filter(None, [name + "".join(bounds), *schedules, *words]))

@@ -1,20 +1,16 @@
 """Flags of what is learned and how: environment, network, algorithm."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from ppo.config.flags import AUTO, COUNT, FRACTION, NONE, POSITIVE, SWITCH, Flags, fixed_flag, flag
+from ppo.config.flags import Auto, Flags, fixed_flag, flag
 from ppo.models import MODELS
 
-PATH = r"[\w.]+:\w+"
-LINEAR = ("linear:",)  # a number follows
-RATES = ("linear:", "adaptive:")
-CLIPS = ("linear:", "auto", "none")
-ScheduleValue = float | str | None | Callable[[float], float]
+PATH = {"pattern": r"[\w.]+:\w+", "form": "module:Name"}
+LINEAR = ("linear",)
+ScheduleValue = float | str | Callable[..., float]
 
 
-@dataclass(frozen=True)
 class EnvironmentFlags(Flags):
     """Environment and preprocessing."""
 
@@ -25,47 +21,37 @@ class EnvironmentFlags(Flags):
         "env",
         "env_id",
     )
-    env_kwargs: Any = fixed_flag("{}", "Keyword arguments that make the environment.", kind=dict)
-    num_envs: int = fixed_flag(8, "Number of environments stepped in parallel.", **COUNT)
-    normalize_observations: bool | str = fixed_flag(
+    env_kwargs: Any = fixed_flag("{}", "Keyword arguments that make the environment.")
+    num_envs: int = fixed_flag(8, "Number of environments stepped in parallel.", low=1)
+    normalize_observations: bool | Auto = fixed_flag(
         "auto",
         "Standardise observations by their running mean and variance; auto does so for all but "
         "images.",
-        **SWITCH,
     )
-    normalize_rewards: bool | str = fixed_flag(
+    normalize_rewards: bool | Auto = fixed_flag(
         "auto",
         "Divide rewards by the running standard deviation of the discounted return; auto does so "
         "unless observations are images or rewards are clipped.",
-        **SWITCH,
     )
     clip_rewards: bool = fixed_flag(False, "Learn from the sign of each reward: -1, 0 or 1.")
     strict_spaces: bool = flag(
-        False,
-        "Treat an observation outside of the environment's space as an error, not a warning.",
+        False, "Treat an observation outside of the environment's space as an error, not a warning."
     )
     fresh_env_per_episode: bool = flag(
         False,
         "Make the environment anew for each episode, for one that keeps something over a reset.",
     )
     frame_stack: int = fixed_flag(
-        4,
-        "Number of successive images that make up an observation.",
-        high=100,
-        **COUNT,
+        4, "Number of successive images that make up an observation.", low=1, high=100
     )
     screen_size: int = fixed_flag(
-        84,
-        "Height and width in pixels to which images are resized.",
-        high=1024,
-        **COUNT,
+        84, "Height and width in pixels to which images are resized.", low=1, high=1024
     )
-    frame_skip: int | str = fixed_flag(
+    frame_skip: int | Auto = fixed_flag(
         "auto",
         "Number of frames for which each action is repeated; auto is 4 for Atari games, else 1.",
+        low=1,
         high=1000,
-        words=AUTO,
-        **COUNT,
     )
     noop_max: int = fixed_flag(
         30,
@@ -75,58 +61,49 @@ class EnvironmentFlags(Flags):
         high=1000,
     )
     end_on_life_loss: bool = fixed_flag(
-        False,
-        "End the episode, but not the game, when a life is lost in an Atari game.",
+        False, "End the episode, but not the game, when a life is lost in an Atari game."
     )
-    sticky_actions: float | str = fixed_flag(
+    sticky_actions: float | Auto = fixed_flag(
         "auto",
         "Probability that an Atari game repeats the last action instead of the new one; auto is "
         "what the environment's id says.",
-        words=AUTO,
-        **FRACTION,
+        low=0,
+        high=1,
     )
     full_action_space: bool = fixed_flag(
-        False,
-        "Offer all 18 actions of an Atari game, also those that do nothing in it.",
+        False, "Offer all 18 actions of an Atari game, also those that do nothing in it."
     )
 
 
-@dataclass(frozen=True)
 class NetworkFlags(Flags):
     """Policy and value network."""
 
-    model: str = fixed_flag(
+    model: str | Auto = fixed_flag(
         "auto",
         "The network: one of these, or the import path of a class derived from "
         "ppo.models.actor_critic.ActorCritic; auto is cnn for images, else mlp.",
-        pattern=PATH,
-        words=(*AUTO, *MODELS),
+        **PATH,
+        words=MODELS,
     )
-    hidden_size: int | str = fixed_flag(
+    hidden_size: int | Auto = fixed_flag(
         "auto",
         "Units in each hidden layer; auto is the usual size of the model.",
+        low=1,
         high=65536,
-        words=AUTO,
-        **COUNT,
     )
-    num_layers: int = fixed_flag(2, "Number of hidden layers that read vectors.", high=100, **COUNT)
-    activation: str = fixed_flag(
-        "tanh",
-        "Activation function of the hidden layers that read vectors.",
-        words=("tanh", "relu", "elu", "gelu", "silu"),
+    num_layers: int = fixed_flag(2, "Number of hidden layers that read vectors.", low=1, high=100)
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = fixed_flag(
+        "tanh", "Activation function of the hidden layers that read vectors."
     )
-    share_trunk: bool | str = fixed_flag(
+    share_trunk: bool | Auto = fixed_flag(
         "auto",
         "Share the hidden layers between policy and value; auto does so for images and for lstm.",
         "share_net",
-        **SWITCH,
     )
-    log_std_init: float | str = flag(
+    log_std_init: float | Auto = flag(
         "auto",
         "Initial logarithm of the standard deviation of continuous actions; auto is 0, or -2 "
         "with --use_sde.",
-        kind=float,
-        words=AUTO,
     )
     use_sde: bool = fixed_flag(
         False,
@@ -134,17 +111,13 @@ class NetworkFlags(Flags):
         "several steps.",
     )
     sde_sample_freq: int = flag(
-        -1,
-        "Number of steps after which gSDE draws new noise; -1 is once in each rollout.",
-        low=-1,
+        -1, "Number of steps after which gSDE draws new noise; -1 is once in each rollout.", low=-1
     )
     squash_actions: bool = fixed_flag(
-        False,
-        "Bring continuous actions into their bounds by tanh instead of by clipping.",
+        False, "Bring continuous actions into their bounds by tanh instead of by clipping."
     )
 
 
-@dataclass(frozen=True)
 class AlgorithmFlags(Flags):
     """PPO."""
 
@@ -153,41 +126,33 @@ class AlgorithmFlags(Flags):
         "Name of a set of tuned values; auto takes that of the environment or its family, if "
         "there is one, and none takes none.",
     )
-    seed: int = fixed_flag(
-        0,
-        "Seed of all random numbers.",
-        low=0,
-        high=2**32 - 1,
-        speed=False,
-    )
+    seed: int = fixed_flag(0, "Seed of all random numbers.", low=0, high=2**32 - 1, speed=False)
     total_steps: int = flag(
         1_000_000,
         "Number of environment steps to train for, over all environments; rounded down to whole "
         "rollouts.",
         "total_timesteps",
         speed=False,
-        **COUNT,
+        low=1,
     )
     num_iterations: int | None = flag(
         None,
         "Greatest number of iterations to train for; none is as many as --total_steps allows.",
-        words=NONE,
         speed=False,
-        **COUNT,
+        low=1,
     )
-    num_steps: int = fixed_flag(128, "Number of steps of each environment in a rollout.", **COUNT)
+    num_steps: int = fixed_flag(128, "Number of steps of each environment in a rollout.", low=1)
     num_epochs: int = flag(
-        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", **COUNT
+        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", low=1
     )
     num_minibatches: int = flag(
-        4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches", **COUNT
+        4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches", low=1
     )
     batch_size: int | None = flag(
         None,
         "Number of transitions in a minibatch; none follows from --num_minibatches.",
         "minibatch_size",
-        words=NONE,
-        **COUNT,
+        low=1,
     )
     learning_rate: ScheduleValue = flag(
         2.5e-4,
@@ -195,26 +160,25 @@ class AlgorithmFlags(Flags):
         "follows the KL divergence.",
         "lr",
         high=1e30,
-        words=RATES,
+        schedules=(*LINEAR, "adaptive"),
         speed=False,
-        **POSITIVE,
+        above=0,
     )
     optimizer: str = fixed_flag(
         "torch.optim:Adam",
         "Import path of the optimizer; others than Adam have their own default settings.",
-        pattern=PATH,
+        **PATH,
     )
-    learner: str = flag(
+    learner: str | Auto = flag(
         "auto",
         "Import path of a class derived from ppo.Learner that computes the update; auto is the "
         "fastest built-in one that fits the model.",
-        pattern=PATH,
-        words=AUTO,
+        **PATH,
         speed=False,
     )
-    gamma: float = flag(0.99, "Discount factor of rewards per step.", **FRACTION)
+    gamma: float = flag(0.99, "Discount factor of rewards per step.", low=0, high=1)
     gae_lambda: float = flag(
-        0.95, "Trace decay of generalized advantage estimation.", "lam", **FRACTION
+        0.95, "Trace decay of generalized advantage estimation.", "lam", low=0, high=1
     )
     clip_coef: ScheduleValue = flag(
         0.1,
@@ -222,25 +186,24 @@ class AlgorithmFlags(Flags):
         "lets it fall to 0 over the run.",
         "epsilon",
         "clip_range",
-        words=LINEAR,
-        **POSITIVE,
+        schedules=LINEAR,
+        above=0,
     )
-    clip_value_coef: ScheduleValue = flag(
+    clip_value_coef: ScheduleValue | Auto | None = flag(
         "auto",
         "Range to which the change of a value prediction is clipped in the value loss; auto is "
         "--clip_coef, none does not clip.",
         "clip_range_vf",
-        words=CLIPS,
-        **POSITIVE,
+        schedules=LINEAR,
+        above=0,
     )
     value_coef: float = flag(0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0)
     entropy_coef: ScheduleValue = flag(
         0.01,
         "Weight of the entropy bonus; linear: lets it fall to 0 over the run.",
         "ent_coef",
-        kind=float,
         low=0,
-        words=LINEAR,
+        schedules=LINEAR,
     )
     max_grad_norm: float = flag(
         0.5,
@@ -251,11 +214,8 @@ class AlgorithmFlags(Flags):
         None,
         "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this; none does not "
         "stop them.",
-        words=NONE,
-        **POSITIVE,
+        above=0,
     )
-    normalize_advantages: str = flag(
-        "minibatch",
-        "Set of transitions within which advantages are standardised.",
-        words=("minibatch", "rollout", "none"),
+    normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
+        "minibatch", "Set of transitions within which advantages are standardised."
     )

@@ -1,7 +1,6 @@
 """Replace auto by what it means for a run, on this machine."""
 
-import dataclasses
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ppo.config.config import Config
@@ -18,7 +17,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     Raises EnvironmentUnavailable, ModelMismatch if the model cannot read the observations,
     ConfigError if there is no such device or a flag means nothing for this environment.
     """
-    config = dataclasses.replace(config, env_name=canonical_id(config.env_name))
+    config = replace(config, env_name=canonical_id(config.env_name))
     own_family, meanings = family_of(config.env_name, config.env_kwargs)
     config = _replace_auto(config, **meanings)
     spaces = spaces_of(config.env_name, preprocessing_of(config))
@@ -30,7 +29,12 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     for family in FAMILIES:
         if family.name != own_family:
             meaningless += family.fields
-    _check_flags(config, meaningless)
+    for name in meaningless:
+        if getattr(config, name) != getattr(PREPROCESSING, name):
+            raise ConfigError(
+                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
+                "sets it"
+            )
     if only_images and config.normalize_observations is True:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
@@ -51,7 +55,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
             "save: give --compile=False"
         )
     resolved = _replace_auto(
-        dataclasses.replace(config, model=model, device=device),
+        replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),
         clip_value_coef=config.clip_coef,
         normalize_observations=not only_images,
@@ -70,18 +74,8 @@ def preprocessing_of(config: Any) -> Preprocessing:
     return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
 
 
-def _check_flags(config: Config, meaningless: Iterable[str]) -> None:
-    """Raise ConfigError if a flag that means nothing for the environment has been changed."""
-    for name in meaningless:
-        if getattr(config, name) != getattr(PREPROCESSING, name):
-            raise ConfigError(
-                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
-                "sets it"
-            )
-
-
 def _replace_auto(config: Config, **meanings: Any) -> Config:
     """Return the config with these values in place of auto."""
-    return dataclasses.replace(
+    return replace(
         config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}
     )

@@ -1,8 +1,8 @@
 """Flags of where and how a run is executed, saved and watched."""
 
-from dataclasses import dataclass
+from typing import Literal
 
-from ppo.config.flags import AUTO, COUNT, NONE, POSITIVE, Flags, flag, run_flag
+from ppo.config.flags import Auto, Flags, flag, run_flag
 
 # To add a logger, derive from ppo.run.loggers.logger.Logger and name the class here: not in
 # ppo.run, since flags are checked before anything of a run is imported.
@@ -14,34 +14,27 @@ LOGGERS = {
 LOGGER = "|".join(LOGGERS)
 
 
-@dataclass(frozen=True)
 class ExecutionFlags(Flags):
     """Processes and devices."""
 
-    num_workers: int | str = flag(
+    num_workers: int | Auto = flag(
         "auto",
         "Number of processes that step the environments; 0 steps them in the trainer's process, "
         "auto is one for each core, or 0 if that is measured to be faster.",
-        kind=int,
         low=0,
-        words=AUTO,
-        speed=False,
         per_host=True,
     )
-    inference: str = flag(
+    inference: Literal["auto", "worker", "learner"] = flag(
         "auto",
         "Where actions are computed: in the workers, or by the learner for all environments; auto "
         "is learner for images on CUDA without --overlap, else worker.",
-        words=("auto", "worker", "learner"),
     )
     overlap: bool = flag(
-        False,
-        "Collect the next rollout while learning, by weights that are one update older.",
+        False, "Collect the next rollout while learning, by weights that are one update older."
     )
-    precision: str = flag(
+    precision: Literal["auto", "float32", "bfloat16"] = flag(
         "auto",
         "Arithmetic of networks that read images; auto is bfloat16 if the hardware supports it.",
-        words=("auto", "float32", "bfloat16"),
     )
     device: str = flag(
         "cpu",
@@ -49,28 +42,23 @@ class ExecutionFlags(Flags):
         pattern=r"cpu|cuda(:\d+)?|mps|auto",
         form="cpu, cuda, cuda:N, mps or auto",
     )
-    compile: bool = flag(
-        False,
-        "Compile the loss by torch.compile, on CUDA only.",
-    )
+    compile: bool = flag(False, "Compile the loss by torch.compile, on CUDA only.")
     torch_deterministic: bool = flag(
-        False,
-        "Let torch use deterministic algorithms only; on the CPU all are.",
+        False, "Let torch use deterministic algorithms only; on the CPU all are."
     )
     step_timeout: float = run_flag(
         60.0,
         "Seconds after which a worker whose environment has not finished a step is replaced.",
-        **POSITIVE,
+        above=0,
     )
     reset_timeout: float = run_flag(
         120.0,
         "Seconds after which a worker whose environment has not finished a reset, or its start, "
         "is replaced.",
-        **POSITIVE,
+        above=0,
     )
 
 
-@dataclass(frozen=True)
 class RunFlags(Flags):
     """Run folder, checkpoints and evaluation."""
 
@@ -78,34 +66,26 @@ class RunFlags(Flags):
         None,
         "Name of the run: its folder in runs/ and its title in Weights & Biases; none is made of "
         "environment, seed and time.",
-        kind=str,
-        words=NONE,
     )
     run_dir: str | None = run_flag(
         None,
         "Folder of the run, which must be new or empty; none is runs/ and the run's name.",
-        kind=str,
-        words=NONE,
         per_host=True,
     )
-    resume: str | None = run_flag(
+    resume: str | Auto | None = run_flag(
         None,
         "Folder of the run to resume, or its name in runs/; auto resumes --run_dir if that has a "
         "checkpoint, none starts a new run.",
-        kind=str,
-        words=("none", "auto"),
         per_host=True,
     )
     seeds: int = run_flag(
         1,
         "Number of runs with successive seeds from --seed on, each in a process and a folder of "
         "its own.",
-        **COUNT,
+        low=1,
     )
     checkpoint_every: int = run_flag(
-        100,
-        "Iterations between checkpoints, of which the last three and the best are kept.",
-        **COUNT,
+        100, "Iterations between checkpoints, of which the last three and the best are kept.", low=1
     )
     eval_episodes: int = flag(
         20,
@@ -116,13 +96,11 @@ class RunFlags(Flags):
         None,
         "Iterations between further evaluations, the best of which is kept as best.safetensors; "
         "none evaluates at the end only.",
-        words=NONE,
         speed=False,
-        **COUNT,
+        low=1,
     )
 
 
-@dataclass(frozen=True)
 class LoggingFlags(Flags):
     """Logging."""
 
@@ -133,29 +111,21 @@ class LoggingFlags(Flags):
         form=f"none, or some of {','.join(LOGGERS)}",
     )
     log_every: int | None = run_flag(
-        None,
-        "Iterations between lines on the console; none is a line every 5 seconds.",
-        words=NONE,
-        **COUNT,
+        None, "Iterations between lines on the console; none is a line every 5 seconds.", low=1
     )
     verbose: int = run_flag(
-        1,
-        "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.",
-        low=0,
-        high=2,
+        1, "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
     )
     histogram_every: int | None = run_flag(
         10,
         "Iterations between histograms in TensorBoard and Weights & Biases; none draws none.",
-        words=NONE,
-        **COUNT,
+        low=1,
     )
     log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
     video_every: int | None = run_flag(
         None,
         "Iterations between videos of an episode, in the run's videos/; none makes none.",
-        words=NONE,
-        **COUNT,
+        low=1,
     )
     report: bool = run_flag(True, "Draw curve.png and write report.html at the end of the run.")
     debug: bool = run_flag(False, "Show the traceback of an error.")

@@ -175,7 +175,7 @@ def find_checkpoint(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     folder = run_folder(name)
-    if not folder:
+    if not folder.is_dir():
         raise ConfigError(
             f"{name}: there is no such run or checkpoint; "
             "give a run's folder or a file in its checkpoints/"

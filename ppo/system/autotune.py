@@ -32,26 +32,31 @@ def choose_num_workers(
     has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
     if not has_choice or config.iterations < FEWEST_ITERATIONS or _is_busy():
         return num_workers, None
-    cache = _read_cache()
-    key = _cache_key(config, versions)
-    if key not in cache:
+    speeds: list[float] = []
+    with suppress(OSError, ValueError, TypeError, RuntimeError):
+        speeds = [float(x) for x in json.loads(_cache_path(config, versions).read_text())]
+    if not speeds:
         try:
-            cache[key] = _try_both(config, make_pool)
+            speeds = _try_both(config, make_pool)
         except Exception:  # the run itself will raise it again and report it
             return num_workers, None
         finally:
             gc.collect()  # the trial's environments, before the run freezes what there is
         if ":" not in f"{config.env_name}{config.model}":
-            _write_cache(cache)
-    with_workers, *without = cache[key]
-    if not without or without[0] < CLEARLY_FASTER * with_workers:
+            with suppress(OSError, RuntimeError):
+                path = _cache_path(config, versions)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, speeds)
+    if speeds[-1] < CLEARLY_FASTER * speeds[0]:  # so it is, too, if only workers were tried
         return num_workers, None
-    speeds = f"{without[0]:,.0f} steps/s without worker processes, {with_workers:,.0f}"
-    fix = "give --num_workers to be protected from hangs and crashes instead"
-    return 0, f"workers: none, which collects {speeds} with {num_workers}; {fix}"
+    return 0, (
+        f"workers: none, which collects {speeds[-1]:,.0f} steps/s without worker processes, "
+        f"{speeds[0]:,.0f} with {num_workers}; give --num_workers to be protected from hangs "
+        "and crashes instead"
+    )
 
 
-def measure(pool: Any, config: Any) -> int:
+def measure(pool: Any, config: Any) -> float:
     """Return the environment steps per second of a ppo.envs.pool.WorkerPool.
 
     After a first rollout the faster of two counts; the second is left out if the first is very
@@ -65,14 +70,13 @@ def measure(pool: Any, config: Any) -> int:
             seconds.append(time.perf_counter() - start)
             if seconds[0] > 5 * LONG_ROLLOUT:
                 break
-    steps: int = config.rollout_size
-    return round(steps / min(seconds))
+    return float(config.rollout_size / min(seconds))
 
 
 def _try_both(config: Any, make_pool: Callable[[int], Any]) -> list[float]:
     """Measure with worker processes; if those show that an environment is neither slow nor broken,
     without as well."""
-    speeds: list[float] = [measure(make_pool(int(config.num_workers)), config)]
+    speeds = [measure(make_pool(int(config.num_workers)), config)]
     if config.rollout_size / speeds[0] < LONG_ROLLOUT:
         speeds.append(measure(make_pool(0), config))
     return speeds
@@ -85,32 +89,11 @@ def _is_busy() -> bool:
         return False
 
 
-def _cache_key(config: Any, versions: Mapping[str, Any]) -> str:
+def _cache_path(config: Any, versions: Mapping[str, Any]) -> Path:
+    """Return the file for the speeds measured with these settings: with workers, and perhaps
+    without. Raises RuntimeError if there is no home."""
     irrelevant = config.names(speed=False)
     settings = {name: x for name, x in config.__getstate__().items() if name not in irrelevant}
-    content = json.dumps([settings, int(config.num_workers), versions], sort_keys=True)
-    digest = hashlib.sha256(content.encode()).hexdigest()
-    return f"{config.env_name} {config.num_envs} x {config.num_steps} {digest[:16]}"
-
-
-def _cache_path() -> Path:
-    """Raises RuntimeError if there is no home."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return Path(root or Path.home() / ".cache", "ppo", "workers.json")
-
-
-def _read_cache() -> dict[str, list[float]]:
-    """Return the speeds measured before, with workers and perhaps without; {} if the file cannot be
-    used."""
-    try:
-        content = json.loads(_cache_path().read_text())
-        return {key: [float(x) for x in speeds] for key, speeds in content.items() if speeds}
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError):
-        return {}
-
-
-def _write_cache(cache: dict[str, list[float]]) -> None:
-    with suppress(OSError, RuntimeError):
-        path = _cache_path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, cache)
+    content = json.dumps([settings, versions], sort_keys=True)
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root, "ppo", "workers", f"{hashlib.sha256(content.encode()).hexdigest()}.json")

@@ -12,42 +12,45 @@ from torch import Tensor
 
 from ppo.errors import RankLost
 
+distributed: Any = torch.distributed  # which does not export all of it by name
 MOST_GATHERED = 100_000  # numbers of all ranks, up to which a gather is faster than an all-reduce
 TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing a worker that hangs
 
 
 class Collectives:
-    """Join the process group and exchange data with its other ranks.
+    """Exchange data with the other ranks, once this process has joined them; before it is alone.
 
     Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer."""
 
-    def __init__(self) -> None:
-        from torch import distributed
+    rank = 0
+    size = 1
+    seconds = 0.0  # spent in exchanges, including the wait for other ranks
 
-        self.distributed: Any = distributed
-        self.seconds = 0.0  # spent in exchanges, including the wait for other ranks
-        self._exchange(self._join)
+    def join(self) -> None:
+        """Join the process group that torchrun describes in environment variables."""
+        self.exchange(self._join)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Leave the group. Call it only while all ranks are alive: it may wait for them."""
-        self.distributed.destroy_process_group()
+        distributed.destroy_process_group()
 
-    def gather(self, part: Any) -> list[Any]:
-        """Return every rank's object, in every rank."""
-        parts: list[Any] = [None] * self.size
-        self._exchange(self.distributed.all_gather_object, parts, part)
-        return parts
-
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's object in every rank."""
-        values = [value]
-        self._exchange(self.distributed.broadcast_object_list, values)
-        return values[0]
+    def exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
+        start = time.perf_counter()
+        try:
+            collective(*arguments)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0].partition(". ")[0]
+            raise RankLost(
+                f"another rank has ended or does not answer ({reason}): see its own error, "
+                "then continue with --resume; torchrun --max-restarts does both"
+            ) from error
+        self.seconds += time.perf_counter() - start
 
     def all_gather(self, part: Tensor) -> Tensor:
         """Stack all ranks' tensors (...) of one shape to (ranks, ...)."""
         parts = part.new_empty(self.size, *part.shape)
-        self._exchange(self.distributed.all_gather, list(parts), part)
+        self.exchange(distributed.all_gather, list(parts), part)
         return parts
 
     def all_reduce(self, part: Tensor) -> None:
@@ -56,32 +59,18 @@ class Collectives:
         if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
             part.copy_(self.all_gather(part).sum(0))
         else:
-            self._exchange(self.distributed.all_reduce, part)
+            self.exchange(distributed.all_reduce, part)
 
     def _join(self) -> None:
-        store, self.rank, self.size = next(self.distributed.rendezvous("env://"))
+        store, self.rank, self.size = next(distributed.rendezvous("env://"))
         name = attempt_name(store, self.rank, self.size)
-        self.distributed.init_process_group(
+        distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             timeout=TIMEOUT,
-            store=self.distributed.PrefixStore(name, store),
+            store=distributed.PrefixStore(name, store),
             rank=self.rank,
             world_size=self.size,
         )
-
-    def _exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
-        """Call a collective and count its time. Raises RankLost if it fails."""
-        start = time.perf_counter()
-        try:
-            collective(*arguments)
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0].partition(". ")[0]
-            problem = f"another rank has ended or does not answer ({reason})"
-            fix = (
-                "see its own error, then continue with --resume; torchrun --max-restarts does both"
-            )
-            raise RankLost(f"{problem}: {fix}") from error
-        self.seconds += time.perf_counter() - start
 
 
 def attempt_name(store: Any, rank: int, size: int) -> str:

@@ -45,11 +45,10 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         """Return whether any rank had received a signal. gather: exchanges one value per rank. A
         signal that arrives during the exchange counts the next time, so that all ranks get the same
         answer."""
-        agreed = next(filter(None, gather(self.received)), None)
-        if agreed is None:
-            return False
-        self.received = agreed
-        return True
+        for received in filter(None, gather(self.received)):
+            self.received = received
+            return True
+        return False
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.handlers_before.items():
