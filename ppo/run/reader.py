@@ -44,8 +44,9 @@ def read_rows(folder: Path, iteration: int) -> list[Row]:
         rows = _read_table(folder / METRICS)
     except (OSError, ValueError, csv.Error):
         return []
-    whole = [row for row in rows if None not in row.values()]
-    return [row for row in whole if int(row["iteration"] or 0) <= iteration]
+    return [
+        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
+    ]
 
 
 def _read_table(path: Path) -> list[Row]:
