@@ -4,19 +4,17 @@ from collections.abc import Callable
 from operator import le
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Wrapper, spaces
 
 from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
-Info = dict[str, Any]
 LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
 FEW = 64  # up to so many numbers, Python compares faster than numpy
 
 
-class CheckData(gymnasium.Wrapper):
+class CheckData(Wrapper):
     """Raise BadData for malformed results of an environment.
 
     That is an observation of another shape, dtype or structure than its space's, or not finite; a
@@ -24,11 +22,12 @@ class CheckData(gymnasium.Wrapper):
     that does not return its five results. A well-formed observation outside of the space is
     counted in num_outside, or, if is_strict, bad data too."""
 
-    def __init__(self, env: gymnasium.Env, is_strict: bool = False) -> None:
+    num_outside = 0
+
+    def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
         self.is_inside = checker(env.observation_space)
-        self.num_outside = 0
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.checks import CheckData, Info
+from ppo.envs.checks import CheckData
 from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
 from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.sampler import RolloutSampler
@@ -77,6 +77,8 @@ class Worker:
     env_ids: range
     env_indices: range
     heartbeat: SharedArray | None = None
+    num_calls = 0
+    is_sampling = False
 
     def __post_init__(self) -> None:
         columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
@@ -89,7 +91,6 @@ class Worker:
         self.rollout: Any = self.own_rollouts[0]
         self.actions = self.rollout.actions[:0]  # those that are being carried out
         self.has_masks = self.rollout.action_masks.size > 0
-        self.is_sampling = False
         if self.make_actor:
             self.sampler = RolloutSampler(
                 self.make_actor(self.weights.array),
@@ -98,7 +99,6 @@ class Worker:
                 env_ids=self.own_ids,
                 rollouts=self.own_rollouts,
             )
-        self.num_calls = 0
         self.beats = (self.heartbeat or SharedArray((2,), np.int64)).array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
@@ -117,8 +117,10 @@ class Worker:
             return getattr(self, method)(*arguments)
         except Exception as error:
             if not np.isfinite(self.actions).all():
-                problem = "the policy's actions are not finite: lower --learning_rate"
-                raise WorkerError(problem, traceback.format_exc()) from error
+                raise WorkerError(
+                    "the policy's actions are not finite: lower --learning_rate",
+                    traceback.format_exc(),
+                ) from error
             culprit = "the policy"
             if not self.is_sampling:
                 env_id = self.own_ids[called_env(self.beats[1])]
@@ -198,13 +200,13 @@ class Worker:
         for env in self.envs:
             env.close()
 
-    def _write_mask(self, row: int, i: int, info: Info) -> None:
+    def _write_mask(self, row: int, i: int, info: Any) -> None:
         if self.has_masks:
             self.rollout.action_masks[row, i] = self.to_mask(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
             raise ValueError("its first reset had no action_mask, or its actions are a Box")
 
-    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Info) -> None:
+    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Any) -> None:
         """Record the end of environment i's episode."""
         rollout = self.rollout
         index = self.env_indices[i]

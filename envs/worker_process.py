@@ -54,10 +54,10 @@ def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent
 
 def _ignore_parent_signals() -> None:
     """Leave signals that are sent to all processes of a terminal or a job to the trainer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in PARENT_SIGNALS:
         # Not SIG_IGN, which processes started by environments would inherit.
         signal.signal(number, lambda number, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
 
 
@@ -74,12 +74,12 @@ class WorkerProcess:
     _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
+    replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
         heartbeat = SharedArray((2,), np.int64)
         self.heartbeat = heartbeat.array
         self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
-        self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.start()
 
     def start(self) -> None:

@@ -190,7 +190,7 @@ class Components:
             reset_timeout=self.config.reset_timeout,
             on_event=on_event,
             sampler=self.sampler,
-            env_ids=self.env_ids,
+            first_id=self.env_ids.start,
         )
 
     @property
