@@ -21,18 +21,17 @@ class AtariGame(Env):
 
     emulator_seeded = False
 
-    def __init__(self, env: Env, frame_skip: int, noop_max: int) -> None:
+    def __init__(self, env: Any, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image of each frame."""
-        unwrapped: Any = env.unwrapped
         self.env = env
-        self.ale = unwrapped.ale
+        self.ale = env.unwrapped.ale
         self.spec = env.spec
         self.action_space = env.action_space
         self.render_mode = env.render_mode
         self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip = frame_skip
         self.noop_max = noop_max
-        self.actions = [Action.__members__[name] for name in unwrapped.get_action_meanings()]
+        self.actions = [Action.__members__[name] for name in env.unwrapped.get_action_meanings()]
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 

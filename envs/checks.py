@@ -76,22 +76,23 @@ def checker(space: Any) -> Checker:
     """Return a function that tells whether an observation is inside of a space.
 
     It raises BadData for one that is malformed."""
-    if isinstance(space, spaces.Box):
-        return _box_checker(space)
-    if isinstance(space, spaces.Dict):
-        return _nested_checker(dict, dict(space.spaces))
-    if isinstance(space, spaces.Tuple):
-        return _nested_checker(tuple, dict(enumerate(space)))
     contains: Checker = space.contains
-    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return contains
 
     def is_inside(observation: Any) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
         return contains(observation)
 
-    return is_inside
+    match space:
+        case spaces.Box():
+            return _box_checker(space)
+        case spaces.Dict():
+            return _nested_checker(dict, dict(space.spaces))
+        case spaces.Tuple():
+            return _nested_checker(tuple, dict(enumerate(space)))
+        case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
+            return is_inside
+    return contains
 
 
 def _nested_checker(kind: Any, parts: dict[Any, Any]) -> Checker:

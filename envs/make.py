@@ -43,7 +43,7 @@ def canonical_id(env_name: str) -> str:
     """Return the id that an environment has today, if gymnasium has dropped the given one."""
     for family in FAMILIES:
         current = family.canonical_id(env_name)
-        if current != env_name and env_name not in gymnasium.registry:
+        if current != env_name:
             with suppress(ImportError):
                 import_module(family.module)
         if current in gymnasium.registry:

@@ -64,7 +64,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self.groups = make_groups(num_envs, shares)
         else:
             cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
-            shares = [range(start, stop) for start, stop in pairwise(cuts)]
+            shares = [range(*ends) for ends in pairwise(cuts)]
         self.workers = [
             kind(
                 make_worker,
@@ -203,6 +203,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.losses.append((now, worker.number))
         if excess := describe_excess(self.losses):
             raise WorkerError(f"{excess}, most recently because {cause}", *traceback)
+        worker.heartbeat[:] = 0
         worker.start()
         worker.replaced_at = now
 

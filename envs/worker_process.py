@@ -74,6 +74,7 @@ class WorkerProcess:
     _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
+    num_calls = 0
     replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
@@ -83,8 +84,6 @@ class WorkerProcess:
         self.start()
 
     def start(self) -> None:
-        self.num_calls = 0
-        self.heartbeat[:] = 0
         self.connection, theirs = PROCESSES.Pipe()
         self.process = PROCESSES.Process(
             target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
@@ -131,10 +130,10 @@ class WorkerProcess:
             where = f"in a {kind} of environment {self.env_ids[called_env(call)]}"
         if not is_alive:
             raise WorkerError(f"worker {self.number} {self._describe_exit(where)}")
-        limit = self.timeouts[kind]
-        if time.monotonic() - self.since > limit:
+        if time.monotonic() - self.since > self.timeouts[kind]:
             raise WorkerError(
-                f"worker {self.number} hung {where}: over {limit:g} s (--{kind}_timeout)"
+                f"worker {self.number} hung {where}: over {self.timeouts[kind]:g} s "
+                f"(--{kind}_timeout)"
             )
         return None
 
@@ -171,7 +170,6 @@ class LocalWorker(WorkerProcess):
     connection: Any = None
 
     def start(self) -> None:
-        self.heartbeat[:] = 0
         self.worker = self.make()
         self.commands: list[Any] = []
 
