@@ -19,21 +19,21 @@ class AtariGame(Env):
     many games draw a thing in every other frame only. Its array is reused. A game starts with 1 to
     noop_max frames without action (none if 0)."""
 
-    def __init__(self, env: Env, frame_skip: int, noop_max: int) -> None:
+    emulator_seeded = False
+
+    def __init__(self, env: Any, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image of each frame."""
-        unwrapped: Any = env.unwrapped
         self.env = env
-        self.ale = unwrapped.ale
+        self.ale = env.unwrapped.ale
         self.spec = env.spec
         self.action_space = env.action_space
         self.render_mode = env.render_mode
         self.metadata = {**env.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
         self.frame_skip = frame_skip
         self.noop_max = noop_max
-        self.actions = [Action.__members__[name] for name in unwrapped.get_action_meanings()]
+        self.actions = [Action.__members__[name] for name in env.unwrapped.get_action_meanings()]
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
-        self.emulator_seeded = False
 
     def reset(self, *, seed: int | None = None, **options: Any) -> Any:
         """Start a game; its seed decides for how many frames there is no action.
@@ -94,10 +94,7 @@ class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; a reset starts a new game only if the game is over."""
 
     SAVED = ("game_over", "lives")
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self.game_over = True
+    game_over = True
 
     def reset(self, **options: Any) -> Any:
         if self.game_over:

@@ -4,19 +4,17 @@ from collections.abc import Callable
 from operator import le
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Env, Wrapper, spaces
 
 from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
-Info = dict[str, Any]
 LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
 FEW = 64  # up to so many numbers, Python compares faster than numpy
 
 
-class CheckData(gymnasium.Wrapper):
+class CheckData(Wrapper):
     """Raise BadData for malformed results of an environment.
 
     That is an observation of another shape, dtype or structure than its space's, or not finite; a
@@ -24,11 +22,12 @@ class CheckData(gymnasium.Wrapper):
     that does not return its five results. A well-formed observation outside of the space is
     counted in num_outside, or, if is_strict, bad data too."""
 
-    def __init__(self, env: gymnasium.Env, is_strict: bool = False) -> None:
+    num_outside = 0
+
+    def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
         self.is_inside = checker(env.observation_space)
-        self.num_outside = 0
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)
@@ -77,22 +76,23 @@ def checker(space: Any) -> Checker:
     """Return a function that tells whether an observation is inside of a space.
 
     It raises BadData for one that is malformed."""
-    if isinstance(space, spaces.Box):
-        return _box_checker(space)
-    if isinstance(space, spaces.Dict):
-        return _nested_checker(dict, dict(space.spaces))
-    if isinstance(space, spaces.Tuple):
-        return _nested_checker(tuple, dict(enumerate(space)))
     contains: Checker = space.contains
-    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return contains
 
     def is_inside(observation: Any) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
         return contains(observation)
 
-    return is_inside
+    match space:
+        case spaces.Box():
+            return _box_checker(space)
+        case spaces.Dict():
+            return _nested_checker(dict, dict(space.spaces))
+        case spaces.Tuple():
+            return _nested_checker(tuple, dict(enumerate(space)))
+        case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
+            return is_inside
+    return contains
 
 
 def _nested_checker(kind: Any, parts: dict[Any, Any]) -> Checker:

@@ -36,10 +36,11 @@ class RecordEpisode(Wrapper):
 class FreshEveryEpisode(Wrapper):
     """Make the environment anew for every episode, so that none depends on earlier ones."""
 
+    is_fresh = True
+
     def __init__(self, make: Callable[[], Env]) -> None:
         super().__init__(make())
         self.make = make
-        self.is_fresh = True
 
     def reset(self, **options: Any) -> Any:
         if not self.is_fresh:
@@ -153,7 +154,7 @@ def save_emulator(env: Env) -> bytes | None:
         for wrapper in wrappers
     ]
     header = json.dumps([*saved, game.np_random.bit_generator.state])
-    return header.encode() + b"\n" + bytes(game.save_emulator())
+    return b"\n".join([header.encode(), game.save_emulator()])
 
 
 def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:

@@ -63,11 +63,15 @@ class Atari:
         from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
         ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
-        options: dict[str, Any] = {"full_action_space": preprocessing.full_action_space}
         if preprocessing.sticky_actions != "auto":
-            options["repeat_action_probability"] = preprocessing.sticky_actions
+            spec.kwargs["repeat_action_probability"] = preprocessing.sticky_actions
         try:
-            emulator = gymnasium.make(spec, disable_env_checker=True, frameskip=1, **options)
+            emulator = gymnasium.make(
+                spec,
+                disable_env_checker=True,
+                frameskip=1,
+                full_action_space=preprocessing.full_action_space,
+            )
         except OSError as error:
             raise gymnasium.error.Error(
                 f"its ROM cannot be read ({error}): point ALE_ROMS_DIR to a folder with it, or "

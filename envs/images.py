@@ -60,10 +60,9 @@ class StackImages(Wrapper):
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         if others:
-            vector: Any = spaces.flatten_space(self.others)
-            low = np.append(np.zeros(self.stack.size), vector.low)
-            high = np.append(np.full(self.stack.size, 255), vector.high)
-            space = spaces.Box(low, high, dtype=np.float32)
+            parts = [("", self.observation_space), *self.others.items()]
+            vector: Any = spaces.flatten_space(spaces.Dict(parts))
+            space = spaces.Box(vector.low, vector.high, dtype=np.float32)
             space.image_shape = self.stack.shape  # of the image whose pixels come first
             self.observation_space = space
 

@@ -43,7 +43,7 @@ def canonical_id(env_name: str) -> str:
     """Return the id that an environment has today, if gymnasium has dropped the given one."""
     for family in FAMILIES:
         current = family.canonical_id(env_name)
-        if current != env_name and env_name not in gymnasium.registry:
+        if current != env_name:
             with suppress(ImportError):
                 import_module(family.module)
         if current in gymnasium.registry:
@@ -97,18 +97,19 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
     Of an id without a version, it is the latest one."""
     module, _, name = env_name.rpartition(":")
     module = module.lstrip(".")  # nothing is relative to the trainer
+    imported: Any = None
     if module:
         imported = import_module(module)
-        if name not in gymnasium.registry and hasattr(imported, name):
-            entry_point = getattr(imported, name)
-            return EnvSpec(name, entry_point, order_enforce=False, kwargs=dict(env_kwargs)), None
     elif name not in gymnasium.registry:
         for family in FAMILIES:
             import_module(family.module)
-    namespace, base, version = parse_env_id(name)
-    if version is None:
-        version = find_highest_version(namespace, base)
-    spec = gymnasium.spec(get_env_id(namespace, base, version))
+    if name not in gymnasium.registry and hasattr(imported, name):
+        spec = EnvSpec(name, getattr(imported, name))
+    else:
+        namespace, base, version = parse_env_id(name)
+        if version is None:
+            version = find_highest_version(namespace, base)
+        spec = gymnasium.spec(get_env_id(namespace, base, version))
     # Workers call in the right order; checking that would cost time at every step.
     spec = dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
     for family in FAMILIES:

@@ -33,6 +33,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     A worker that dies, raises or hangs is replaced, its part of the rollout is collected again, and
     on_event(kind, **details) is called. In this process, a hang cannot be noticed."""
 
+    is_collecting = False  # since collect_async
+
     def __init__(
         self,
         make_worker: Callable[..., Worker],
@@ -43,17 +45,16 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         reset_timeout: float = 120.0,
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
-        env_ids: Sequence[int] | None = None,
+        first_id: int = 0,
     ) -> None:
         """Start the workers; they get ready while the caller goes on.
 
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
-        count as a hang; sampler: samples actions for all environments, if workers do not; env_ids:
-        the environments' numbers in the whole run."""
+        count as a hang; sampler: samples actions for all environments, if workers do not;
+        first_id: the number of the first environment in the whole run."""
         self.on_event = on_event
-        self.sampler = sampler
-        self.is_collecting = False
+        self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
@@ -63,13 +64,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self.groups = make_groups(num_envs, shares)
         else:
             cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
-            shares = [range(start, stop) for start, stop in pairwise(cuts)]
-        env_ids = env_ids or range(num_envs)
+            shares = [range(*ends) for ends in pairwise(cuts)]
         self.workers = [
             kind(
                 make_worker,
                 share,
-                [env_ids[index] for index in share],
+                [first_id + index for index in share],
                 number=number,
                 timeouts={"step": step_timeout, "reset": reset_timeout},
             )
@@ -89,7 +89,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         The number of workers, and who samples actions, changes nothing but rounding in the policy.
         Raises WorkerError if a worker cannot start or is lost too often."""
         if self.sampler:
-            infos = self._collect_centrally(self.sampler, iteration)
+            infos = self._collect_centrally(iteration)
         else:
             if not self.is_collecting:
                 self.collect_async(iteration)
@@ -103,41 +103,39 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.send("collect", iteration)
 
-    def _collect_centrally(
-        self, sampler: RolloutSampler, iteration: int
-    ) -> dict[WorkerProcess, RolloutInfo]:
+    def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
         """Collect with actions sampled in this process.
 
         Workers that replace lost ones collect their part after the others have finished."""
         infos: dict[WorkerProcess, RolloutInfo] = {}
-        sampler.begin(iteration)
+        self.sampler.begin(iteration)
         while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
                 worker.send("begin", iteration)
-            alive = self._step_by_turns(sampler, self._receive(missing), bool(infos))
+            alive = self._step_by_turns(self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
             infos |= self._receive(alive)
         return infos
 
     def _step_by_turns(
-        self, sampler: RolloutSampler, alive: Iterable[WorkerProcess], is_partial: bool
+        self, alive: Iterable[WorkerProcess], is_partial: bool
     ) -> Iterable[WorkerProcess]:
         """Step T times with double buffering; return the workers that were not lost.
 
         The two groups take turns: while one steps, actions are sampled for the other. is_partial:
         some workers have finished before, and their columns must stay as they are."""
-        for t in range(sampler.num_steps):
+        for t in range(self.sampler.num_steps):
             for group in self.groups:
                 if t > 0:
                     alive = self._receive(alive)  # for this group's step t - 1
                 if not is_partial:
-                    sampler(t, group.columns)
+                    self.sampler(t, group.columns)
                 for worker in alive:
                     members = group.members[worker.number]
                     if is_partial and members:
                         own = worker.env_indices[members.start : members.stop]
-                        sampler(t, slice(own.start, own.stop, own.step))
+                        self.sampler(t, slice(own.start, own.stop, own.step))
                     worker.send("step", t, members)
         for _ in self.groups:
             alive = self._receive(alive)
@@ -197,7 +195,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             message=message,
             worker=worker.number,
             environments=worker.env_ids,
-            cause=str(cause),
+            cause=cause,
             traceback="".join(traceback),
         )
         if not can_replace:
@@ -205,6 +203,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.losses.append((now, worker.number))
         if excess := describe_excess(self.losses):
             raise WorkerError(f"{excess}, most recently because {cause}", *traceback)
+        worker.heartbeat[:] = 0
         worker.start()
         worker.replaced_at = now
 
@@ -212,14 +211,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 def describe_excess(losses: Sequence[tuple[float, int]]) -> str:
     """Describe losses if there are too many: of the worker lost last, or of all together."""
     now, worker = losses[-1]
-    own = [loss for loss in losses if loss[1] == worker]
-    for who, relevant, (most, seconds) in (
-        (f"worker {worker} was", own, MAX_LOSSES_OF_ONE),
-        ("workers were", losses, MAX_LOSSES),
-    ):
-        count = sum(now - at < seconds for at, _ in relevant)
-        if count > most:
-            return f"{who} lost {count} times within {seconds} s"
+    most, seconds = MAX_LOSSES_OF_ONE
+    count = sum(now - at < seconds for at, number in losses if number == worker)
+    if count > most:
+        return f"worker {worker} was lost {count} times within {seconds} s"
+    most, seconds = MAX_LOSSES
+    count = sum(now - at < seconds for at, _ in losses)
+    if count > most:
+        return f"workers were lost {count} times within {seconds} s"
     return ""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.seeding import Stream, seed_sequence
+from ppo.envs.shared import SharedArray
 
 ALL = slice(None)
 
@@ -16,17 +17,21 @@ ALL = slice(None)
 class RolloutSampler:
     """Sample actions, row by row, for some environments of a run.
 
-    actor: ppo.models.actor.Actor, which acts with the weights as they are when a rollout begins;
-    normalize: maps observations to the actor's input; seed: the run's; env_ids: the environments'
-    numbers in the whole run, on which their noise depends; rollouts: the environments' columns
-    (T, n) of the rollouts that are filled in turn."""
+    make_actor: from weights (P,) to a ppo.models.actor.Actor, which acts with the weights as they
+    are when a rollout begins; normalize: maps observations to the actor's input; seed: the run's;
+    env_ids: the environments' numbers in the whole run, on which their noise depends; rollouts:
+    the environments' columns (T, n) of the rollouts that are filled in turn."""
 
-    actor: Any
+    make_actor: Callable[[ndarray], Any]
+    weights: SharedArray
     normalize: Callable[[ndarray], ndarray]
     _: KW_ONLY
     seed: int
     env_ids: Sequence[int]
     rollouts: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        self.actor = self.make_actor(self.weights.array)
 
     def begin(self, iteration: int) -> None:
         """Load the current weights and draw the noise of a whole rollout, (T, n, *noise)."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from numpy import ndarray
 
 Converter = Callable[[Any], Any]
@@ -24,21 +24,21 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
             columns = np.split(actions, cuts, axis=1)
             converted = [own(column) for own, column in zip(converters, columns, strict=True)]
             rows = zip(*converted, strict=True)
-            if isinstance(space, spaces.Tuple):
+            if isinstance(space, Tuple):
                 return list(rows)
             return [dict(zip(parts, row, strict=True)) for row in rows]
 
         return convert
-    if isinstance(space, spaces.Box):
+    if isinstance(space, Box):
         return _box_converter(space, squash)
     start = getattr(space, "start", 0)
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
     shape = (-1, *space.shape)
     return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
 
 
-def _box_converter(space: spaces.Box, squash: bool) -> Converter:
+def _box_converter(space: Box, squash: bool) -> Converter:
     shape = (-1, *space.shape)
     dtype = space.dtype
     low = space.low
@@ -71,16 +71,16 @@ def mask_converter(space: Any) -> Converter:
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
         def convert_parts(allowed: Any) -> ndarray:
-            if isinstance(space, spaces.Tuple):
+            if isinstance(space, Tuple):
                 allowed = enumerate(allowed or ())
             given = dict(allowed or {})
             return np.concatenate([own(given.get(key)) for key, own in converters.items()])
 
         return convert_parts
-    if isinstance(space, spaces.Box):
+    if isinstance(space, Box):
         return lambda allowed: np.ones(0, np.bool_)
     sizes = getattr(space, "nvec", getattr(space, "n", 0))
-    if isinstance(space, spaces.MultiBinary):
+    if isinstance(space, MultiBinary):
         sizes = [2] * _num_columns(space)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
@@ -107,16 +107,14 @@ def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
     if parts := _parts(space):
         return all(map(can_act_in, parts.values()))
-    return isinstance(
-        space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    )
+    return isinstance(space, (Box, Discrete, MultiDiscrete, MultiBinary))
 
 
 def _parts(space: Any) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
-    if isinstance(space, spaces.Tuple):
+    if isinstance(space, Tuple):
         return dict(enumerate(space))
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, Dict):
         return dict(space.spaces)
     return {}
 

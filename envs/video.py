@@ -58,6 +58,6 @@ class Filmed(Wrapper):
         return result
 
     def _film(self) -> None:
-        frame: Any = np.asarray(self.env.render(), np.uint8)  # (H, W, 3)
+        frame = np.asarray(self.env.render(), np.uint8)  # (H, W, 3)
         times = -(-SMALLEST // len(frame))
         self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))

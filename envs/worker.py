@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.checks import CheckData, Info
+from ppo.envs.checks import CheckData
 from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
 from ppo.envs.errors import WorkerError, worker_error
-from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
@@ -59,24 +58,24 @@ class Worker:
     """Step a slice of the environments in one process, and sample their actions if it is to.
 
     config: env_name, seed and squash_actions are used; make_env: ppo.envs.make.make_env with its
-    arguments; make_actor: from weights (P,) to a ppo.models.actor.Actor, None if the trainer
-    samples actions; normalize: maps observations to the actor's input; rollouts: shared arrays by
-    name, time-major, one column per environment of this rank; several rollouts are filled in turn;
-    episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
-    the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
-    (2,), set at every call of an environment to the number of calls so far and the call, i for a
-    step, ~i for a reset of the slice's environment i."""
+    arguments; make_sampler(env_ids=, rollouts=): makes a ppo.envs.sampler.RolloutSampler, None if
+    the trainer samples actions; rollouts: shared arrays by name, time-major, one column per
+    environment of this rank; several rollouts are filled in turn; episode_counts: (N,), how many
+    episodes each environment has begun; env_ids: their numbers in the whole run, on which their
+    randomness depends; env_indices: those stepped here; heartbeat: (2,), set at every call of an
+    environment to the number of calls so far and the call, i for a step, ~i for a reset of the
+    slice's environment i."""
 
     config: Any
     make_env: Callable[[], Any]
-    make_actor: Callable[[ndarray], Any] | None
-    normalize: Callable[[ndarray], ndarray]
+    make_sampler: Callable[..., Any] | None
     rollouts: Sequence[Mapping[str, SharedArray]]
-    weights: SharedArray
     episode_counts: SharedArray
     env_ids: range
     env_indices: range
     heartbeat: SharedArray | None = None
+    num_calls = 0
+    is_sampling = False
 
     def __post_init__(self) -> None:
         columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
@@ -86,19 +85,11 @@ class Worker:
             SimpleNamespace(**{name: table.array[:, columns] for name, table in rollout.items()})
             for rollout in self.rollouts
         ]
-        self.rollout: Any = self.own_rollouts[0]
+        self.rollout = self.own_rollouts[0]
         self.actions = self.rollout.actions[:0]  # those that are being carried out
         self.has_masks = self.rollout.action_masks.size > 0
-        self.is_sampling = False
-        if self.make_actor:
-            self.sampler = RolloutSampler(
-                self.make_actor(self.weights.array),
-                self.normalize,
-                seed=self.config.seed,
-                env_ids=self.own_ids,
-                rollouts=self.own_rollouts,
-            )
-        self.num_calls = 0
+        if self.make_sampler:
+            self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
         self.beats = (self.heartbeat or SharedArray((2,), np.int64)).array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
@@ -117,8 +108,10 @@ class Worker:
             return getattr(self, method)(*arguments)
         except Exception as error:
             if not np.isfinite(self.actions).all():
-                problem = "the policy's actions are not finite: lower --learning_rate"
-                raise WorkerError(problem, traceback.format_exc()) from error
+                raise WorkerError(
+                    "the policy's actions are not finite: lower --learning_rate",
+                    traceback.format_exc(),
+                ) from error
             culprit = "the policy"
             if not self.is_sampling:
                 env_id = self.own_ids[called_env(self.beats[1])]
@@ -198,13 +191,13 @@ class Worker:
         for env in self.envs:
             env.close()
 
-    def _write_mask(self, row: int, i: int, info: Info) -> None:
+    def _write_mask(self, row: int, i: int, info: Any) -> None:
         if self.has_masks:
             self.rollout.action_masks[row, i] = self.to_mask(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
             raise ValueError("its first reset had no action_mask, or its actions are a Box")
 
-    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Info) -> None:
+    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Any) -> None:
         """Record the end of environment i's episode."""
         rollout = self.rollout
         index = self.env_indices[i]
@@ -212,8 +205,7 @@ class Worker:
             rollout.terminations[t, i] = True
         else:
             rollout.truncations[t, i] = True
-            state = rollout.states[t + 1, i].copy()
-            last = LastObservation(t, index, np.array(observation), state)
+            last = LastObservation(t, index, np.array(observation), rollout.states[t + 1, i].copy())
             self.info.last_observations.append(last)
         if WHOLE_EPISODE in info:  # otherwise the episode ended for the learner only
             self.info.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))

@@ -54,10 +54,10 @@ def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent
 
 def _ignore_parent_signals() -> None:
     """Leave signals that are sent to all processes of a terminal or a job to the trainer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in PARENT_SIGNALS:
         # Not SIG_IGN, which processes started by environments would inherit.
         signal.signal(number, lambda number, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
 
 
@@ -74,17 +74,16 @@ class WorkerProcess:
     _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
+    num_calls = 0
+    replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
         heartbeat = SharedArray((2,), np.int64)
         self.heartbeat = heartbeat.array
         self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
-        self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.start()
 
     def start(self) -> None:
-        self.num_calls = 0
-        self.heartbeat[:] = 0
         self.connection, theirs = PROCESSES.Pipe()
         self.process = PROCESSES.Process(
             target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
@@ -131,10 +130,10 @@ class WorkerProcess:
             where = f"in a {kind} of environment {self.env_ids[called_env(call)]}"
         if not is_alive:
             raise WorkerError(f"worker {self.number} {self._describe_exit(where)}")
-        limit = self.timeouts[kind]
-        if time.monotonic() - self.since > limit:
+        if time.monotonic() - self.since > self.timeouts[kind]:
             raise WorkerError(
-                f"worker {self.number} hung {where}: over {limit:g} s (--{kind}_timeout)"
+                f"worker {self.number} hung {where}: over {self.timeouts[kind]:g} s "
+                f"(--{kind}_timeout)"
             )
         return None
 
@@ -171,7 +170,6 @@ class LocalWorker(WorkerProcess):
     connection: Any = None
 
     def start(self) -> None:
-        self.heartbeat[:] = 0
         self.worker = self.make()
         self.commands: list[Any] = []
 

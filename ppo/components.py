@@ -152,32 +152,27 @@ class Components:
         # Workers act on the CPU, whatever the learner's device is.
         rebuild = partial(new_model, config, spaces, to_act=True)
         self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
-        self.sampler = self._make_sampler() if config.inference == "learner" else None
+        make = self.make_actor
+        if config.inference == "learner" and config.device != "cpu":
+            make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
+        make_sampler = partial(
+            RolloutSampler,
+            make,
+            self.buffers.shared_weights,
+            self.normalize_observation,
+            seed=config.seed,
+        )
+        self.sampler = None
+        if config.inference == "learner":  # which acts for all environments
+            self.sampler = make_sampler(env_ids=self.env_ids, rollouts=self.buffers.rollouts)
         self.make_worker = partial(
             Worker,
             config=config,
             make_env=partial(make_env, config.env_name, preprocessing_of(config)),
-            make_actor=None if self.sampler else self.make_actor,
-            normalize=self.normalize_observation,
+            make_sampler=None if self.sampler else make_sampler,
             rollouts=self.buffers.shared_rollouts,
-            weights=self.buffers.shared_weights,
             episode_counts=self.buffers.shared_counts,
             env_ids=self.env_ids,
-        )
-
-    def _make_sampler(self) -> RolloutSampler:
-        """Make what acts for all environments in this process, on the learner's device."""
-        config = self.config
-        make = self.make_actor
-        if config.device != "cpu":
-            rebuild = lambda: new_model(config, self.spaces).to(config.device)  # noqa: E731
-            make = partial(make_actor, rebuild, None)
-        return RolloutSampler(
-            make(self.buffers.behaviour_weights),
-            self.normalize_observation,
-            seed=config.seed,
-            env_ids=self.env_ids,
-            rollouts=self.buffers.rollouts,
         )
 
     def make_pool(self, on_event: Callable[..., None] = lambda kind, **details: None) -> WorkerPool:
@@ -190,7 +185,7 @@ class Components:
             reset_timeout=self.config.reset_timeout,
             on_event=on_event,
             sampler=self.sampler,
-            env_ids=self.env_ids,
+            first_id=self.env_ids.start,
         )
 
     @property
