@@ -87,8 +87,8 @@ class Monitor:
                 "loss or gradient was not finite",
                 num_skipped,
             )
-        exchanging = parts.ranks.collectives.seconds
-        parts.ranks.collectives.seconds = 0.0
+        exchanging = parts.ranks.seconds
+        parts.ranks.seconds = 0.0
         return {
             "iteration": parts.iteration,
             "step": parts.step,

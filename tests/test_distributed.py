@@ -73,25 +73,19 @@ def torchrun() -> Iterator:
         process.communicate()
 
 
-class Fake:
-    """Stands in for Collectives, with another rank that gives a part of its own."""
-
-    seconds = 0.0
+class Fake(Ranks):
+    """Stands in for ranks of which another one gives a part of its own."""
 
     def __init__(self, rank: int = 0, size: int = 2, other: Any = None) -> None:
         self.rank = rank
         self.size = size
         self.other = other
         self.gathered: list[Any] = []
-        self.is_closed = False
 
     def exchange(self, collective: Any, values: list[Any], *parts: Any) -> None:
         if collective is torch.distributed.all_gather_object:
             self.gathered += copy.deepcopy(parts)
             values[:] = [*parts, self.other]
-
-    def leave(self) -> None:
-        self.is_closed = True
 
 
 def ranks_of(launcher: subprocess.Popen) -> list[int]:
@@ -148,7 +142,7 @@ def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None
 
 
 def test_environments_that_cannot_be_shared_evenly_are_refused() -> None:
-    ranks = Ranks(Fake(rank=1, size=3))
+    ranks = Fake(rank=1, size=3)
     assert ranks.env_ids(6) == range(2, 4)
     with pytest.raises(
         ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give a multiple of 3"
@@ -406,13 +400,13 @@ def test_the_run_of_another_launch_is_not_resumed(torchrun, tmp_path: Path) -> N
 def test_ranks_that_differ_are_refused() -> None:
     mine = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
     other = {**mine, "device": "cpu", "gamma": 0.9, "num_workers": 4}
-    ranks = Ranks(Fake(other=(other, [])))
+    ranks = Fake(other=(other, ()))
     with pytest.raises(
         ConfigError,
         match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give the same --gamma",
     ):
         ranks.check_same_settings(mine, ("num_workers",))
-    ranks = Ranks(Fake(other=({**mine, "device": "cuda", "num_workers": 4}, [])))
+    ranks = Fake(other=({**mine, "device": "cuda", "num_workers": 4}, ()))
     ranks.check_same_settings(mine, ("num_workers",))
     with pytest.raises(ConfigError, match="num_workers is 3, 4"):
         ranks.check_same_settings(mine, ())
@@ -422,26 +416,25 @@ def test_ranks_that_differ_are_refused() -> None:
 
 def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None:
     events: list[Any] = []
-    first = Ranks(Fake(other=("theirs", [{"kind": "lost", "message": "rank 1: gone"}])))
+    first = Fake(other=("theirs", [{"kind": "lost", "message": "rank 1: gone"}]))
     on_event = first.forward_events(lambda *event, **details: events.append((event, details)))
     on_event("lost", "mine")
     assert first.gather("mine") == ["mine", "theirs"]
     assert events == [(("lost", "mine"), {}), ((), {"kind": "lost", "message": "rank 1: gone"})]
-    exchange = Fake(rank=1, other=("theirs", []))
-    second = Ranks(exchange)
+    second = Fake(rank=1, other=("theirs", ()))
     second.forward_events(pytest.fail)("lost", "gone", 2, worker=3)
     second.gather("mine")
     second.gather("mine")
     lost = {"kind": "lost", "message": "rank 1: gone", "count": 2, "rank": 1, "worker": 3}
-    assert exchange.gathered == [
-        ("mine", [lost]),
-        ("mine", []),
+    assert second.gathered == [
+        ("mine", (lost,)),
+        ("mine", ()),
     ]
 
 
 def test_only_rank_0_has_what_logs_and_saves() -> None:
-    assert Ranks(Fake(rank=0)).on_rank0(int, "7") == 7
-    nothing = Ranks(Fake(rank=1)).on_rank0(int, "7")
+    assert Fake(rank=0).on_rank0(int, "7") == 7
+    nothing = Fake(rank=1).on_rank0(int, "7")
     assert isinstance(nothing, NullObject)
     with nothing as entered:
         assert entered.save("whatever", there="is") is None
@@ -450,9 +443,12 @@ def test_only_rank_0_has_what_logs_and_saves() -> None:
 @pytest.mark.parametrize(
     ("error", "is_left"), [(None, True), (ValueError("no"), False), (SystemExit(), False)]
 )
-def test_the_group_is_left_unless_a_rank_may_be_lost(error: Any, is_left: bool) -> None:
-    exchange = Fake()
-    with suppress(ValueError, SystemExit), Ranks(exchange):
+def test_the_group_is_left_unless_a_rank_may_be_lost(
+    error: Any, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: left.append(True))
+    with suppress(ValueError, SystemExit), Fake():
         if error:
             raise error
-    assert exchange.is_closed == is_left
+    assert left == [True] * is_left

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppo.commands import COMMANDS
 from ppo.config.config import Config
-from ppo.config.flags import Auto, Flags, flag, parse_flags, run_flag, suggest
+from ppo.config.flags import Auto, Count, Flags, flag, parse_flags, run_flag, suggest
 from ppo.errors import ConfigError
 from tests.running import ROOT
 
@@ -206,7 +206,7 @@ def test_the_page_of_flags_says_what_help_says() -> None:
 class Base(Flags):
     """A group. And more about it."""
 
-    size: int = flag(1, "A size.", fixed=True, low=1)
+    size: Count = flag(1, "A size.", fixed=True)
     folder: str | None = run_flag(None, "A folder.")
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ppo.config.config import Config
-from ppo.config.flags import kind_and_words, parse_flags
+from ppo.config.flags import allowed_values, parse_flags
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run import checkpoint
 
@@ -21,7 +21,7 @@ NAMES = {
 }
 SCHEDULES = {option.name for option in dataclasses.fields(Config) if option.metadata["schedules"]}
 WORDS = sorted(
-    {word for option in dataclasses.fields(Config) for word in kind_and_words(option)[1]}
+    {word for option in dataclasses.fields(Config) for word in allowed_values(option)[1]}
 )
 ODD = [
     "nan",

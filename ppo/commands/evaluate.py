@@ -15,7 +15,7 @@ from ppo.commands.shared import (
     interval_text,
     new_file,
 )
-from ppo.config.flags import flag
+from ppo.config.flags import Count, flag
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import write_json
@@ -24,8 +24,8 @@ from ppo.system.files import write_json
 class Evaluate(PolicyCommand):
     """Evaluate a policy by whole episodes, as the environment itself counts them."""
 
-    episodes: int = flag(100, "Number of episodes.", low=1)
-    num_envs: int = flag(8, "Number of environments played side by side.", low=1)
+    episodes: Count = flag(100, "Number of episodes.")
+    num_envs: Count = flag(8, "Number of environments played side by side.")
     stochastic: bool = flag(
         False, "Sample actions as in training instead of taking the most likely ones."
     )

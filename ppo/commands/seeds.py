@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ppo.analysis.plots import draw
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.commands.shared import interval_text
 from ppo.config.config import Config
+from ppo.config.flags import Settings
 from ppo.errors import ConfigError, PPOError
 from ppo.run.reader import read_run
 from ppo.system.files import folder_name
@@ -32,7 +32,7 @@ class SeedFailed(PPOError):
         self.exit_code = max(exit_code, 1)  # negative after a signal
 
 
-def train_seeds(given: Mapping[str, Any], config: Config) -> None:
+def train_seeds(given: Settings, config: Config) -> None:
     """Train with each of config.seeds seeds in a process of its own, as many at once as fit.
 
     Then draw all curves as one, and print a table. given: the flags of the command line. Raises
@@ -85,7 +85,7 @@ def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
         if exit_code:
             raise SeedFailed(folder, exit_code)
 
-    def forward(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: object) -> None:
         for process in processes:
             process.send_signal(number)  # nothing happens to those that have ended
 

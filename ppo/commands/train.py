@@ -3,15 +3,14 @@
 import gc
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ppo.commands import COMMANDS
 from ppo.config.config import Config, folder_to_resume, load_preset
-from ppo.config.flags import parse_flags
+from ppo.config.flags import Settings, parse_flags
 from ppo.envs.make import canonical_id, family_of
 from ppo.errors import ConfigError
 from ppo.system.files import folder_name
@@ -42,7 +41,7 @@ def train(arguments: Sequence[str]) -> None:
         trainer.train(config, notes)
 
 
-def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[str]]:
+def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
     """Return the flags given, the config that they lead to, and what to tell the user.
 
     Flags take precedence over the config of a resumed run, and that over a preset. Raises
@@ -52,8 +51,8 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[st
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
-    saved: dict[str, Any] = {}
-    tuned: dict[str, Any] = {}
+    saved: Settings = {}
+    tuned: Settings = {}
     resume = folder_to_resume(given)
     if resume:
         from ppo.run.checkpoint import saved_settings  # heavy
@@ -77,7 +76,7 @@ def configure(arguments: Sequence[str]) -> tuple[dict[str, Any], Config, list[st
     return given, config, notes
 
 
-def resume_if_begun(given: Mapping[str, str]) -> dict[str, str]:
+def resume_if_begun(given: Settings) -> Settings:
     """Return flags by which torchrun, started again, resumes its own run from a checkpoint.
 
     Without --run_dir the folder is named after torchrun's name of the run. Raises ConfigError if
@@ -97,7 +96,7 @@ def resume_if_begun(given: Mapping[str, str]) -> dict[str, str]:
         )
     folder = given.get("run_dir", "none")
     if folder == "none":
-        name = given.get("name", given.get("env_name", Config.env_name))
+        name = given.get("name") or given.get("env_name") or Config.env_name
         folder = f"runs/{folder_name(name)}-{launch}"
     flags = {**given, "run_dir": folder}
     with suppress(OSError, ValueError, AttributeError):

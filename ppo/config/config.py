@@ -1,10 +1,10 @@
 """All settings of a run in one frozen, validated dataclass; presets; folders of runs."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ppo.config.flags import Settings
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags
 from ppo.errors import ConfigError
@@ -44,7 +44,7 @@ class Config(
         if self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Settings:
         """Return all values as JSON can hold them; functions by name."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
@@ -74,13 +74,13 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any]:
+def load_preset(preset: str, env_name: str, family: str | None) -> Settings:
     """Read tuned values from a file in ppo/config/presets.
 
     auto takes the environment's file if there is one, else its family's, else no values. Raises
     ConfigError if there is no preset of this name.
     """
-    values: dict[str, Any] = {}
+    values: Settings = {}
     known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
     if preset == "auto":
         preset = env_name if env_name in known else str(family)
@@ -91,7 +91,7 @@ def load_preset(preset: str, env_name: str, family: str | None) -> dict[str, Any
     return values
 
 
-def folder_to_resume(given: Mapping[str, str]) -> Path | None:
+def folder_to_resume(given: Settings) -> Path | None:
     """Return the folder of the run that flags ask to resume, if they do.
 
     Raises ConfigError if there is no such folder, or if the flags contradict each other.

@@ -6,17 +6,21 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from types import NoneType
-from typing import Any, Literal, NoReturn, get_args
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
 from typing_extensions import dataclass_transform
 
 from ppo.errors import ConfigError
 
 Auto = Literal["auto"]
+Count = Annotated[int, ("low", 1)]
+Fraction = Annotated[float, ("low", 0), ("high", 1)]
+Positive = Annotated[float, ("above", 0)]
+Settings = dict[str, Any]  # values of flags, or their texts, by name
 LIMITS = {"low": "from", "above": "above", "high": "up to"}
 KINDS: dict[Any, str] = {
     bool: "true or false",
@@ -46,9 +50,8 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     speed: False if it does not matter for the speed of collecting.
     per_host: ranks may have different values.
     """
-    about = {"help": help, "aliases": aliases, "words": (), "schedules": ()}
-    scope = {"scope": "training", "fixed": False}
-    return field(default=default, metadata={**about, **scope, **metadata})
+    about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
+    return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
 
 
 fixed_flag = partial(flag, fixed=True)
@@ -84,7 +87,7 @@ class Flags:
 
 def parse_flags(
     arguments: Sequence[str], kind: type[Flags], command: str = "[COMMAND]", *, about: str = ""
-) -> dict[str, Any]:
+) -> Settings:
     """Return the texts that a command line gives, by field name, for kind to convert.
 
     Prints the help, which begins with about, if asked to: the flags of kind and of each of its
@@ -138,7 +141,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
         return
     default = "none" if option.default is None else option.default
     options: dict[str, Any] = {}
-    if kind_and_words(option)[0] is bool:
+    if allowed_values(option)[0] is bool:
         options = {"nargs": "?", "const": "true"}
         group.add_argument(
             f"--no_{name}",
@@ -163,15 +166,18 @@ def _with_underscores(argument: str) -> str:
     return name + equals + value
 
 
-def kind_and_words(option: Field[Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the type of a field's values, None if it takes words only, and what words mean."""
+def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
+    """Return the type of a field's values, None if it takes words only; what its words mean; and
+    its metadata, with the limits of its type."""
     parts = get_args(option.type) or [option.type]
     leaves = [leaf for part in parts for leaf in get_args(part) or [part]]
+    kind = next((leaf for leaf in leaves if leaf in KINDS), None)
+    limits: Settings = dict(leaf for leaf in leaves if isinstance(leaf, tuple))
     allowed = [*leaves, *option.metadata["words"]]
-    words: dict[str, Any] = {word: word for word in allowed if isinstance(word, str)}
+    words: Settings = {word: word for word in allowed if isinstance(word, str)}
     if NoneType in leaves:
         words["none"] = None
-    return next((leaf for leaf in leaves if leaf in KINDS), None), words
+    return kind, words, {**limits, **option.metadata}
 
 
 def _convert(option: Field[Any], value: Any) -> Any:
@@ -179,12 +185,11 @@ def _convert(option: Field[Any], value: Any) -> Any:
 
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
     """
-    metadata = option.metadata
+    kind, words, metadata = allowed_values(option)
     if metadata.get("nargs"):
-        return tuple(map(str, value))
+        return tuple(value)
     if callable(value) and metadata["schedules"]:
         return value
-    kind, words = kind_and_words(option)
     text = str(value)
     word = text.lower()
     if word in words:
@@ -209,7 +214,7 @@ def _convert(option: Field[Any], value: Any) -> Any:
     return number
 
 
-def _parse_number(digits: str, kind: Any, metadata: Mapping[str, Any]) -> Any:
+def _parse_number(digits: str, kind: Any, metadata: Any) -> Any:
     """Convert digits to an int or a float. Raises ValueError if it is not within the limits."""
     number = float(digits)
     is_above = number > metadata.get("above", -math.inf)
@@ -224,8 +229,7 @@ def _parse_number(digits: str, kind: Any, metadata: Mapping[str, Any]) -> Any:
 
 def _expected(option: Field[Any]) -> str:
     """Describe the values that a field takes."""
-    metadata = option.metadata
-    kind, words = kind_and_words(option)
+    kind, words, metadata = allowed_values(option)
     name = metadata.get("form", KINDS.get(kind, ""))
     bounds = [f" {word} {metadata[limit]}" for limit, word in LIMITS.items() if limit in metadata]
     schedules = [f"{schedule}:<number>" for schedule in metadata["schedules"]]

@@ -1,14 +1,14 @@
 """Flags of what is learned and how: environment, network, algorithm."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from ppo.config.flags import Auto, Flags, fixed_flag, flag
+from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag
 from ppo.models import MODELS
 
-PATH = {"pattern": r"[\w.]+:\w+", "form": "module:Name"}
+ImportPath = Annotated[str, ("pattern", r"[\w.]+:\w+"), ("form", "module:Name")]
 LINEAR = ("linear",)
-ScheduleValue = float | str | Callable[..., float]
+Scheduled = str | Callable[..., float]
 
 
 class EnvironmentFlags(Flags):
@@ -22,7 +22,7 @@ class EnvironmentFlags(Flags):
         "env_id",
     )
     env_kwargs: Any = fixed_flag("{}", "Keyword arguments that make the environment.")
-    num_envs: int = fixed_flag(8, "Number of environments stepped in parallel.", low=1)
+    num_envs: Count = fixed_flag(8, "Number of environments stepped in parallel.")
     normalize_observations: bool | Auto = fixed_flag(
         "auto",
         "Standardise observations by their running mean and variance; auto does so for all but "
@@ -41,16 +41,15 @@ class EnvironmentFlags(Flags):
         False,
         "Make the environment anew for each episode, for one that keeps something over a reset.",
     )
-    frame_stack: int = fixed_flag(
-        4, "Number of successive images that make up an observation.", low=1, high=100
+    frame_stack: Count = fixed_flag(
+        4, "Number of successive images that make up an observation.", high=100
     )
-    screen_size: int = fixed_flag(
-        84, "Height and width in pixels to which images are resized.", low=1, high=1024
+    screen_size: Count = fixed_flag(
+        84, "Height and width in pixels to which images are resized.", high=1024
     )
-    frame_skip: int | Auto = fixed_flag(
+    frame_skip: Count | Auto = fixed_flag(
         "auto",
         "Number of frames for which each action is repeated; auto is 4 for Atari games, else 1.",
-        low=1,
         high=1000,
     )
     noop_max: int = fixed_flag(
@@ -63,12 +62,10 @@ class EnvironmentFlags(Flags):
     end_on_life_loss: bool = fixed_flag(
         False, "End the episode, but not the game, when a life is lost in an Atari game."
     )
-    sticky_actions: float | Auto = fixed_flag(
+    sticky_actions: Fraction | Auto = fixed_flag(
         "auto",
         "Probability that an Atari game repeats the last action instead of the new one; auto is "
         "what the environment's id says.",
-        low=0,
-        high=1,
     )
     full_action_space: bool = fixed_flag(
         False, "Offer all 18 actions of an Atari game, also those that do nothing in it."
@@ -78,20 +75,16 @@ class EnvironmentFlags(Flags):
 class NetworkFlags(Flags):
     """Policy and value network."""
 
-    model: str | Auto = fixed_flag(
+    model: ImportPath | Auto = fixed_flag(
         "auto",
         "The network: one of these, or the import path of a class derived from "
         "ppo.models.actor_critic.ActorCritic; auto is cnn for images, else mlp.",
-        **PATH,
         words=MODELS,
     )
-    hidden_size: int | Auto = fixed_flag(
-        "auto",
-        "Units in each hidden layer; auto is the usual size of the model.",
-        low=1,
-        high=65536,
+    hidden_size: Count | Auto = fixed_flag(
+        "auto", "Units in each hidden layer; auto is the usual size of the model.", high=65536
     )
-    num_layers: int = fixed_flag(2, "Number of hidden layers that read vectors.", low=1, high=100)
+    num_layers: Count = fixed_flag(2, "Number of hidden layers that read vectors.", high=100)
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = fixed_flag(
         "tanh", "Activation function of the hidden layers that read vectors."
     )
@@ -127,34 +120,31 @@ class AlgorithmFlags(Flags):
         "there is one, and none takes none.",
     )
     seed: int = fixed_flag(0, "Seed of all random numbers.", low=0, high=2**32 - 1, speed=False)
-    total_steps: int = flag(
+    total_steps: Count = flag(
         1_000_000,
         "Number of environment steps to train for, over all environments; rounded down to whole "
         "rollouts.",
         "total_timesteps",
         speed=False,
-        low=1,
     )
-    num_iterations: int | None = flag(
+    num_iterations: Count | None = flag(
         None,
         "Greatest number of iterations to train for; none is as many as --total_steps allows.",
         speed=False,
-        low=1,
     )
-    num_steps: int = fixed_flag(128, "Number of steps of each environment in a rollout.", low=1)
-    num_epochs: int = flag(
-        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", low=1
+    num_steps: Count = fixed_flag(128, "Number of steps of each environment in a rollout.")
+    num_epochs: Count = flag(
+        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs"
     )
-    num_minibatches: int = flag(
-        4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches", low=1
+    num_minibatches: Count = flag(
+        4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches"
     )
-    batch_size: int | None = flag(
+    batch_size: Count | None = flag(
         None,
         "Number of transitions in a minibatch; none follows from --num_minibatches.",
         "minibatch_size",
-        low=1,
     )
-    learning_rate: ScheduleValue = flag(
+    learning_rate: Positive | Scheduled = flag(
         2.5e-4,
         "Learning rate of the optimizer; linear: lets it fall to 0 over the run, adaptive: "
         "follows the KL divergence.",
@@ -162,43 +152,36 @@ class AlgorithmFlags(Flags):
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
         speed=False,
-        above=0,
     )
-    optimizer: str = fixed_flag(
+    optimizer: ImportPath = fixed_flag(
         "torch.optim:Adam",
         "Import path of the optimizer; others than Adam have their own default settings.",
-        **PATH,
     )
-    learner: str | Auto = flag(
+    learner: ImportPath | Auto = flag(
         "auto",
         "Import path of a class derived from ppo.Learner that computes the update; auto is the "
         "fastest built-in one that fits the model.",
-        **PATH,
         speed=False,
     )
-    gamma: float = flag(0.99, "Discount factor of rewards per step.", low=0, high=1)
-    gae_lambda: float = flag(
-        0.95, "Trace decay of generalized advantage estimation.", "lam", low=0, high=1
-    )
-    clip_coef: ScheduleValue = flag(
+    gamma: Fraction = flag(0.99, "Discount factor of rewards per step.")
+    gae_lambda: Fraction = flag(0.95, "Trace decay of generalized advantage estimation.", "lam")
+    clip_coef: Positive | Scheduled = flag(
         0.1,
         "Range around 1 to which the ratio of new to old action probability is clipped; linear: "
         "lets it fall to 0 over the run.",
         "epsilon",
         "clip_range",
         schedules=LINEAR,
-        above=0,
     )
-    clip_value_coef: ScheduleValue | Auto | None = flag(
+    clip_value_coef: Positive | Scheduled | Auto | None = flag(
         "auto",
         "Range to which the change of a value prediction is clipped in the value loss; auto is "
         "--clip_coef, none does not clip.",
         "clip_range_vf",
         schedules=LINEAR,
-        above=0,
     )
     value_coef: float = flag(0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0)
-    entropy_coef: ScheduleValue = flag(
+    entropy_coef: float | Scheduled = flag(
         0.01,
         "Weight of the entropy bonus; linear: lets it fall to 0 over the run.",
         "ent_coef",
@@ -210,11 +193,10 @@ class AlgorithmFlags(Flags):
         "Greatest global norm of the gradient, to which larger ones are scaled; 0 does not clip.",
         low=0,
     )
-    target_kl: float | None = flag(
+    target_kl: Positive | None = flag(
         None,
         "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this; none does not "
         "stop them.",
-        above=0,
     )
     normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
         "minibatch", "Set of transitions within which advantages are standardised."

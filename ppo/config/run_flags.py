@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ppo.config.flags import Auto, Flags, flag, run_flag
+from ppo.config.flags import Auto, Count, Flags, Positive, flag, run_flag
 
 # To add a logger, derive from ppo.run.loggers.logger.Logger and name the class here: not in
 # ppo.run, since flags are checked before anything of a run is imported.
@@ -46,16 +46,13 @@ class ExecutionFlags(Flags):
     torch_deterministic: bool = flag(
         False, "Let torch use deterministic algorithms only; on the CPU all are."
     )
-    step_timeout: float = run_flag(
-        60.0,
-        "Seconds after which a worker whose environment has not finished a step is replaced.",
-        above=0,
+    step_timeout: Positive = run_flag(
+        60.0, "Seconds after which a worker whose environment has not finished a step is replaced."
     )
-    reset_timeout: float = run_flag(
+    reset_timeout: Positive = run_flag(
         120.0,
         "Seconds after which a worker whose environment has not finished a reset, or its start, "
         "is replaced.",
-        above=0,
     )
 
 
@@ -78,26 +75,24 @@ class RunFlags(Flags):
         "checkpoint, none starts a new run.",
         per_host=True,
     )
-    seeds: int = run_flag(
+    seeds: Count = run_flag(
         1,
         "Number of runs with successive seeds from --seed on, each in a process and a folder of "
         "its own.",
-        low=1,
     )
-    checkpoint_every: int = run_flag(
-        100, "Iterations between checkpoints, of which the last three and the best are kept.", low=1
+    checkpoint_every: Count = run_flag(
+        100, "Iterations between checkpoints, of which the last three and the best are kept."
     )
     eval_episodes: int = flag(
         20,
         "Number of episodes in an evaluation by the most likely actions; there is one at the end.",
         low=0,
     )
-    eval_every: int | None = flag(
+    eval_every: Count | None = flag(
         None,
         "Iterations between further evaluations, the best of which is kept as best.safetensors; "
         "none evaluates at the end only.",
         speed=False,
-        low=1,
     )
 
 
@@ -110,22 +105,18 @@ class LoggingFlags(Flags):
         pattern=f"none|({LOGGER})(,({LOGGER}))*",
         form=f"none, or some of {','.join(LOGGERS)}",
     )
-    log_every: int | None = run_flag(
-        None, "Iterations between lines on the console; none is a line every 5 seconds.", low=1
+    log_every: Count | None = run_flag(
+        None, "Iterations between lines on the console; none is a line every 5 seconds."
     )
     verbose: int = run_flag(
         1, "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
     )
-    histogram_every: int | None = run_flag(
-        10,
-        "Iterations between histograms in TensorBoard and Weights & Biases; none draws none.",
-        low=1,
+    histogram_every: Count | None = run_flag(
+        10, "Iterations between histograms in TensorBoard and Weights & Biases; none draws none."
     )
     log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
-    video_every: int | None = run_flag(
-        None,
-        "Iterations between videos of an episode, in the run's videos/; none makes none.",
-        low=1,
+    video_every: Count | None = run_flag(
+        None, "Iterations between videos of an episode, in the run's videos/; none makes none."
     )
     report: bool = run_flag(True, "Draw curve.png and write report.html at the end of the run.")
     debug: bool = run_flag(False, "Show the traceback of an error.")

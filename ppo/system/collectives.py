@@ -18,7 +18,7 @@ TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing 
 
 
 class Collectives:
-    """Exchange data with the other ranks, once this process has joined them; before it is alone.
+    """Exchange data with the other ranks, once this process has joined them.
 
     Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer."""
 
@@ -28,11 +28,15 @@ class Collectives:
 
     def join(self) -> None:
         """Join the process group that torchrun describes in environment variables."""
-        self.exchange(self._join)
-
-    def leave(self) -> None:
-        """Leave the group. Call it only while all ranks are alive: it may wait for them."""
-        distributed.destroy_process_group()
+        store, self.rank, self.size = next(distributed.rendezvous("env://"))
+        name = attempt_name(store, self.rank, self.size)
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            timeout=TIMEOUT,
+            store=distributed.PrefixStore(name, store),
+            rank=self.rank,
+            world_size=self.size,
+        )
 
     def exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
@@ -60,17 +64,6 @@ class Collectives:
             part.copy_(self.all_gather(part).sum(0))
         else:
             self.exchange(distributed.all_reduce, part)
-
-    def _join(self) -> None:
-        store, self.rank, self.size = next(distributed.rendezvous("env://"))
-        name = attempt_name(store, self.rank, self.size)
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            timeout=TIMEOUT,
-            store=distributed.PrefixStore(name, store),
-            rank=self.rank,
-            world_size=self.size,
-        )
 
 
 def attempt_name(store: Any, rank: int, size: int) -> str:

@@ -40,17 +40,13 @@ class NullObject(AbstractContextManager["NullObject"]):
     __exit__ = __call__
 
 
-class Ranks(AbstractContextManager["Ranks"]):
+class Ranks(Collectives, AbstractContextManager["Ranks"]):
     """The ranks of a run, seen from this one. A single process has all environments, and every sum
     over ranks is its own part.
 
     All methods that exchange data raise RankLost if another rank is gone."""
 
-    def __init__(self, collectives: Collectives) -> None:
-        self.collectives = collectives
-        self.rank = collectives.rank
-        self.size = collectives.size
-        self.waiting_events: list[Any] = []
+    waiting_events: tuple[Any, ...] = ()
 
     def env_ids(self, num_envs: int) -> range:
         """Return which of the run's environments this rank has. Raises ConfigError if they cannot
@@ -77,7 +73,7 @@ class Ranks(AbstractContextManager["Ranks"]):
                 outcome[0] = function()
             except Exception as error:
                 outcome[1] = error
-        self.collectives.exchange(distributed.broadcast_object_list, outcome)
+        self.exchange(distributed.broadcast_object_list, outcome)
         result, failure = outcome
         if failure:
             if self.rank:
@@ -90,10 +86,8 @@ class Ranks(AbstractContextManager["Ranks"]):
         if self.size == 1:
             return [part]
         everywhere: list[Any] = [None] * self.size
-        self.collectives.exchange(
-            distributed.all_gather_object, everywhere, (part, self.waiting_events)
-        )
-        self.waiting_events.clear()
+        self.exchange(distributed.all_gather_object, everywhere, (part, self.waiting_events))
+        self.waiting_events = ()
         parts, events = zip(*everywhere, strict=True)
         if self.rank == 0:
             for event in chain(*events):
@@ -110,14 +104,14 @@ class Ranks(AbstractContextManager["Ranks"]):
         if message:
             message = f"rank {self.rank}: {message}"
         event = {"kind": kind, "message": message, "count": count, "rank": self.rank}
-        self.waiting_events.append({**event, **details})
+        self.waiting_events += ({**event, **details},)
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
         """Merge the moments of all ranks' samples."""
         if self.size == 1:
             return moments
         own = np.array(np.broadcast_arrays(*moments), np.float64)
-        parts = self.collectives.all_gather(torch.from_numpy(own)).numpy()
+        parts = self.all_gather(torch.from_numpy(own)).numpy()
         counts, means, variances = np.moveaxis(parts, 1, 0)
         total = counts.sum(0)
         mean = (counts * means).sum(0) / total
@@ -150,7 +144,7 @@ class Ranks(AbstractContextManager["Ranks"]):
         """Return deviation, mean and count (n,) of all ranks' values in each of n parts."""
         rows = [[len(x), x.sum(), x.square().sum()] for x in parts]
         table = torch.tensor(rows, dtype=torch.float64)
-        self.collectives.all_reduce(table)
+        self.all_reduce(table)
         count, total, squares = table.unbind(1)
         deviation = ((squares - total**2 / count) / (count - 1)).clamp(min=0).sqrt()
         return deviation, total / count, count
@@ -166,12 +160,11 @@ class Ranks(AbstractContextManager["Ranks"]):
             both *= weight
         else:
             both.zero_()  # 0 * inf would not be 0
-        self.collectives.all_reduce(both)
-        gradients.copy_(both[: len(gradients)])
-        sums: Any = both[len(gradients) :].unbind()
-        if gradients.device.type == "cpu":  # numbers of a GPU would have to wait for it
-            sums = [value.item() for value in sums]
-        return dict(zip(metrics, sums, strict=True))
+        self.all_reduce(both)
+        summed, sums = torch.split(both, [len(gradients), len(metrics)])
+        gradients.copy_(summed)
+        on_cpu = sums.device.type == "cpu"  # numbers of a GPU would have to wait for it
+        return dict(zip(metrics, sums.tolist() if on_cpu else sums, strict=True))
 
     def check_same_weights(self, weights: Tensor) -> None:
         """Raise Diverged unless all ranks have the same weights."""
@@ -205,10 +198,10 @@ class Ranks(AbstractContextManager["Ranks"]):
         join_ranks.cache_clear()  # for the next run in this process
         has_failed = exception[0] and getattr(exception[1], "exit_code", 1)
         if self.size > 1 and not has_failed:  # after an error it might wait for a lost rank
-            self.collectives.leave()
+            distributed.destroy_process_group()
 
 
-SINGLE_PROCESS = Ranks(Collectives())
+SINGLE_PROCESS = Ranks()
 
 
 @cache
@@ -217,7 +210,7 @@ def join_ranks() -> Ranks:
     arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # the launcher
-    collectives = Collectives()
+    ranks = Ranks()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        collectives.join()
-    return Ranks(collectives)
+        ranks.exchange(ranks.join)
+    return ranks

@@ -20,8 +20,9 @@ def find_device(device: str, images: bool) -> str:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]
-        problem = f"--device={device} cannot be used ({reason})"
-        raise ConfigError(f"{problem}: give --device=cpu") from error
+        raise ConfigError(
+            f"--device={device} cannot be used ({reason}): give --device=cpu"
+        ) from error
     return device
 
 
@@ -53,5 +54,7 @@ def check_memory(flags: str, needed: int) -> None:
     the message says."""
     available = physical_memory()
     if needed > available:
-        sizes = f"{needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f}"
-        raise ConfigError(f"--{flags} must be lower: the run would need {sizes}")
+        raise ConfigError(
+            f"--{flags} must be lower: the run would need {needed / 2**30:,.0f} GiB, this machine "
+            f"has {available / 2**30:,.0f}"
+        )

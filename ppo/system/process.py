@@ -27,8 +27,6 @@ def configure_process(num_threads: int, deterministic: bool) -> None:
 def disable_malloc_trim() -> None:
     """Have glibc keep freed memory. By default it returns a minibatch's activations to the system
     and takes them again, page by page, in every gradient step."""
-    if sys.platform != "linux":
-        return
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
@@ -41,7 +39,7 @@ def generator_states(device: str) -> dict[str, Any]:
 
     states = {"cpu": torch.get_rng_state()}
     if device.startswith("cuda"):
-        states["cuda"] = torch.cuda.get_rng_state(torch.device(device))
+        states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
@@ -51,7 +49,7 @@ def set_generator_states(states: Mapping[str, Any], device: str) -> None:
 
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and device.startswith("cuda"):
-        torch.cuda.set_rng_state(states["cuda"], torch.device(device))
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def freeze_garbage() -> None:

@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
 from typing import Any
 
 URGENT = (signal.SIGTERM, signal.SIGUSR1)  # the machine will be taken away soon
@@ -54,7 +53,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         for number, handler in self.handlers_before.items():
             signal.signal(number, handler)
 
-    def _record(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: object) -> None:
         if self.at_once and self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
