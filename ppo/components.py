@@ -34,7 +34,7 @@ from ppo.policy.policy import Policy
 from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
-from ppo.system.distributed import SINGLE_PROCESS, Ranks
+from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -64,7 +64,7 @@ def make_learner(model: Any, config: Config) -> Learner:
 
 
 def prepare_run(
-    config: Config, ranks: Ranks, make_learner: MakeLearner
+    config: Config, ranks: ProcessGroup, make_learner: MakeLearner
 ) -> tuple["Components", list[str]]:
     """Resolve every "auto" of a run's settings, and make its parts; return notes for the user, too.
 
@@ -122,7 +122,7 @@ class Components:
         self,
         config: Config,
         spaces: Spaces,
-        ranks: Ranks = SINGLE_PROCESS,
+        ranks: ProcessGroup = SINGLE_PROCESS,
         make_learner: MakeLearner = make_learner,
     ) -> None:
         # With small matrices, more threads would only wait for each other.

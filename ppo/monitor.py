@@ -1,4 +1,4 @@
-"""What watches a run: it reads rollouts, batches and metrics, and never changes what is learned."""
+"""Watch a run: read rollouts, batches and metrics, and never change what is learned."""
 
 from collections import deque
 

@@ -22,7 +22,7 @@ import torch
 from ppo.algorithm.rollout import minibatches
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import load
-from ppo.system.distributed import SINGLE_PROCESS, NullObject, Ranks
+from ppo.system.distributed import SINGLE_PROCESS, NullObject, ProcessGroup
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 from tests.test_faults import events, fault
@@ -73,7 +73,7 @@ def torchrun() -> Iterator:
         process.communicate()
 
 
-class Fake(Ranks):
+class Fake(ProcessGroup):
     """Stands in for ranks of which another one gives a part of its own."""
 
     def __init__(self, rank: int = 0, size: int = 2, other: Any = None) -> None:

@@ -16,7 +16,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
-from ppo.system.distributed import SINGLE_PROCESS, Ranks
+from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 KL_TOLERANCE = 1.5
@@ -41,7 +41,7 @@ class Learner:
     advantages() for another estimator, and state_dict() and load_state_dict() to keep more state.
     """
 
-    ranks: Ranks = SINGLE_PROCESS  # the processes that learn the same policy
+    ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
 
     def __init__(self, model: Any, config: Config) -> None:
         is_split = config.num_minibatches > config.num_envs and not config.batch_size
@@ -57,10 +57,8 @@ class Learner:
         self.weights, self.gradients = flatten_parameters(model)
         self.num_skipped = 0  # gradient steps in a row
         self.learning_rate_schedule = Schedule.parse(config.learning_rate)
-        self.schedules = [
-            Schedule.parse(setting)
-            for setting in (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        ]
+        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        self.schedules = [Schedule.parse(setting) for setting in settings]
         self.learning_rate: float = self.learning_rate_schedule(1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(remaining=1.0)
@@ -192,9 +190,8 @@ class Learner:
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
-    def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
+    def predict_values(self, *inputs: Tensor) -> Tensor:
         """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
-        inputs = [observations] if states is None else [observations, states]
         values: Tensor = self.model(*inputs)[1]
         return values
 
@@ -232,8 +229,7 @@ class Learner:
             group["lr"] = self.learning_rate
 
     def _clip_gradients(self) -> Any:
-        """Scale the gradient to the allowed norm (Pascanu et al. 2013, algorithm 1); return its
-        norm before that."""
+        """Scale the gradient to the allowed norm (Pascanu et al. 2013, alg. 1); return its own."""
         norm = self.gradients.norm()
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)

@@ -119,8 +119,8 @@ class NumpyLearner(Learner):
             features = mlp.value_trunk(arrays["observations"])[-1]
         return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(features).copy())
 
-    def predict_values(self, observations: Tensor, states: Tensor | None = None) -> Tensor:
-        features = self.mlp.value_trunk(observations.numpy())[-1]
+    def predict_values(self, *inputs: Tensor) -> Tensor:
+        features = self.mlp.value_trunk(inputs[0].numpy())[-1]
         return torch.from_numpy(self.mlp.values(features))
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: all that a run needs to continue as if it had never stopped."""
+"""The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
 import platform
 from functools import partial

@@ -40,7 +40,7 @@ class NullObject(AbstractContextManager["NullObject"]):
     __exit__ = __call__
 
 
-class Ranks(Collectives, AbstractContextManager["Ranks"]):
+class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
     """The ranks of a run, seen from this one. A single process has all environments, and every sum
     over ranks is its own part.
 
@@ -201,16 +201,16 @@ class Ranks(Collectives, AbstractContextManager["Ranks"]):
             distributed.destroy_process_group()
 
 
-SINGLE_PROCESS = Ranks()
+SINGLE_PROCESS = ProcessGroup()
 
 
 @cache
-def join_ranks() -> Ranks:
+def join_ranks() -> ProcessGroup:
     """Join the ranks of this run if torchrun started it. Raises RankLost if they do not all
     arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # the launcher
-    ranks = Ranks()
+    ranks = ProcessGroup()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         ranks.exchange(ranks.join)
     return ranks

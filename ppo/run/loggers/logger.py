@@ -17,8 +17,8 @@ from ppo.run.reader import Row
 
 
 class Histograms(NamedTuple):
-    """What loggers may show beside metrics: values (n,) by name, and the learner's newest image
-    (H, W) uint8, if it learns from images."""
+    """Hold more than metrics for loggers to show: values (n,) by name, and the newest image (H, W)
+    uint8 that the model has seen, if it learns from images."""
 
     values: dict[str, ndarray]
     image: ndarray | None
