@@ -18,21 +18,21 @@ from ppo.config.config import Config
 def remove_safeguards() -> None:
     """Take supervision, checks of data and losses, and copies of the state out of the trainer."""
     import torch
-    from ppo.envs.environment_slice import EnvironmentSlice
 
     import ppo.envs.make
     import ppo.trainer
     from ppo.envs.episodes import OpenEpisodes
     from ppo.envs.pool import WorkerPool
+    from ppo.envs.worker import Worker
     from ppo.run.checkpoint import Checkpoints
 
     always = torch.tensor(True)
     take_snapshot = ppo.trainer.snapshot
     copy_state = Checkpoints.keep
 
-    def wait_for_replies(pool: Any, workers: Any, resend: Any = None) -> dict[int, Any]:
+    def wait_for_replies(pool: Any, workers: Any, *command: Any) -> dict[Any, Any]:
         return {
-            worker.number: worker.connection.recv() if worker.connection else worker.poll()
+            worker: worker.connection.recv() if worker.connection else worker.poll()
             for worker in workers
         }
 
@@ -46,7 +46,7 @@ def remove_safeguards() -> None:
             copy_state(checkpoints, state)
 
     patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
-    patch(EnvironmentSlice, "_beat", lambda environments, call: None)
+    patch(Worker, "_beat", lambda worker, call: None)
     patch(WorkerPool, "_receive", wait_for_replies)
     patch(OpenEpisodes, "update", lambda episodes, *rollout: [])
     patch(ppo.trainer, "snapshot", first_snapshot)
@@ -101,7 +101,7 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
     found: list[dict[str, float]] = []
     with WorkerPool(parts.make_worker, share, 0) as workers:
         worker = workers.workers[0].worker
-        for env in worker.environments.envs:
+        for env in worker.envs:
             env.step = Timed(env.step, seconds, "environment")
             env.reset = Timed(env.reset, seconds, "environment")
         worker.sampler.begin = Timed(worker.sampler.begin, seconds, "inference")

@@ -6,7 +6,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from ppo.envs.environment_slice import Episode
 
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
@@ -21,6 +20,7 @@ from ppo.envs.episodes import (
     unpack_episodes,
 )
 from ppo.envs.make import Preprocessing, make_env
+from ppo.envs.worker import Episode
 
 NO_ACTIONS = np.zeros((0, 2), np.float32)
 

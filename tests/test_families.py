@@ -6,9 +6,9 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs import families, make
+from ppo.envs import make
 from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
-from ppo.envs.make import auto_values, family_of, make_env
+from ppo.envs.make import family_of, make_env
 
 
 class Toy:
@@ -42,13 +42,11 @@ def test_every_field_of_a_family_or_of_images_is_one_of_preprocessing() -> None:
 def test_a_registered_family_recognises_makes_and_renames_its_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (families, make):
-        monkeypatch.setattr(module, "FAMILIES", (*FAMILIES, Toy()))
+    monkeypatch.setattr(make, "FAMILIES", (*FAMILIES, Toy()))
     assert make.canonical_id("OldBandit-v0") == "Bandit-v0"
-    assert family_of("Bandit-v0", {}) == "Toy"
-    assert auto_values("Bandit-v0", {}) == {"frame_skip": 7}
+    assert family_of("Bandit-v0", {}) == ("Toy", {"frame_skip": 7})
     assert make_env("Bandit-v0", Preprocessing(frame_skip=3)).get_wrapper_attr("frame_skip") == 3
-    assert family_of("CartPole-v1", {}) is None
+    assert family_of("CartPole-v1", {}) == (None, {"frame_skip": 1})
 
 
 @pytest.mark.parametrize(
@@ -63,4 +61,4 @@ def test_a_registered_family_recognises_makes_and_renames_its_environments(
 def test_auto_means_what_the_family_says(
     env_name: str, env_kwargs: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert auto_values(env_name, env_kwargs) == expected
+    assert family_of(env_name, env_kwargs)[1] == expected

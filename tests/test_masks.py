@@ -133,7 +133,7 @@ def test_an_environment_that_allows_no_action_is_an_error() -> None:
     with pytest.raises(
         WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"
     ):
-        parts.make_worker(env_indices=range(1)).collect(1)
+        parts.make_worker(env_indices=range(1)).run("collect", 1)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])

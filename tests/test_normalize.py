@@ -153,17 +153,17 @@ def test_statistics_are_saved_and_loaded_and_used_at_once() -> None:
     ours = NormalizeObservation((2,))
     ours.update(BATCH[:, None])
     theirs = NormalizeObservation((2,))
-    theirs.load_state_dict(ours.state_dict())
+    theirs.load_state_dict(ours.statistics.state_dict())
     np.testing.assert_array_equal(theirs(ONE_MORE), ours(ONE_MORE))
     for normalize in (ours, theirs):
         normalize.update(ONE_MORE[:, None])
     np.testing.assert_array_equal(theirs(BATCH), ours(BATCH))
-    assert ours.state_dict().keys() == {"mean", "variance", "count"}
+    assert ours.statistics.state_dict().keys() == {"mean", "variance", "count"}
     rewards = NormalizeReward(1, 0.9)
     rewards(np.ones((5, 1)), np.zeros((5, 1), bool))
     again = NormalizeReward(1, 0.9)
-    again.load_state_dict(rewards.state_dict())
-    assert again.state_dict() == rewards.state_dict()
+    again.statistics.load_state_dict(rewards.statistics.state_dict())
+    assert again.statistics.state_dict() == rewards.statistics.state_dict()
 
 
 def test_samples_of_other_ranks_are_merged_by_all_reduce() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ppo.envs.sampler import RolloutSampler
+from ppo.envs.shared import SharedArray
 
 T, N = 4, 3
 
@@ -47,7 +48,12 @@ def make_rollout() -> SimpleNamespace:
 
 def make_sampler(env_ids: range, *rollouts: SimpleNamespace) -> RolloutSampler:
     return RolloutSampler(
-        Echo(), lambda observations: 10 * observations, seed=0, env_ids=env_ids, rollouts=rollouts
+        lambda weights: Echo(),
+        SharedArray((1,), np.float32),
+        lambda observations: 10 * observations,
+        seed=0,
+        env_ids=env_ids,
+        rollouts=rollouts,
     )
 
 

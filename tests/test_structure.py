@@ -96,8 +96,8 @@ def test_imports_make_no_circle() -> None:
 
 
 def test_starting_a_worker_takes_no_heavy_import() -> None:
-    """Every worker process imports main and ppo.envs.worker; torch comes with the policy only."""
-    code = "import sys, main, ppo.envs.worker, ppo.models, ppo; print(*sorted(sys.modules))"
+    """A worker process imports main and ppo.envs.worker_process; torch comes with the policy."""
+    code = "import sys, main, ppo.envs.worker_process, ppo.models, ppo; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -8,11 +8,14 @@ import imageio.v2
 import numpy as np
 import pytest
 
-from ppo.envs.video import SMALLEST, Filmed, Video
+from ppo.envs.video import SMALLEST, Filmed, open_video
 
 
 class Flicker(gymnasium.Env):
     """Is rendered in another gray at every step."""
+
+    def __init__(self, size: int = SMALLEST) -> None:
+        self.size = size
 
     def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
         self.gray = 0
@@ -23,13 +26,13 @@ class Flicker(gymnasium.Env):
         return 0, 0.0, False, False, {}
 
     def render(self) -> np.ndarray:
-        return np.full((SMALLEST, SMALLEST, 3), self.gray, np.uint8)
+        return np.full((self.size, self.size, 3), self.gray, np.uint8)
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
 def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) -> None:
     path = tmp_path / "videos" / name
-    with Video(path, 30) as video:
+    with open_video(path, 30) as video:
         env = Filmed(Flicker(), video)
         env.reset(seed=0)
         for action in (0, 1, 0):
@@ -43,16 +46,16 @@ def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) 
 def test_small_frames_are_enlarged_by_whole_numbers(
     rows: int, expected: int, tmp_path: Path
 ) -> None:
-    frames = [np.full((rows, rows, 3), value, np.uint8) for value in (0, 200)]
-    with Video(tmp_path / "film.gif", 10) as video:
-        for frame in frames:
-            video.write(frame)
+    with open_video(tmp_path / "film.gif", 10) as video:
+        env = Filmed(Flicker(rows), video)
+        env.reset(seed=0)
+        env.step(0)
     shape = imageio.v2.mimread(tmp_path / "film.gif")[0].shape
     assert shape[:2] == (expected, expected)
     assert expected >= SMALLEST
 
 
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(AttributeError), Video(tmp_path / "film.gif", 10) as video:
+    with pytest.raises(AttributeError), open_video(tmp_path / "film.gif", 10) as video:
         Filmed(Flicker(), video).step(0)  # before a reset
     assert list(tmp_path.iterdir()) == []

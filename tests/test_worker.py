@@ -1,13 +1,24 @@
-"""Rollouts of the counting environment: every row follows from the episode, step and action."""
+"""Rollouts of the counting environment, where every row follows from episode, step and action;
+and one worker alone: heartbeat, resets, open episodes, causes of errors."""
 
+from functools import partial
 from multiprocessing import resource_tracker
+from types import SimpleNamespace
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
+from ppo.envs.episodes import OpenEpisode
+from ppo.envs.errors import WorkerError
+from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.shared import SharedArray
+from ppo.envs.worker import Worker, called_env
 from tests.running import children, make_components
 
 T, N = 12, 5
@@ -142,9 +153,154 @@ def test_the_flags_reach_the_games() -> None:
     )
     worker = parts.make_worker(env_indices=range(1))
     worker.collect(1)
-    env = worker.environments.envs[0]
+    env = worker.envs[0]
     assert parts.rollout.observations.shape == (5, 1, 40, 40, 2)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == 3 * (1 + 4)  # FIRE, and four steps
     assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0.5
     assert env.action_space.n == 18
     assert env.has_wrapper_attr("lives")  # of EndOnLifeLoss
+
+
+def shared(array: np.ndarray) -> SharedArray:
+    result = SharedArray(array.shape, array.dtype)
+    result.array[:] = array
+    return result
+
+
+def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
+    """Make a worker for all environments of a rank, whose ids in the run are 5 and 6."""
+    make = partial(
+        make_env, f"tests.{env_name}" if ":" in env_name else f"tests.environments:{env_name}"
+    )
+    size = make().observation_space.shape
+    rollout = {
+        "observations": np.full((T + 1, n, *size), -1.0),
+        "action_masks": np.zeros((T + 1, n, 0), bool),
+        "states": np.ones((T + 1, n, 1), np.float32),
+        "actions": np.zeros((T, n, 1), np.int64),
+        "rewards": np.zeros((T, n), np.float32),
+        "terminations": np.ones((T, n), bool),
+        "truncations": np.ones((T, n), bool),
+    }
+    return Worker(
+        config=SimpleNamespace(env_name="Some-v0", seed=0, squash_actions=False),
+        make_env=make,
+        make_sampler=None,
+        rollouts=[{name: shared(table) for name, table in rollout.items()}],
+        episode_counts=SharedArray((n,), np.int64),
+        env_ids=range(5, 5 + n),
+        env_indices=range(n),
+    )
+
+
+def play(worker: Worker, num_steps: int = T) -> None:
+    worker.begin(1)
+    for t in range(num_steps):
+        worker.step(t, range(len(worker.envs)))
+
+
+@pytest.mark.parametrize("i", [0, 1, 7])
+def test_a_heartbeats_call_names_its_environment(i: int) -> None:
+    assert called_env(i) == called_env(~i) == i
+
+
+def test_every_call_of_an_environment_is_a_heartbeat() -> None:
+    worker = make_worker()
+    assert worker.beats.tolist() == [2, ~1]  # both were made
+    worker.begin(1)
+    assert worker.beats.tolist() == [4, ~1]  # and reset
+    worker.step(0, range(2))
+    assert worker.beats.tolist() == [6, 1]
+
+
+def test_only_members_are_stepped() -> None:
+    worker = make_worker()
+    worker.begin(1)
+    worker.step(0, range(1, 2))
+    assert worker.rollout.observations[1, :, 1].tolist() == [-1, 1]
+
+
+def test_recurrent_states_are_zero_where_episodes_begin() -> None:
+    worker = make_worker()
+    play(worker)
+    starts = worker.rollout.observations[:, :, 1] == 0
+    np.testing.assert_array_equal(worker.rollout.states[..., 0] == 0, starts)
+    ends = worker.rollout.terminations | worker.rollout.truncations
+    np.testing.assert_array_equal(starts[1:], ends)
+
+
+def test_open_episodes_are_resumed_where_the_last_row_shows_the_same() -> None:
+    first = make_worker()
+    play(first, T)
+    info = first.end()
+    numbers = first.own_counts - 1
+    ends = first.rollout.terminations | first.rollout.truncations
+    lasts = [max(ends[:, i].nonzero()[0], default=-1) + 1 for i in range(2)]
+    episodes = [
+        OpenEpisode(int(numbers[i]), first.rollout.actions[lasts[i] :, i]) for i in range(2)
+    ]
+    second = make_worker()
+    second.rollout.observations[-1] = first.rollout.observations[-1]
+    second.rollout.observations[-1, 1, 1] += 1  # which environment 1 does not show
+    second.own_counts[:] = first.own_counts
+    assert second.restore(episodes) == [1]
+    second.begin(2)
+    assert second.info.reset_envs == [1]
+    assert second.own_counts.tolist() == [numbers[0] + 1, numbers[1] + 2]
+    np.testing.assert_array_equal(
+        second.rollout.observations[0, 0], first.rollout.observations[-1, 0]
+    )
+    assert info.reset_envs == [0, 1]
+
+
+class Stray(gymnasium.Env):
+    """Shows an observation outside of its space at every second step."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.full(1, 2.0 * (self.steps % 2), np.float32), 0.0, False, False, {}
+
+
+def test_observations_outside_are_counted_for_each_rollout() -> None:
+    worker = make_worker("test_worker:Stray")
+    for _ in range(2):
+        play(worker, 4)
+        assert worker.end().num_outside == {0: 2, 1: 2}
+    worker.begin(3)
+    assert worker.end().num_outside == {0: 0, 1: 0}
+
+
+def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="action_mask"):
+        make_worker("environments:Masked-v0").begin(1)
+
+
+def test_the_cause_of_an_error_is_named() -> None:
+    worker = make_worker("test_worker:Stray")
+    worker.begin(1)
+    worker.beats[1] = ~1
+    with pytest.raises(WorkerError, match=r"^environment 6 of Some-v0 raised IndexError: "):
+        worker.run("step", T + 1, range(2))
+    worker.is_sampling = True
+    with pytest.raises(WorkerError, match=r"^the policy raised IndexError: "):
+        worker.run("step", T + 1, range(2))
+    worker.rollout.actions = np.full((T, 2, 1), np.nan)
+    worker.to_actions = lambda actions: [None] * len(actions)  # which raises nothing
+    worker.step(3, range(2))
+    with pytest.raises(WorkerError, match=r"^the policy.s actions are not finite: lower --learn"):
+        worker.run("step", T + 1, range(2))
+
+
+def test_without_episodes_to_restore_all_environments_are_reset() -> None:
+    worker = make_worker()
+    assert worker.run("restore", []) == [0, 1]
+    assert worker.rollout.observations[-1, :, 1].tolist() == [0, 0]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ppo.envs.errors import WorkerError
@@ -17,8 +16,11 @@ from ppo.envs.worker_process import ONE_THREAD, LocalWorker, WorkerProcess
 class Puppet:
     """Stands for a Worker: does what it is told."""
 
-    def __init__(self, env_indices: range, heartbeat: Any) -> None:
-        self.heartbeat = heartbeat
+    def __init__(self, env_indices: range, heartbeat: SharedArray) -> None:
+        self.heartbeat = heartbeat.array
+
+    def run(self, method: str, *arguments: Any) -> Any:
+        return getattr(self, method)(*arguments)
 
     def look(self) -> dict[str, Any]:
         threads = {name: os.environ.get(name) for name in ONE_THREAD}
@@ -55,7 +57,6 @@ def start() -> Any:
                 range(2),
                 [7, 8],
                 number=0,
-                heartbeats=SharedArray((1, 2), np.int64),
                 timeouts={"step": limit, "reset": 2 * limit},
             )
         )
