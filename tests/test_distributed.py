@@ -159,7 +159,15 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first.pop("events") == [  # each once, in the first rank
         ["worker_lost", "gone", {"worker": 3}],
-        ["worker_lost", "rank 1: gone", 1, {"rank": 1, "worker": 3}],
+        [
+            {
+                "kind": "worker_lost",
+                "message": "rank 1: gone",
+                "count": 1,
+                "rank": 1,
+                "worker": 3,
+            }
+        ],
     ]
     assert second.pop("events") == []
     assert (first.pop("failed"), second.pop("failed")) == (
