@@ -4,6 +4,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from ppo.models.errors import ModelMismatch
+from ppo.system.imports import import_named
 
 
 class ModelEntry(NamedTuple):
@@ -97,17 +98,13 @@ def _make_own_model(observation_space: Any, action_space: Any, config: Any) -> A
     """Make a model of the user's own class, and check what it returns."""
     from ppo.models.actor_critic import check_model
 
-    flag = f"--model={config.model}"
-    try:
-        own = resolve_name(config.model)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ModelMismatch(f"{flag} cannot be imported ({error}): give module:Class") from error
+    own = import_named("model", config.model, ModelMismatch)
     try:
         model = own(observation_space, action_space, config)
         check_model(model, observation_space)
     except Exception as error:
         raise ModelMismatch(
-            f"{flag} fails ({type(error).__name__}: {error}): see "
+            f"--model={config.model} fails ({type(error).__name__}: {error}): see "
             "ppo.models.actor_critic.ActorCritic for what it needs"
         ) from error
     return model

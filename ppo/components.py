@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory
+from ppo.system.imports import import_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -47,11 +47,7 @@ def make_learner(model: Any, config: Config) -> Learner:
     """Make the learner of a model: --learner if it is given, else one in numpy where that can do
     all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
     if config.learner != "auto":
-        try:
-            own = resolve_name(config.learner)
-        except (ImportError, AttributeError, ValueError) as error:
-            problem = f"--learner={config.learner} cannot be imported ({error})"
-            raise ConfigError(f"{problem}: give module:Class") from error
+        own = import_named("learner", config.learner)
         if not isinstance(own, type) or not issubclass(own, Learner):
             raise ConfigError(
                 f"--learner={config.learner} must be a class derived from ppo.Learner"

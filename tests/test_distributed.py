@@ -416,16 +416,16 @@ def test_ranks_that_differ_are_refused() -> None:
 
 def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None:
     events: list[Any] = []
-    first = Fake(other=("theirs", [{"kind": "lost", "message": "rank 1: gone"}]))
+    first = Fake(other=("theirs", [("lost", "rank 1: gone", 2, {"rank": 1})]))
     on_event = first.forward_events(lambda *event, **details: events.append((event, details)))
     on_event("lost", "mine")
     assert first.gather("mine") == ["mine", "theirs"]
-    assert events == [(("lost", "mine"), {}), ((), {"kind": "lost", "message": "rank 1: gone"})]
+    assert events == [(("lost", "mine"), {}), (("lost", "rank 1: gone", 2), {"rank": 1})]
     second = Fake(rank=1, other=("theirs", ()))
     second.forward_events(pytest.fail)("lost", "gone", 2, worker=3)
     second.gather("mine")
     second.gather("mine")
-    lost = {"kind": "lost", "message": "rank 1: gone", "count": 2, "rank": 1, "worker": 3}
+    lost = ("lost", "rank 1: gone", 2, {"rank": 1, "worker": 3})
     assert second.gathered == [
         ("mine", (lost,)),
         ("mine", ()),

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.system.imports import import_named
 
 ADAM_EPSILON = 1e-5  # Baselines
 
@@ -60,10 +60,11 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
         options["eps"] = ADAM_EPSILON
     if is_adam and weights.device.type in ("cpu", "cuda"):
         return Adam([parameter], **options)
+    make = import_named("optimizer", config.optimizer)
     try:
-        return resolve_name(config.optimizer)([parameter], **options)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        fix = "give a class of torch.optim, or one that is made in the same way"
+        return make([parameter], **options)
+    except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"--optimizer={config.optimizer} cannot be used ({error}): {fix}"
+            f"--optimizer={config.optimizer} cannot be used ({error}): "
+            "give a class of torch.optim, or one that is made in the same way"
         ) from error

@@ -118,7 +118,7 @@ def parse_flags(
 
 def suggest(word: str, known: Iterable[str], fallback: str) -> str:
     """Ask whether the nearest known word was meant, or return the fallback if none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, known, n=1)
     if near:
         return f"did you mean {near[0]}?"
     return fallback
@@ -140,7 +140,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
         group.add_argument(name, metavar=name.upper(), nargs=metadata["nargs"], help=help)
         return
     default = "none" if option.default is None else option.default
-    options: dict[str, Any] = {}
+    options: Settings = {}
     if allowed_values(option)[0] is bool:
         options = {"nargs": "?", "const": "true"}
         group.add_argument(
@@ -206,12 +206,12 @@ def _convert(option: Field[Any], value: Any) -> Any:
             return text
         raise ValueError
     schedule, colon, digits = text.rpartition(":")
-    if colon and schedule not in metadata["schedules"]:
-        raise ValueError
     number = _parse_number(digits, kind, metadata)
-    if colon:
+    if not colon:
+        return number
+    if schedule in metadata["schedules"]:
         return f"{schedule}:{number}"
-    return number
+    raise ValueError
 
 
 def _parse_number(digits: str, kind: Any, metadata: Any) -> Any:

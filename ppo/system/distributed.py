@@ -90,8 +90,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         self.waiting_events = ()
         parts, events = zip(*everywhere, strict=True)
         if self.rank == 0:
-            for event in chain(*events):
-                self.on_event(**event)
+            for *event, details in chain(*events):
+                self.on_event(*event, **details)
         return list(parts)
 
     def forward_events(self, on_event: OnEvent) -> OnEvent:
@@ -103,8 +103,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         """Keep an event until the next gather takes it to rank 0."""
         if message:
             message = f"rank {self.rank}: {message}"
-        event = {"kind": kind, "message": message, "count": count, "rank": self.rank}
-        self.waiting_events += ({**event, **details},)
+        event = (kind, message, count, {"rank": self.rank, **details})
+        self.waiting_events += (event,)
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
         """Merge the moments of all ranks' samples."""
