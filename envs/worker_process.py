@@ -50,6 +50,7 @@ def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent
             error = worker_error("a worker", error)
         with suppress(OSError):  # the trainer has ended
             connection.send(error)
+    gc.unfreeze()  # so that environments are destroyed at exit: emulators complain otherwise
 
 
 def _ignore_parent_signals() -> None:

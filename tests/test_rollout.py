@@ -1,45 +1,10 @@
-"""The rollout's tables, and how a batch is split into minibatches."""
+"""Splitting a batch into minibatches."""
 
-import numpy as np
-import pytest
 import torch
-from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo.algorithm.rollout import Rollout, minibatches
-from tests.running import make_network
-
-
-@pytest.mark.parametrize(
-    ("action_space", "actions"),
-    [
-        (spaces.Discrete(4, start=2), ((5, 3, 1), np.int64)),
-        (spaces.Box(-1, 1, (2,)), ((5, 3, 2), np.float32)),
-        (spaces.Box(-1, 1, (2, 3), np.float64), ((5, 3, 6), np.float32)),
-    ],
-    ids=["discrete", "box", "matrix"],
-)
-def test_layout_is_time_major_with_one_more_observation(action_space, actions):
-    observation_space = spaces.Box(0, 255, (2, 7), np.uint8)
-    layout = Rollout.layout(
-        num_steps=5,
-        num_envs=3,
-        observation_space=observation_space,
-        model=make_network(observation_space, action_space),
-        has_action_masks=False,
-    )
-    assert layout == {
-        "observations": ((6, 3, 2, 7), np.uint8),
-        "actions": actions,
-        "rewards": ((5, 3), np.float32),
-        "terminations": ((5, 3), np.bool_),
-        "truncations": ((5, 3), np.bool_),
-        "features": ((5, 3, 0), np.float32),
-        "states": ((6, 3, 0), np.float32),
-        "action_masks": ((6, 3, 0), np.bool_),
-    }
-    Rollout(**{name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()})
+from ppo.algorithm.rollout import minibatches
 
 
 def epochs(size, num_minibatches, num_epochs=2, seed=0):
