@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo.envs.errors import EnvironmentUnavailable, WorkerError, environment_error
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.errors import (
     CheckpointError,
     ConfigError,
@@ -68,7 +68,7 @@ def test_an_environments_error_keeps_its_traceback_between_processes() -> None:
     try:
         raise KeyError("wheel")
     except KeyError as error:
-        found = pickle.loads(pickle.dumps(environment_error("3 of Car-v0", error)))
+        found = pickle.loads(pickle.dumps(worker_error("environment 3 of Car-v0", error)))
     assert isinstance(found, WorkerError)
     assert str(found) == "environment 3 of Car-v0 raised KeyError: 'wheel'"
     assert 'raise KeyError("wheel")' in found.args[1]
