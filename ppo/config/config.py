@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
@@ -46,7 +45,11 @@ class Config(
 
     def __getstate__(self) -> Settings:
         """Return all values as JSON can hold them; functions by name."""
-        return {name: _plain(value) for name, value in vars(self).items()}
+        state = vars(self).copy()
+        for name, value in state.items():
+            if callable(value):
+                state[name] = f"{value.__module__}:{getattr(value, '__qualname__', value)}"
+        return state
 
     @property
     def is_resumed(self) -> bool:
@@ -63,15 +66,6 @@ class Config(
         """Iterations of the whole run: as many whole rollouts as total_steps allows."""
         affordable = self.total_steps // self.rollout_size
         return min(affordable, self.num_iterations or affordable)
-
-
-def _plain(value: Any) -> Any:
-    """Return a function's import path, if it has one, and any other value as it is."""
-    if not callable(value):
-        return value
-    if hasattr(value, "__qualname__"):
-        return f"{value.__module__}:{value.__qualname__}"
-    return repr(value)
 
 
 def load_preset(preset: str, env_name: str, family: str | None) -> Settings:

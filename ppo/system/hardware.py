@@ -37,10 +37,9 @@ def has_bfloat16(device: str) -> bool:
 
 def available_cores() -> int:
     """Count the cores this process may use; the ranks on one machine share them equally."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
