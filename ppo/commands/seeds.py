@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,11 @@ def train_seeds(given: Settings, config: Config) -> None:
 def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
     """Run commands and forward urgent signals to them. Raises SeedFailed if one fails."""
     processes: list[subprocess.Popen[bytes]] = []
+    is_ending = Event()
 
     def run(folder: Path) -> None:
+        if is_ending.is_set():
+            return
         print(f"seed {folder.name.removeprefix('s')}: {folder}", flush=True)
         process = subprocess.Popen(commands[folder])
         processes.append(process)
@@ -86,6 +90,7 @@ def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
             raise SeedFailed(folder, exit_code)
 
     def forward(number: int, frame: object) -> None:
+        is_ending.set()
         for process in processes:
             process.send_signal(number)  # nothing happens to those that have ended
 
@@ -99,12 +104,13 @@ def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
 
 
 def _print_table(summaries: list[dict[str, Any]]) -> None:
-    """Print the returns of each run, NaN where no episode ended, and their interquartile means."""
+    """Print the returns of each run, "-" where no episode ended, and their interquartile means."""
     rows = [[x["mean_return"], x["evaluation"]["mean"], x["seconds"]] for x in summaries]
     table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")
     for summary, row in zip(summaries, table, strict=True):
-        print("{:<6} {:<10.1f} {:<12.1f} {:.0f}".format(summary["seed"], *row))
+        last, evaluation = ("-" if np.isnan(x) else f"{x:.1f}" for x in row[:2])
+        print(f"{summary['seed']:<6} {last:<10} {evaluation:<12} {row[2]:.0f}")
     for label, values in zip(("last 100", "evaluation"), table.T, strict=False):
         if np.isfinite(values).all():
             interval = interval_text(confidence_interval(values, interquartile_mean))
