@@ -22,6 +22,25 @@ PLAIN = {
     "clip_value_coef": None,
     "num_workers": 0,
 }
+CARTPOLE = {
+    "env_name": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 64,
+    "total_steps": 2048,
+    "num_workers": 0,
+    "eval_episodes": 6,
+    "verbose": 0,
+    "report": False,
+    "learning_rate": 1e-3,
+}
+TINY = {
+    **CARTPOLE,
+    "num_envs": 2,
+    "num_steps": 8,
+    "eval_episodes": 0,
+    "num_minibatches": 1,
+    "num_epochs": 1,
+}
 TIMES = {
     "seconds",
     "steps_per_second",

@@ -14,29 +14,7 @@ from torch import Tensor
 
 from ppo import Config, Learner, load_policy, train
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import learn, make_components, metrics
-
-CARTPOLE = {
-    "env_name": "CartPole-v1",
-    "num_envs": 4,
-    "num_steps": 64,
-    "total_steps": 2048,
-    "num_workers": 0,
-    "eval_episodes": 6,
-    "verbose": 0,
-    "report": False,
-    "learning_rate": 1e-3,
-}
-
-
-TINY = {
-    **CARTPOLE,
-    "num_envs": 2,
-    "num_steps": 8,
-    "eval_episodes": 0,
-    "num_minibatches": 1,
-    "num_epochs": 1,
-}
+from tests.running import CARTPOLE, TINY, learn, make_components, metrics
 
 
 def iterations(count: int, **values: Any) -> dict[str, Any]:

@@ -12,18 +12,7 @@ import main
 from ppo import Config, train
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import policy_head
-
-CARTPOLE = {
-    "env_name": "CartPole-v1",
-    "num_envs": 4,
-    "num_steps": 64,
-    "total_steps": 2048,
-    "num_workers": 0,
-    "eval_episodes": 6,
-    "verbose": 0,
-    "report": False,
-    "learning_rate": 1e-3,
-}
+from tests.running import CARTPOLE
 
 
 class Own(ActorCritic):

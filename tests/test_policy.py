@@ -17,26 +17,8 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError
 from ppo.run import checkpoint
 from tests.environments import SPACES
+from tests.running import CARTPOLE, TINY
 
-CARTPOLE = {
-    "env_name": "CartPole-v1",
-    "num_envs": 4,
-    "num_steps": 64,
-    "total_steps": 2048,
-    "num_workers": 0,
-    "eval_episodes": 6,
-    "verbose": 0,
-    "report": False,
-    "learning_rate": 1e-3,
-}
-TINY = {
-    **CARTPOLE,
-    "num_envs": 2,
-    "num_steps": 8,
-    "eval_episodes": 0,
-    "num_minibatches": 1,
-    "num_epochs": 1,
-}
 OBSERVATIONS = np.random.default_rng(0).normal(0, [1, 1, 0.1, 1], (200, 4)).astype(np.float32)
 
 
