@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ppo.errors import ConfigError
-from ppo.run.reader import read_json, read_rows, read_run
+from ppo.run.reader import read_rows, read_run
+from ppo.system.files import read_json
 
 TABLE = "iteration,step,seconds,episode_return_mean\n1,10,0.5,\n2,20,1.0,3.5\n"
 

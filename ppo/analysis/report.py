@@ -11,8 +11,8 @@ from typing import Any
 from ppo.analysis.plots import PANELS, draw
 from ppo.config.config import Config
 from ppo.policy.policy import Policy, best_video
-from ppo.run.reader import RETURN, RunRecord, read_json, read_run
-from ppo.system.files import atomic_write
+from ppo.run.reader import RETURN, RunRecord, read_run
+from ppo.system.files import atomic_write, read_json
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">

@@ -89,9 +89,10 @@ def _read_list(path: Path) -> list[Any]:
         return []
     try:
         entries = json.loads(path.read_text())
-        if isinstance(entries, list):
-            return entries
-        problem = "it is no list"
+        if not isinstance(entries, list):
+            raise ValueError("it is no list")
     except (OSError, ValueError) as error:
-        problem = str(error)
-    raise ConfigError(f"--output={path} cannot be added to ({problem}): give another file")
+        raise ConfigError(
+            f"--output={path} cannot be added to ({error}): give another file"
+        ) from error
+    return entries

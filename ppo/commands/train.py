@@ -1,10 +1,8 @@
 """Train as a command line says."""
 
 import gc
-import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from ppo.config.config import Config, folder_to_resume, load_preset
 from ppo.config.flags import Settings, parse_flags
 from ppo.envs.make import canonical_id, family_of
 from ppo.errors import ConfigError
-from ppo.system.files import folder_name
+from ppo.system.files import folder_name, read_json
 
 LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's name of the run
 ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
@@ -87,7 +85,7 @@ def resume_if_begun(given: Settings) -> Settings:
             f"--seeds={given['seeds']} is for one process: leave it out, or leave out torchrun"
         )
     if "resume" in given:
-        return dict(given)
+        return given
     launch = os.environ[LAUNCH]
     if launch == "none":
         raise ConfigError(
@@ -99,7 +97,6 @@ def resume_if_begun(given: Settings) -> Settings:
         name = given.get("name") or given.get("env_name") or Config.env_name
         folder = f"runs/{folder_name(name)}-{launch}"
     flags = {**given, "run_dir": folder}
-    with suppress(OSError, ValueError, AttributeError):
-        if json.loads(Path(folder, "config.json").read_text()).get("launch") == launch:
-            flags["resume"] = "auto"
+    if read_json(Path(folder, "config.json"), {}).get("launch") == launch:
+        flags["resume"] = "auto"
     return flags

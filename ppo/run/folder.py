@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
-from ppo.system.files import AppendedFile, folder_name, write_json
+from ppo.system.files import AppendedFile, folder_name, read_json, write_json
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
@@ -74,10 +73,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise ConfigError(
                 f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
             ) from error
-        try:
-            self.run_id = str(json.loads((self.path / "config.json").read_text())["run_id"])
-        except (OSError, ValueError, KeyError, TypeError):
-            self.run_id = uuid.uuid4().hex[:8]
+        saved = read_json(self.path / "config.json", {})
+        self.run_id = str(saved.get("run_id", uuid.uuid4().hex[:8]))
 
     def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
         """Note an event in events.jsonl, and show its message to the user; from any thread."""
@@ -114,23 +111,20 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 
 def describe_run(config: Config) -> dict[str, Any]:
-    """Return what config.json says: settings, versions, commit, an id, and torchrun's launch."""
+    """Return what config.json says: settings, versions, the trainer's own commit, an id, and
+    torchrun's launch."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = ""
+    with suppress(OSError):  # there may be no git
+        commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return {
         **config.__getstate__(),
         "versions": versions,
-        "git_commit": _git_commit(),
+        "git_commit": commit or None,  # none outside a git checkout
         "run_id": uuid.uuid4().hex[:8],
         "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # by which torchrun recognises the run
     }
-
-
-def _git_commit() -> str | None:
-    """Return the commit of the trainer's own source; None outside a git checkout."""
-    if not shutil.which("git"):
-        return None
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None

@@ -13,7 +13,7 @@ import numpy as np
 from ppo.errors import ConfigError
 
 EPISODES = "episodes.jsonl"
-KINDS = ("best", "median", "worst")
+NUM_CHOSEN = 3
 
 
 class EpisodeHighlights:
@@ -30,14 +30,14 @@ class EpisodeHighlights:
         """Add episodes that are over."""
         self.episodes += episodes
         num_steps = sum(len(episode.actions) for episode in self.episodes)
-        if num_steps > self.most_steps and len(self.episodes) > len(KINDS):
-            self.episodes = _choose(self.episodes)
+        if num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
+            self.episodes = [*_choose(self.episodes).values()]
 
     def to_json_lines(self, step: int) -> str:
         """Describe the best, the median and the worst episode, a line each. step: of training."""
         if not self.episodes:
             return ""
-        chosen = zip(KINDS, _choose(self.episodes), strict=True)
+        chosen = _choose(self.episodes).items()
         notes = ({"kind": kind, "step": step, **_pack(x._asdict())} for kind, x in chosen)
         return "".join(json.dumps(note) + "\n" for note in notes)
 
@@ -59,10 +59,10 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
         ) from error
 
 
-def _choose(episodes: Sequence[Any]) -> list[Any]:
-    """Choose an episode of each of KINDS."""
+def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
+    """Choose three episodes, by kind."""
     ranked = sorted(episodes, key=lambda episode: episode.episode_return)
-    return [ranked[-1], ranked[len(ranked) // 2], ranked[0]]
+    return {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
 
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:

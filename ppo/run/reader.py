@@ -52,14 +52,3 @@ def read_rows(folder: Path, iteration: int) -> list[Row]:
 def _read_table(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file, strict=True))
-
-
-def read_json(path: Path, default: Any) -> Any:
-    """Return a file's content, or the default if it is damaged or of another type."""
-    try:
-        content = json.loads(path.read_text())
-        if isinstance(content, type(default)):
-            return content
-    except (OSError, ValueError):
-        pass
-    return default

@@ -30,14 +30,19 @@ def choose_num_workers(
     on a busy machine, or where there is little to gain."""
     num_workers = int(config.num_workers)
     has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
-    if not has_choice or config.iterations < FEWEST_ITERATIONS or _is_busy():
+    if not has_choice or config.iterations < FEWEST_ITERATIONS:
         return num_workers, None
+    with suppress(OSError):  # not every system tells how busy it is
+        if os.getloadavg()[0] > available_cores() / 2:
+            return num_workers, None
     speeds: list[float] = []
     with suppress(OSError, ValueError, TypeError, RuntimeError):
         speeds = [float(x) for x in json.loads(_cache_path(config, versions).read_text())]
     if not speeds:
         try:
-            speeds = _try_both(config, make_pool)
+            speeds = [measure(make_pool(num_workers), config)]
+            if config.rollout_size / speeds[0] < LONG_ROLLOUT:  # neither slow nor broken
+                speeds.append(measure(make_pool(0), config))
         except Exception:  # the run itself will raise it again and report it
             return num_workers, None
         finally:
@@ -71,22 +76,6 @@ def measure(pool: Any, config: Any) -> float:
             if seconds[0] > 5 * LONG_ROLLOUT:
                 break
     return float(config.rollout_size / min(seconds))
-
-
-def _try_both(config: Any, make_pool: Callable[[int], Any]) -> list[float]:
-    """Measure with worker processes; if those show that an environment is neither slow nor broken,
-    without as well."""
-    speeds = [measure(make_pool(int(config.num_workers)), config)]
-    if config.rollout_size / speeds[0] < LONG_ROLLOUT:
-        speeds.append(measure(make_pool(0), config))
-    return speeds
-
-
-def _is_busy() -> bool:
-    try:
-        return os.getloadavg()[0] > available_cores() / 2
-    except OSError:
-        return False
 
 
 def _cache_path(config: Any, versions: Mapping[str, Any]) -> Path:

@@ -45,6 +45,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def read_json(path: Path, default: Any) -> Any:
+    """Return a file's content, or the default if it is damaged or of another type."""
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_text())
+        if isinstance(content, type(default)):
+            return content
+    return default
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file as a whole; after an error the old file is unchanged."""
     with atomic_write(path) as temporary:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 from zlib import crc32
 
@@ -25,9 +25,10 @@ class WandbLogger(Logger):
     the run. A resumed run continues the same one there.
     """
 
+    has_failed = False
+
     def start(self) -> None:
         self.queue: Queue[Callable[[Any], None] | None] = Queue(MOST_WAITING)
-        self.has_failed = Event()
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
@@ -62,7 +63,7 @@ class WandbLogger(Logger):
 
     def put(self, call: Callable[[Any], None]) -> None:
         """Queue a call, to be made with wandb's run; never wait."""
-        if not self.has_failed.is_set():
+        if not self.has_failed:
             try:
                 self.queue.put_nowait(call)
                 return
@@ -72,7 +73,7 @@ class WandbLogger(Logger):
 
     def close(self) -> None:
         """Wait for what is queued, as far as it is done in time."""
-        if not self.has_failed.is_set():
+        if not self.has_failed:
             with suppress(Full):
                 self.queue.put(None, timeout=SECONDS_TO_FINISH)
                 self.thread.join(SECONDS_TO_FINISH)
@@ -108,8 +109,8 @@ class WandbLogger(Logger):
 
     def _fail(self, reason: str) -> None:
         """Drop all from now on, and say so once."""
-        if not self.has_failed.is_set():
-            self.has_failed.set()
+        if not self.has_failed:
+            self.has_failed = True
             self.run.event(
                 "wandb_failed",
                 f"--logger=wandb: {reason}; training continues without it, see metrics.csv",
