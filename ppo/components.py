@@ -19,7 +19,8 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
-from ppo.envs.make import Spaces, make_env
+from ppo.envs.first_look import Spaces
+from ppo.envs.make import make_env
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -232,7 +233,9 @@ class Components:
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
         weights = self.learner.weights.cpu().numpy()
-        return Policy(self.config, self.spaces, weights, normalize=self.normalize_observation)
+        return Policy(
+            self.config, self.spaces, weights, self.make_actor, self.normalize_observation
+        )
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in

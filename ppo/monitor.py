@@ -1,6 +1,8 @@
 """Watch a run: read rollouts, batches and metrics, and never change what is learned."""
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,9 @@ from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
+from ppo.envs.isolation import ISOLATION
 from ppo.models import image_shape
+from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
 from ppo.run.loggers.logger import Histograms
@@ -51,7 +55,7 @@ class Monitor:
     """Count episodes and faults, evaluate, diagnose, note highlights and make videos.
 
     is_best: whether the last evaluation was the best so far. histograms: of the last iteration, if
-    they are due.
+    they are due. on_progress: receives a line on what takes long.
     """
 
     def __init__(self, parts: Components, run: RunFolder) -> None:
@@ -64,6 +68,9 @@ class Monitor:
         self.histograms: Histograms | None = None
         self.highlights = EpisodeHighlights()
         self.warned_envs: set[int] = set()
+        self.on_progress: Callable[[str], object] = lambda text: None
+        for warning in parts.spaces.warnings:
+            run.event("environment", warning)
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
         self.doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
@@ -211,29 +218,37 @@ class Monitor:
             return {}
         mean = None
         if self._is_due(self.config.eval_every):
-            mean = self.parts.ranks.broadcast_from_rank0(self._try_evaluation)
+            mean = self.parts.ranks.broadcast_from_rank0(self._evaluate)["mean"]
         if mean is not None and (self.best is None or mean > self.best):
             self.best = mean
             self.is_best = True
         return {"evaluation_return_mean": mean}
 
-    def _try_evaluation(self) -> float | None:
-        """Return the mean return of an evaluation; an environment's error does not end training."""
-        try:
-            mean: float | None = self._evaluate()["mean"]
-        except WorkerError as error:
-            self.run.event(
-                "evaluation_failed",
-                f"{error}; training continues",
-                traceback="".join(error.args[1:]),
-            )
-            return None
-        return mean
-
     def _evaluate(self) -> Metrics:
-        """Evaluate the present policy; no weight, statistic or random stream of the run changes."""
+        """Evaluate the present policy; no weight, statistic or random stream of the run changes.
+
+        An environment's error is noted; the evaluation then has no episodes."""
         config = self.config
-        return self.parts.policy().evaluate(config.eval_episodes, num_envs=config.num_envs)
+        num_episodes = config.eval_episodes
+        try:
+            result: Metrics = self._play(
+                "the evaluation",
+                num_episodes,
+                num_envs=config.num_envs,
+                max_steps=config.eval_max_steps,
+                on_progress=lambda done: self.on_progress(
+                    f"evaluation: {done} of {num_episodes} episodes"
+                ),
+            )
+        except WorkerError as error:
+            self.run.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
+            result = evaluate(list, [], [])
+        return result
+
+    def _play(self, purpose: str, *arguments: Any, **options: Any) -> Any:
+        """Have the present policy play, in a process of its own."""
+        play = self.parts.policy().evaluate
+        return ISOLATION.call(purpose, self.config.env_name, play, *arguments, **options)
 
     def _film_if_due(self) -> None:
         """Make a video of an episode of the present policy; its failure does not end training."""
@@ -241,7 +256,7 @@ class Monitor:
             path = self.run.path / "videos" / f"{self.parts.step}.mp4"
             try:
                 path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                self.parts.policy().evaluate(1, video=path)
+                self._play("the video", 1, video=path, max_steps=self.config.eval_max_steps)
             except Exception as error:
                 self.run.event(
                     "video_failed", f"{path} cannot be made: {error}; training continues"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import LAST, Checkpoints
@@ -17,7 +18,7 @@ from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
 from ppo.system.process import freeze_garbage
-from ppo.system.signals import StopSignals, Terminated
+from ppo.system.signals import SIGNALS, StopSignals, Terminated
 
 
 def train(
@@ -38,6 +39,7 @@ def train(
     freeze_garbage()
     with (
         ranks,
+        closing(ISOLATION),
         closing(parts.learner),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
@@ -88,9 +90,25 @@ def train(
                         checkpoints.save(monitor.is_best)
                     if is_last:
                         break
-            summary = ranks.broadcast_from_rank0(partial(monitor.finish, clock))
+            monitor.on_progress = loggers.show_progress
+            with _interruptible(parts, monitor):
+                summary = ranks.broadcast_from_rank0(partial(monitor.finish, clock))
             loggers.finish(summary)
             return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
+
+
+@contextmanager
+def _interruptible(parts: Components, monitor: Monitor) -> Iterator[None]:
+    """Let any signal end what comes after training, whose state is saved. Raises Interrupted."""
+    if parts.ranks.size > 1:  # which signals end anyhow
+        yield
+        return
+    with StopSignals() as stop:
+        try:
+            with stop.interruptible(*SIGNALS):
+                yield
+        except Terminated:
+            raise Interrupted(stop.received, parts.step, monitor.run.path, rank=0) from None
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import json
 import shlex
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ppo.analysis.check import findings
@@ -12,7 +11,7 @@ from ppo.components import trial_pool
 from ppo.config.config import Config
 from ppo.config.flags import Flags, flag
 from ppo.config.resolve import resolve
-from ppo.envs.make import make_env
+from ppo.envs.isolation import ISOLATION
 from ppo.system.autotune import measure
 
 
@@ -39,7 +38,8 @@ class Check(Flags):
         flags += [f"--model={config.model}", f"--num_workers={max(speeds, key=speeds.__getitem__)}"]
         whole_games = replace(config, end_on_life_loss=False)
         print(
-            *findings(partial(make_env, whole_games), self.seed),
+            *ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed),
+            *(f"warning: {warning}" for warning in spaces.warnings),
             *notes,
             *(f"{count} worker processes collect {x:,.0f} steps/s" for count, x in speeds.items()),
             f"recommended: {shlex.join(['python', 'main.py', *flags])}",

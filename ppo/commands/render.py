@@ -4,6 +4,7 @@ from typing import Literal
 
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
+from ppo.envs.isolation import ISOLATION
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.highlights import find_episode
 
@@ -24,7 +25,8 @@ class Render(PolicyCommand):
         episode = find_episode(folder, self.episode)
         default = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
         video = new_file("--video=", self.video or default, VIDEOS)
-        self.load(path).replay(episode, video)
+        policy = self.load(path)
+        ISOLATION.call("the video", policy.config.env_name, policy.replay, episode, video)
         print(
             f"{self.episode} episode: return {episode['episode_return']:.6g} in "
             f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"

@@ -1,13 +1,16 @@
 """Flags and checks of files that several commands share."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ppo.config.flags import Flags, flag
+from ppo.envs.first_look import spaces_of
 from ppo.errors import ConfigError
-from ppo.policy.policy import Policy, load_policy
+from ppo.policy.load import load_policy
+from ppo.policy.policy import Policy
 
 VIDEOS = (".mp4", ".gif")
 
@@ -24,8 +27,13 @@ class PolicyCommand(Flags):
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
     def load(self, path: Path, precision: str | None = None) -> Policy:
-        """Load the policy of a checkpoint, as ppo.policy.policy.load_policy does."""
-        return load_policy(path, self.env_name, self.model, precision=precision)
+        """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
+        policy = load_policy(
+            path, self.env_name, self.model, precision=precision, find_spaces=spaces_of
+        )
+        for warning in policy.spaces.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        return policy
 
 
 def folder_of(checkpoint: Path) -> Path:

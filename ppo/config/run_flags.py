@@ -88,6 +88,11 @@ class RunFlags(Flags):
         "Number of episodes in an evaluation by the most likely actions; there is one at the end.",
         low=0,
     )
+    eval_max_steps: Count = flag(
+        30_000,
+        "Number of steps after which an episode of an evaluation is cut off; it counts with its "
+        "return so far.",
+    )
     eval_every: Count | None = flag(
         None,
         "Iterations between further evaluations, the best of which is kept as best.safetensors; "

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
+from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
 
@@ -89,13 +91,10 @@ def export(policy: Policy, path: Path) -> float:
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
             "from Python, by ppo.load_policy"
         )
-    env = policy.make_env()
-    try:
-        observations = _observe(env, policy.config.seed)
-    finally:
-        env.close()
-    actor = Actor(policy.model, policy.weights)
-    exported = ExportedPolicy(policy, actor.model, env.action_space)
+    observations = ISOLATION.call("the export", policy.config.env_name, _observe, policy)
+    model = new_model(policy.config, policy.spaces, to_act=True)
+    actor = Actor(model, policy.weights)
+    exported = ExportedPolicy(policy, model, policy.spaces.actions)
     states = np.zeros((len(observations), actor.state_size), np.float32)
     inputs = {"observation": observations}
     if states.size:
@@ -120,8 +119,10 @@ def export(policy: Policy, path: Path) -> float:
     return difference
 
 
-def _observe(env: Any, seed: int) -> np.ndarray:
+def _observe(policy: Policy) -> np.ndarray:
     """Return observations (NUM_CHECKED, *observation) of random actions."""
+    env = policy.make_env()
+    seed = policy.config.seed
     env.action_space.seed(seed)
     observations = [np.array(env.reset(seed=seed)[0])]
     while len(observations) < NUM_CHECKED:

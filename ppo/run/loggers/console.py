@@ -57,10 +57,20 @@ class ConsoleLogger(Logger):
                 known = {name: value for name, value in metrics.items() if value is not None}
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
+    def show_progress(self, text: str) -> None:
+        self.bar.update(self.task, description=text)
+        now = time.monotonic()
+        if self.bar.disable and now >= self.next_line:
+            self.next_line = now + SECONDS_BETWEEN_LINES
+            self._print(text)
+
     def summarize(self, summary: Metrics) -> None:
-        if summary["evaluation"]["episodes"]:
+        result = summary["evaluation"]
+        if result["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
-            self._print(text.format(**summary["evaluation"]))
+            if result["unfinished"]:
+                text += ", {unfinished} of them cut off by --eval_max_steps"
+            self._print(text.format(**result))
         if total := sum(self.seconds.values()):
             share = self.seconds["collecting"] / total
             limit = "the learner limits the speed"

@@ -45,6 +45,9 @@ class Logger:
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         """Show the metrics of an iteration, and in some of them histograms."""
 
+    def show_progress(self, text: str) -> None:
+        """Show how far an evaluation is."""
+
     def summarize(self, summary: Metrics) -> None:
         """Show the results of a finished run."""
 
@@ -81,6 +84,10 @@ class Loggers(AbstractContextManager["Loggers"]):
         """Log the metrics of an iteration; the names are the same in each."""
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
+
+    def show_progress(self, text: str) -> None:
+        """Show a line on what takes long."""
+        self._call_all("show_progress", text)
 
     def finish(self, summary: Metrics) -> None:
         """Log the results of a run that was not cut short."""
