@@ -15,6 +15,12 @@ from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
 
+OnProgress = Callable[[int], object]
+
+
+def ignore(done: int) -> None:
+    """Take no notice of progress."""
+
 
 @dataclass
 class Caller:
@@ -24,7 +30,7 @@ class Caller:
     heartbeat: SharedArray
 
     def __post_init__(self) -> None:
-        import ppo.envs.first_look  # noqa: F401, which will be called first
+        import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
 
         HEARTBEAT.array = self.heartbeat.array
 
@@ -75,7 +81,7 @@ class Isolation:
         env_name: str,
         function: Callable[..., Any],
         *arguments: Any,
-        on_progress: Callable[[int], object] = lambda done: None,
+        on_progress: OnProgress = ignore,
         **options: Any,
     ) -> Any:
         """Return function(*arguments, **options), called in the process.

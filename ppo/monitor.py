@@ -1,8 +1,6 @@
 """Watch a run: read rollouts, batches and metrics, and never change what is learned."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
-from ppo.envs.isolation import ISOLATION
+from ppo.envs.isolation import OnProgress, ignore
 from ppo.models import image_shape
 from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
@@ -55,7 +53,7 @@ class Monitor:
     """Count episodes and faults, evaluate, diagnose, note highlights and make videos.
 
     is_best: whether the last evaluation was the best so far. histograms: of the last iteration, if
-    they are due. on_progress: receives a line on what takes long.
+    they are due.
     """
 
     def __init__(self, parts: Components, run: RunFolder) -> None:
@@ -68,9 +66,6 @@ class Monitor:
         self.histograms: Histograms | None = None
         self.highlights = EpisodeHighlights()
         self.warned_envs: set[int] = set()
-        self.on_progress: Callable[[str], object] = lambda text: None
-        for warning in parts.spaces.warnings:
-            run.event("environment", warning)
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
         self.doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
@@ -123,19 +118,18 @@ class Monitor:
                 "new one began there; --fresh_env_per_episode may help from the start",
             )
 
-    def finish(self, clock: Clock) -> Metrics:
+    def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
         """Evaluate the final policy, and write summary.json and the report; return the summary."""
         seconds = clock.elapsed
-        step = self.parts.step
         summary = {
             "env_name": self.config.env_name,
             "seed": self.config.seed,
-            "steps": step,
+            "steps": self.parts.step,
             "seconds": round(seconds, 3),
-            "steps_per_second": round(step / seconds, 1),
+            "steps_per_second": round(self.parts.step / seconds, 1),
             "episodes": self.episodes.count,
             "mean_return": self.episodes.means()["episode_return_mean"],
-            "evaluation": self._evaluate(),
+            "evaluation": self._evaluate(on_progress),
         }
         folder = self.run.path
         write_json(folder / "summary.json", summary)
@@ -214,9 +208,9 @@ class Monitor:
     def _evaluate_if_due(self) -> dict[str, float | None]:
         """Return a metric if there are regular evaluations, None between them."""
         self.is_best = False
+        mean = None
         if not self.config.eval_every:
             return {}
-        mean = None
         if self._is_due(self.config.eval_every):
             mean = self.parts.ranks.broadcast_from_rank0(self._evaluate)["mean"]
         if mean is not None and (self.best is None or mean > self.best):
@@ -224,31 +218,23 @@ class Monitor:
             self.is_best = True
         return {"evaluation_return_mean": mean}
 
-    def _evaluate(self) -> Metrics:
-        """Evaluate the present policy; no weight, statistic or random stream of the run changes.
-
-        An environment's error is noted; the evaluation then has no episodes."""
-        config = self.config
-        num_episodes = config.eval_episodes
+    def _evaluate(self, on_progress: OnProgress = ignore) -> Metrics:
+        """Evaluate the present policy; no weight, statistic or random stream of the run changes. If
+        the environment fails, that is noted, and there are no episodes."""
+        policy = self.parts.policy()
         try:
-            result: Metrics = self._play(
+            result: Metrics = policy.isolated(
                 "the evaluation",
-                num_episodes,
-                num_envs=config.num_envs,
-                max_steps=config.eval_max_steps,
-                on_progress=lambda done: self.on_progress(
-                    f"evaluation: {done} of {num_episodes} episodes"
-                ),
+                policy.evaluate,
+                self.config.eval_episodes,
+                num_envs=self.config.num_envs,
+                max_steps=self.config.eval_max_steps,
+                on_progress=on_progress,
             )
         except WorkerError as error:
             self.run.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
             result = evaluate(list, [], [])
         return result
-
-    def _play(self, purpose: str, *arguments: Any, **options: Any) -> Any:
-        """Have the present policy play, in a process of its own."""
-        play = self.parts.policy().evaluate
-        return ISOLATION.call(purpose, self.config.env_name, play, *arguments, **options)
 
     def _film_if_due(self) -> None:
         """Make a video of an episode of the present policy; its failure does not end training."""
@@ -256,7 +242,8 @@ class Monitor:
             path = self.run.path / "videos" / f"{self.parts.step}.mp4"
             try:
                 path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                self._play("the video", 1, video=path, max_steps=self.config.eval_max_steps)
+                policy = self.parts.policy()
+                policy.isolated("the video", policy.evaluate, 1, video=path)
             except Exception as error:
                 self.run.event(
                     "video_failed", f"{path} cannot be made: {error}; training continues"

@@ -18,7 +18,7 @@ from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
 from ppo.system.process import freeze_garbage
-from ppo.system.signals import SIGNALS, StopSignals, Terminated
+from ppo.system.signals import StopSignals, Terminated
 
 
 def train(
@@ -45,6 +45,8 @@ def train(
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
         monitor = Monitor(parts, run)
+        for warning in parts.spaces.warnings:
+            run.event("environment", warning)
         if config.is_resumed:
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
@@ -90,25 +92,10 @@ def train(
                         checkpoints.save(monitor.is_best)
                     if is_last:
                         break
-            monitor.on_progress = loggers.show_progress
-            with _interruptible(parts, monitor):
-                summary = ranks.broadcast_from_rank0(partial(monitor.finish, clock))
+            finish = partial(monitor.finish, clock, loggers.show_progress)
+            summary = ranks.broadcast_from_rank0(finish)
             loggers.finish(summary)
             return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
-
-
-@contextmanager
-def _interruptible(parts: Components, monitor: Monitor) -> Iterator[None]:
-    """Let any signal end what comes after training, whose state is saved. Raises Interrupted."""
-    if parts.ranks.size > 1:  # which signals end anyhow
-        yield
-        return
-    with StopSignals() as stop:
-        try:
-            with stop.interruptible(*SIGNALS):
-                yield
-        except Terminated:
-            raise Interrupted(stop.received, parts.step, monitor.run.path, rank=0) from None
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from ppo.commands.shared import (
     new_file,
 )
 from ppo.config.flags import Count, flag
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
@@ -63,9 +62,8 @@ class Evaluate(PolicyCommand):
         seed = policy.config.seed if self.seed is None else self.seed
         with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
             task = progress.add_task("evaluation", total=self.episodes)
-            result = ISOLATION.call(
+            result = policy.isolated(
                 "the evaluation",
-                policy.config.env_name,
                 policy.evaluate,
                 self.episodes,
                 not self.stochastic,

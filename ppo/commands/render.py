@@ -4,7 +4,6 @@ from typing import Literal
 
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
-from ppo.envs.isolation import ISOLATION
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.highlights import find_episode
 
@@ -26,7 +25,7 @@ class Render(PolicyCommand):
         default = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
         video = new_file("--video=", self.video or default, VIDEOS)
         policy = self.load(path)
-        ISOLATION.call("the video", policy.config.env_name, policy.replay, episode, video)
+        policy.isolated("the video", policy.replay, episode, video)
         print(
             f"{self.episode} episode: return {episode['episode_return']:.6g} in "
             f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
 from ppo.policy.build import new_model
@@ -91,7 +90,7 @@ def export(policy: Policy, path: Path) -> float:
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
             "from Python, by ppo.load_policy"
         )
-    observations = ISOLATION.call("the export", policy.config.env_name, _observe, policy)
+    observations = policy.isolated("the export", _observe, policy)
     model = new_model(policy.config, policy.spaces, to_act=True)
     actor = Actor(model, policy.weights)
     exported = ExportedPolicy(policy, model, policy.spaces.actions)

@@ -121,6 +121,12 @@ class Policy:
                 f"environment {self.config.env_name} in evaluation", error
             ) from error
 
+    def isolated(
+        self, purpose: str, method: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Any:
+        """Return a method's result, called on a copy of the policy by ISOLATION.call."""
+        return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
+
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
@@ -164,7 +170,7 @@ def best_video(folder: Path, policy: Policy) -> Path | None:
         episode = find_episode(folder, "best")
         path = folder / "videos" / f"best-{episode['step']}.mp4"
         if not path.exists():
-            ISOLATION.call("the video", policy.config.env_name, policy.replay, episode, path)
+            policy.isolated("the video", policy.replay, episode, path)
         return path
     except Exception:  # rendering an environment may raise anything
         return None

@@ -1,12 +1,11 @@
 """Handle Ctrl-C and termination at a moment that suits the trainer."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 URGENT = (signal.SIGTERM, signal.SIGUSR1)  # the machine will be taken away soon
-SIGNALS = (signal.SIGINT, *URGENT)
 
 
 class Terminated(BaseException):
@@ -23,22 +22,23 @@ class StopSignals(AbstractContextManager["StopSignals"]):
 
     def __init__(self, at_once: bool = True) -> None:
         self.at_once = at_once
-        self.raising: Sequence[signal.Signals] = ()
-        self.received: Any = None  # the signal.Signals that arrived last
-        self.handlers_before = {number: signal.signal(number, self._record) for number in SIGNALS}
+        self.may_raise = False
+        self.received: signal.Signals | None = None
+        self.handlers_before = {
+            number: signal.signal(number, self._record) for number in (signal.SIGINT, *URGENT)
+        }
 
     @contextmanager
-    def interruptible(self, *signals: signal.Signals) -> Iterator[None]:
-        """Mark work that signals, by default urgent ones, may end half-way. Raises Terminated, also
-        for a signal received before."""
-        if self.at_once:
-            self.raising = signals or URGENT
+    def interruptible(self) -> Iterator[None]:
+        """Mark work that may be abandoned half-way. Raises Terminated, also for a signal received
+        before."""
+        self.may_raise = self.at_once
         try:
-            if self.received in self.raising:
+            if self.at_once and self.received in URGENT:
                 raise Terminated
             yield
         finally:
-            self.raising = ()
+            self.may_raise = False
 
     def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
         """Return whether any rank had received a signal. gather: exchanges one value per rank. A
@@ -57,6 +57,6 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         if self.at_once and self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        if number in self.raising:
-            self.raising = ()  # once is enough
+        if self.may_raise and number in URGENT:
+            self.may_raise = False  # once is enough
             raise Terminated

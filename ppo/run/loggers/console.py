@@ -57,7 +57,8 @@ class ConsoleLogger(Logger):
                 known = {name: value for name, value in metrics.items() if value is not None}
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
-    def show_progress(self, text: str) -> None:
+    def show_progress(self, done: int) -> None:
+        text = f"evaluation: {done} of {self.config.eval_episodes} episodes"
         self.bar.update(self.task, description=text)
         now = time.monotonic()
         if self.bar.disable and now >= self.next_line:

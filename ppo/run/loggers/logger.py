@@ -45,8 +45,8 @@ class Logger:
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         """Show the metrics of an iteration, and in some of them histograms."""
 
-    def show_progress(self, text: str) -> None:
-        """Show how far an evaluation is."""
+    def show_progress(self, done: int) -> None:
+        """Show how many episodes of the final evaluation are over."""
 
     def summarize(self, summary: Metrics) -> None:
         """Show the results of a finished run."""
@@ -85,9 +85,9 @@ class Loggers(AbstractContextManager["Loggers"]):
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
 
-    def show_progress(self, text: str) -> None:
-        """Show a line on what takes long."""
-        self._call_all("show_progress", text)
+    def show_progress(self, done: int) -> None:
+        """Show how many episodes of the final evaluation are over."""
+        self._call_all("show_progress", done)
 
     def finish(self, summary: Metrics) -> None:
         """Log the results of a run that was not cut short."""
