@@ -102,7 +102,7 @@ def _make_own_model(observation_space: Any, action_space: Any, config: Any) -> A
     try:
         model = own(observation_space, action_space, config)
         check_model(model, observation_space)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelMismatch(
             f"--model={config.model} fails ({type(error).__name__}: {error}): see "
             "ppo.models.actor_critic.ActorCritic for what it needs"
