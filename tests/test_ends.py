@@ -1,14 +1,19 @@
 """How commands end when what is around them ends, by main.py in real processes."""
 
+import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from ppo.run.checkpoint import load
@@ -22,6 +27,50 @@ SHORT = tuple(
 )
 LONG = (*SHORT, "--total_steps=100000000")
 ITERATIONS = 100
+
+
+class Meddler(gymnasium.Env):
+    """Do something to a path at step 50, in a process of its own or in the trainer's."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    num_steps = 0
+
+    def __init__(self, act: str, path: str = "") -> None:
+        self.act = act
+        self.path = Path(path)
+
+    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
+        super().reset(**arguments)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.num_steps += 1
+        if self.num_steps == 50:
+            getattr(self, self.act)()
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, True, False, {}
+
+    def remove(self) -> None:
+        while self.path.exists():  # a checkpoint may be written at this moment
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def replace_by_folder(self) -> None:
+        if self.path.is_file():  # else another environment has done it
+            self.path.unlink()
+            self.path.mkdir()
+
+    def leave_link(self) -> None:
+        with suppress(FileExistsError):
+            self.path.symlink_to("nowhere")
+
+    def shout(self) -> None:
+        raise RuntimeError(f"\x1b[2Jloud \x07{'!' * 50_000}\x9b quiet")
+
+
+def meddling(act: str, path: Path) -> tuple[str, ...]:
+    """The flags of a run with such an environment."""
+    about = json.dumps({"act": act, "path": str(path)})
+    return (*SHORT, "--env_name=tests.test_ends:Meddler", f"--env_kwargs={about}")
 
 
 def run_unread(*arguments: str, unread: str) -> tuple[int, str]:
@@ -201,3 +250,58 @@ def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path)
     done = run_in(tmp_path, *SHORT, f"--{flag}=ending:Ending")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: --{flag}=ending:Ending cannot be imported")
+
+
+@pytest.mark.parametrize(
+    ("act", "where"), [("remove", "run"), ("replace_by_folder", "run/metrics.csv")]
+)
+def test_training_goes_on_without_its_files_and_says_so_once_and_at_the_end(
+    tmp_path: Path, act: str, where: str
+) -> None:
+    folder = tmp_path / "run"
+    done = run_main(*meddling(act, tmp_path / where), f"--run_dir={folder}")
+    warning, error = [line for line in done.stderr.splitlines() if "metrics.csv" in line]
+    assert done.returncode == 1
+    assert warning == (
+        f"warning: {folder / 'metrics.csv'} cannot be written (it has been removed); "
+        "training continues"
+    )
+    assert error.startswith(f"error: rows are missing in {folder / 'metrics.csv'}")
+    assert done.stderr.splitlines() == [warning, error]
+    assert load(saved(folder)[-1])["iteration"] == ITERATIONS
+
+
+def test_a_leftover_does_not_hinder_checkpoints(tmp_path: Path) -> None:
+    leftover = tmp_path / "checkpoints" / ".tmp-last.safetensors"
+    done = run_main(
+        *meddling("leave_link", leftover), "--checkpoint_every=20", f"--run_dir={tmp_path}"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    last = leftover.with_name("last.safetensors")
+    assert load(last)["iteration"] == ITERATIONS
+    assert not list(last.parent.glob(".tmp-*"))
+
+
+def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
+    for name in (".tmp-config.json", ".tmp-metrics.csv", "lock", "metrics.csv"):
+        (tmp_path / name).write_text("{")
+    done = run_main(*SHORT, "--total_steps=16", f"--run_dir={tmp_path}", "--resume=auto")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert num_rows(tmp_path) == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_can_neither_flood_nor_command_the_terminal(
+    tmp_path: Path, num_workers: int
+) -> None:
+    done = run_main(
+        *meddling("shout", tmp_path), f"--num_workers={num_workers}", f"--run_dir={tmp_path}"
+    )
+    assert done.returncode == 1
+    assert "RuntimeError: \\x1b[2Jloud \\x07!!!" in done.stderr
+    assert "!!!\\x9b quiet" in done.stderr
+    assert "\x1b" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert max(map(len, lines)) < 11_000
+    logged = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert max(map(len, logged), default=0) < 40_000  # message, cause and traceback

@@ -17,12 +17,13 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
+from ppo.run.reader import METRICS
 from ppo.system.files import TEMPORARY, AppendedFile, folder_name, read_json, write_json
 from ppo.system.output import shorten, show
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
-BARELY_BEGUN = {"lock", "config.json", "events.jsonl", EPISODES, "checkpoints"}
+BARELY_BEGUN = {"lock", "config.json", "events.jsonl", METRICS, EPISODES, "checkpoints"}
 FAULTS = (
     "worker_lost",
     "observation_outside",
