@@ -34,7 +34,7 @@ from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory
+from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -142,7 +142,8 @@ class Components:
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, bool(config.normalize_rewards)
         )
-        self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
+        with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
+            self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
@@ -173,16 +174,17 @@ class Components:
 
     def make_pool(self, on_event: Callable[..., None] = lambda kind, **details: None) -> WorkerPool:
         """Start the workers that step the environments; on_event receives what happens to them."""
-        return WorkerPool(
-            self.make_worker,
-            self.num_envs,
-            min(self.num_envs, int(self.config.num_workers)),
-            step_timeout=self.config.step_timeout,
-            reset_timeout=self.config.reset_timeout,
-            on_event=on_event,
-            sampler=self.sampler,
-            first_id=self.env_ids.start,
-        )
+        with within_limits("worker processes", "num_workers"):
+            return WorkerPool(
+                self.make_worker,
+                self.num_envs,
+                min(self.num_envs, int(self.config.num_workers)),
+                step_timeout=self.config.step_timeout,
+                reset_timeout=self.config.reset_timeout,
+                on_event=on_event,
+                sampler=self.sampler,
+                first_id=self.env_ids.start,
+            )
 
     @property
     def rollout(self) -> Rollout:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import shutil
 import signal
 import subprocess
@@ -305,3 +306,56 @@ def test_an_error_can_neither_flood_nor_command_the_terminal(
     assert max(map(len, lines)) < 11_000
     logged = (tmp_path / "events.jsonl").read_text().splitlines()
     assert max(map(len, logged), default=0) < 40_000  # message, cause and traceback
+
+
+INTERRUPT = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+@pytest.mark.parametrize("name", ["ppo.commands", "argparse", "gymnasium", "torch", "rich.console"])
+def test_an_interrupt_of_an_import_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
+    done = run_main(
+        *SHORT,
+        f"--run_dir={tmp_path / 'run'}",
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED": name},
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
+    assert done.stderr.startswith("error: interrupted")
+
+
+def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    done = run_main(*SHORT, os.fsdecode(b"--run_dir=" + bytes(tmp_path) + b"/\xff\xfe"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: --run_dir={tmp_path}/\\udcff\\udcfe: give a text")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("limited", "limit", "sentence"),
+    [
+        ("FSIZE", 4096, "shared memory for rollouts cannot be made (File too large): --num_envs"),
+        ("NOFILE", 24, "worker processes cannot be made (Too many open files): --num_workers"),
+    ],
+)
+def test_a_limit_of_the_system_is_named_with_the_flag_to_lower(
+    limited: str, limit: int, sentence: str, tmp_path: Path
+) -> None:
+    kind = getattr(resource, f"RLIMIT_{limited}")
+    done = run_main(
+        *SHORT,
+        "--num_envs=4",
+        "--num_workers=4",
+        f"--run_dir={tmp_path}",
+        preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(f"error: {sentence}")
