@@ -138,11 +138,11 @@ class Components:
         self.model = new_model(config, spaces).to(config.device)
         self.learner = make_learner(self.model, config)
         self.learner.ranks = ranks
-        self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, bool(config.normalize_rewards)
         )
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
+            self.normalize_observation = new_normalizer(config, spaces)
             self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())

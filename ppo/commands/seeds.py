@@ -1,6 +1,7 @@
 """Train with several seeds: one run says little about how good a configuration is."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -86,14 +87,16 @@ def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
     waiting = list(commands)
     running: dict[Path, subprocess.Popen[bytes]] = {}
     failure: PPOError | None = None
+    sent: signal.Signals | None = None
     with StopSignals() as stop:
         while running or waiting:
-            if stop.received and not isinstance(failure, Interrupted):
+            if stop.received and stop.received != sent:
+                sent = stop.received
                 failure = Interrupted(
-                    stop.received, "stopped the runs of all seeds: --resume=auto continues"
+                    sent, "stopped the runs of all seeds: --resume=auto continues"
                 )
                 for process in running.values():
-                    process.send_signal(stop.received)
+                    process.send_signal(sent)
             for folder, process in list(running.items()):
                 if exit_code := process.poll():
                     failure = failure or SeedFailed(folder, exit_code)

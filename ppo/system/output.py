@@ -29,7 +29,7 @@ def show(text: str) -> None:
 def flush_output() -> None:
     """Write all that was printed, or discard what cannot be written: Python would complain of it at
     its exit, and change the exit code."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # closed ones are None
         try:
             stream.flush()
         except OSError:
