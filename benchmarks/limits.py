@@ -34,10 +34,9 @@ def shares(
 
 def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
     """Measure steps per second, resets included, with a random policy, in this process."""
-    from ppo.config.resolve import preprocessing_of
     from ppo.envs.make import make_env
 
-    env = make_env(config.env_name, preprocessing_of(config))
+    env = make_env(config)
     env.action_space.seed(0)
     actions = itertools.cycle([env.action_space.sample() for _ in range(1000)])
     env.reset(seed=0)

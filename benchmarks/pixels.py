@@ -40,9 +40,11 @@ def step_speed(ours: bool, num_steps: int) -> float:
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-    from ppo.envs.make import Preprocessing, make_env
+    from ppo.config.config import Config
+    from ppo.config.resolve import resolve
+    from ppo.envs.make import make_env
 
-    own = make_env(GAME, Preprocessing(frame_skip=4))
+    own = make_env(resolve(Config(env_name=GAME))[0])
     theirs = FrameStackObservation(
         AtariPreprocessing(gymnasium.make(GAME, disable_env_checker=True)), 4
     )

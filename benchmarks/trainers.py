@@ -3,10 +3,13 @@
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from benchmarks import harness
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
 from ppo.envs.make import make_env
 
 GAME = "PongNoFrameskip-v4"
@@ -102,7 +105,9 @@ def run_sb3(env_name: str, steps: int, plain: bool, seed: int) -> harness.Result
         cores = harness.num_cores()
         found = learn_by_sb3(envs, steps, cores, policy="CnnPolicy", seed=seed)
     else:
-        made: str | Callable[[], Any] = (lambda: make_env(env_name)) if plain else env_name
+        made: str | Callable[[], Any] = env_name
+        if plain:
+            made = partial(make_env, resolve(Config(env_name=env_name))[0])
         envs = make_vec_env(made, NUM_ENVS, vec_env_cls=DummyVecEnv)
         found = learn_by_sb3(envs, steps, seed=seed)
     first, *_, last = found

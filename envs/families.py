@@ -1,35 +1,18 @@
 """Families of environments with preprocessing of their own: one class each, listed in FAMILIES."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.episodes import RecordEpisode
 
-
-class Preprocessing(NamedTuple):
-    """How environments are made and preprocessed. Each field is a flag of the same name."""
-
-    env_kwargs: Mapping[str, Any] = {}
-    strict_spaces: bool = False
-    fresh_env_per_episode: bool = False
-    frame_stack: int = 4
-    screen_size: int = 84
-    frame_skip: int = 1
-    noop_max: int = 30
-    end_on_life_loss: bool = False
-    sticky_actions: float | str = "auto"
-    full_action_space: bool = False
-
-
 IMAGE_FIELDS = ("frame_stack", "screen_size", "frame_skip")  # for images of any environment
 
 
 class Atari:
-    """Atari 2600 games that are observed as images."""
+    """Atari 2600 games that are observed as images. config: as that of ppo.envs.make.make_env."""
 
     name = "Atari"  # of its tuned values in ppo/config/presets
     module = "ale_py"  # registers its ids with gymnasium
@@ -50,36 +33,36 @@ class Atari:
         )
 
     def auto_values(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return what "auto" means for fields of Preprocessing."""
+        """Return what "auto" means for flags of an environment."""
         return {
             "frame_skip": 4,
             "sticky_actions": spec.kwargs.get("repeat_action_probability", "auto"),
         }
 
-    def make(self, spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
+    def make(self, spec: EnvSpec, config: Any) -> gymnasium.Env:
         """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
         from ale_py import Action, ALEInterface, LoggerMode
 
         from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
         ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
-        if preprocessing.sticky_actions != "auto":
-            spec.kwargs["repeat_action_probability"] = preprocessing.sticky_actions
+        if config.sticky_actions != "auto":
+            spec.kwargs["repeat_action_probability"] = config.sticky_actions
         try:
             emulator = gymnasium.make(
                 spec,
                 disable_env_checker=True,
                 frameskip=1,
-                full_action_space=preprocessing.full_action_space,
+                full_action_space=config.full_action_space,
             )
         except OSError as error:
             raise gymnasium.error.Error(
                 f"its ROM cannot be read ({error}): point ALE_ROMS_DIR to a folder with it, or "
                 "pip install --force-reinstall ale_py"
             ) from error
-        game = AtariGame(emulator, preprocessing.frame_skip, preprocessing.noop_max)
+        game = AtariGame(emulator, config.frame_skip, config.noop_max)
         env: gymnasium.Env = RecordEpisode(game)
-        if preprocessing.end_on_life_loss:
+        if config.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():
             env = FireOnReset(env, game.actions.index(Action.FIRE))

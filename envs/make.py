@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
-from ppo.envs.families import FAMILIES, Preprocessing
+from ppo.envs.families import FAMILIES
 from ppo.envs.spaces import ACTION_MASK, can_act_in
 
 ALIASES = {
@@ -28,7 +28,6 @@ ALIASES = {
 }
 PACKAGES = {"cv2": "opencv-python"}  # names on PyPI that differ from the module's
 UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
-PREPROCESSING = Preprocessing()
 
 
 class Spaces(NamedTuple):
@@ -53,7 +52,7 @@ def canonical_id(env_name: str) -> str:
 
 def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """Return the name of an environment's family, None if it has none, and what "auto" means for
-    fields of Preprocessing. Raises as make_env does."""
+    its flags. Raises as make_env does."""
     with _explained_errors(env_name):
         spec, family = _look_up(env_name, env_kwargs)
     if family is None:
@@ -61,31 +60,32 @@ def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None,
     return family.name, family.auto_values(spec)
 
 
-def make_env(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Env:
+def make_env(config: Any) -> Env:
     """Make an environment whose observations are in a Box.
 
-    env_name: an id that gymnasium knows; module:id, which imports the module first; module:Class.
+    config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
+    env_name = config.env_name
     with _explained_errors(env_name):
-        spec, family = _look_up(env_name, preprocessing.env_kwargs)
+        spec, family = _look_up(env_name, config.env_kwargs)
         make = family.make if family else _make_checked
-        env = make(spec, preprocessing)
+        env = make(spec, config)
         space = env.observation_space
         if not space.is_np_flattenable or not can_act_in(env.action_space):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} observes {space} and acts in {env.action_space}, one of "
                 "which has no fixed size: choose another environment"
             )
-        return _observe_box(env, preprocessing)
+        return _observe_box(env, config)
 
 
-def spaces_of(env_name: str, preprocessing: Preprocessing = PREPROCESSING) -> Spaces:
-    """Return an environment's spaces. Raises as make_env does."""
-    env: Any = make_env(env_name, preprocessing)
+def spaces_of(config: Any) -> Spaces:
+    """Return the spaces of what make_env makes. Raises as that does."""
+    env: Any = make_env(config)
     has_masks = False
     if not isinstance(env.action_space, spaces.Box):
-        with _explained_errors(env_name):
+        with _explained_errors(config.env_name):
             has_masks = ACTION_MASK in env.reset(seed=0)[1]
     env.close()
     return Spaces(env.observation_space, env.action_space, has_masks)
@@ -118,20 +118,20 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
     return spec, None
 
 
-def _make_checked(spec: EnvSpec, preprocessing: Preprocessing) -> Env:
+def _make_checked(spec: EnvSpec, config: Any) -> Env:
     """Make an environment, with a check of what it returns and a record of whole episodes."""
     # gymnasium's own checker would cost time at every step.
     make = partial(gymnasium.make, spec, disable_env_checker=True)
-    env: Any = FreshEveryEpisode(make) if preprocessing.fresh_env_per_episode else make()
-    env = CheckData(env, preprocessing.strict_spaces)
-    if preprocessing.frame_skip > 1:
+    env: Any = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
+    env = CheckData(env, config.strict_spaces)
+    if config.frame_skip > 1:
         from ppo.envs.images import RepeatAction
 
-        env = RepeatAction(env, preprocessing.frame_skip)
+        env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)
 
 
-def _observe_box(env: Env, preprocessing: Preprocessing) -> Env:
+def _observe_box(env: Env, config: Any) -> Env:
     """Stack the images of an environment that shows one, flatten other observations."""
     space = env.observation_space
     parts: dict[Any, Any] = {None: space}
@@ -145,7 +145,7 @@ def _observe_box(env: Env, preprocessing: Preprocessing) -> Env:
     if len(images) == 1:
         from ppo.envs.images import StackImages
 
-        return StackImages(env, preprocessing.screen_size, preprocessing.frame_stack, images[0])
+        return StackImages(env, config.screen_size, config.frame_stack, images[0])
     if not isinstance(space, spaces.Box) or not space.shape:
         return gymnasium.wrappers.FlattenObservation(env)
     return env

@@ -47,8 +47,9 @@ def choose_model(name: str, observation_space: Any) -> str:
     if ":" in name:
         return name
     if name not in MODELS:
-        known = ", ".join(MODELS)
-        raise ModelMismatch(f"--model={name} is unknown: give auto, {known} or module:Class")
+        raise ModelMismatch(
+            f"--model={name} is unknown: give auto, {', '.join(MODELS)} or module:Class"
+        )
     reads = MODELS[name].reads
     if image and reads == "vectors":
         raise ModelMismatch(f"--model={name} cannot read images {image}: give --model=cnn")
@@ -72,11 +73,19 @@ def make_model(
     import numpy as np
     import torch
 
-    from ppo.models.actor_critic import FeedForward, Recurrent
+    from ppo.models.actor_critic import FeedForward, Recurrent, check_model
 
     torch.manual_seed(seed)
     if ":" in config.model:
-        model = _make_own_model(observation_space, action_space, config)
+        own = import_named("model", config.model, ModelMismatch)
+        try:
+            model = own(observation_space, action_space, config)
+            check_model(model, observation_space)
+        except (Exception, SystemExit) as error:
+            raise ModelMismatch(
+                f"--model={config.model} fails ({type(error).__name__}: {error}): see "
+                "ppo.models.actor_critic.ActorCritic for what it needs"
+            ) from error
     else:
         entry = MODELS[config.model]
         make_trunk = resolve_name(entry.make_trunk)
@@ -91,22 +100,6 @@ def make_model(
             raise ModelMismatch(
                 f"--{flag} is for continuous actions, these are {action_space}: leave it out"
             )
-    return model
-
-
-def _make_own_model(observation_space: Any, action_space: Any, config: Any) -> Any:
-    """Make a model of the user's own class, and check what it returns."""
-    from ppo.models.actor_critic import check_model
-
-    own = import_named("model", config.model, ModelMismatch)
-    try:
-        model = own(observation_space, action_space, config)
-        check_model(model, observation_space)
-    except (Exception, SystemExit) as error:
-        raise ModelMismatch(
-            f"--model={config.model} fails ({type(error).__name__}: {error}): see "
-            "ppo.models.actor_critic.ActorCritic for what it needs"
-        ) from error
     return model
 
 

@@ -22,8 +22,8 @@ from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_no
 
 # Trapezoidal rule for a standard normal, exact enough while the deviation is below 7.
 NODES = np.linspace(-8, 8, 129)
-DENSITIES = np.exp(-(NODES**2) / 2)
-WEIGHTS = DENSITIES / DENSITIES.sum()
+WEIGHTS = np.exp(-(NODES**2) / 2)
+WEIGHTS /= WEIGHTS.sum()
 
 
 class Distribution:

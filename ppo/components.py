@@ -17,7 +17,7 @@ from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.algorithm.parameters import replaced_weights
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
-from ppo.config.resolve import preprocessing_of, resolve
+from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.make import Spaces, make_env
 from ppo.envs.normalize import NormalizeReward
@@ -165,15 +165,15 @@ class Components:
         self.make_worker = partial(
             Worker,
             config=config,
-            make_env=partial(make_env, config.env_name, preprocessing_of(config)),
+            make_env=partial(make_env, config),
             make_sampler=None if self.sampler else make_sampler,
             rollouts=self.buffers.shared_rollouts,
             episode_counts=self.buffers.shared_counts,
             env_ids=self.env_ids,
         )
 
-    def make_pool(self, on_event: Callable[..., None] = lambda kind, **details: None) -> WorkerPool:
-        """Start the workers that step the environments; on_event receives what happens to them."""
+    def make_pool(self, **options: Any) -> WorkerPool:
+        """Start the workers that step the environments. options: further ones of WorkerPool."""
         with within_limits("worker processes", "num_workers"):
             return WorkerPool(
                 self.make_worker,
@@ -181,9 +181,9 @@ class Components:
                 min(self.num_envs, int(self.config.num_workers)),
                 step_timeout=self.config.step_timeout,
                 reset_timeout=self.config.reset_timeout,
-                on_event=on_event,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
+                **options,
             )
 
     @property

@@ -51,7 +51,7 @@ def train(
         clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
         notes = [*notes, *found, f"run folder: {run.path}"]
         with (
-            parts.make_pool(ranks.forward_events(run.event)) as workers,
+            parts.make_pool(on_event=ranks.forward_events(run.event)) as workers,
             ranks.on_rank0(Loggers, config, run, notes, rows) as loggers,
         ):
             with (

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
+from ppo.envs import make
 from ppo.envs.worker import RolloutInfo
 from ppo.models import make_model
 
@@ -48,6 +50,21 @@ TIMES = {
     "seconds_learning",
     "seconds_exchanging",
 }
+
+
+def make_env(env_name: str, **flags: Any) -> Any:
+    """Make an environment by the defaults of flags, with which images are not skipped."""
+    return make.make_env(environment_flags(env_name, **flags))
+
+
+def spaces_of(env_name: str, **flags: Any) -> make.Spaces:
+    """Return the spaces of an environment that make_env makes."""
+    return make.spaces_of(environment_flags(env_name, **flags))
+
+
+def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:
+    """Return what an environment is made by, with keyword arguments that may be any objects."""
+    return SimpleNamespace(**{**vars(Config()), "env_name": env_name, "frame_skip": 1, **flags})
 
 
 def make_network(

@@ -14,7 +14,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from ppo.envs.atari import AtariGame
 from ppo.envs.episodes import WHOLE_EPISODE
-from ppo.envs.make import Preprocessing, make_env
+from tests.running import make_env
 
 LIFE_LOSS = pytest.mark.parametrize("end_on_life_loss", [False, True], ids=["games", "lives"])
 IDS_OF_PONG = "PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"
@@ -70,9 +70,7 @@ def assert_same_images(ours: np.ndarray, theirs: np.ndarray) -> None:
 def test_500_random_steps_are_those_of_gymnasiums_preprocessing(
     env_name: str, end_on_life_loss: bool
 ) -> None:
-    env = make_env(
-        env_name, Preprocessing(frame_skip=4, noop_max=30, end_on_life_loss=end_on_life_loss)
-    )
+    env = make_env(env_name, frame_skip=4, noop_max=30, end_on_life_loss=end_on_life_loss)
     reference, ale, random = Reference(env_name), env.unwrapped.ale, np.random.default_rng(0)
     num_fires = 4 * ("FIRE" in reference.meanings)
     observation, _ = env.reset(seed=0)
@@ -179,7 +177,7 @@ def make_scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[gymnas
         monkeypatch.setitem(
             gymnasium.registry, "Scripted-v0", EnvSpec("Scripted-v0", "ale_py.env:Scripted")
         )
-        return make_env("Scripted-v0", Preprocessing(**{"noop_max": 0, **values})), emulator
+        return make_env("Scripted-v0", **{"noop_max": 0, **values}), emulator
 
     return make
 
@@ -353,7 +351,7 @@ def test_if_firing_costs_a_life_the_game_continues(make_scripted: Any) -> None:
 
 @pytest.mark.parametrize("env_name", IDS_OF_PONG)
 def test_a_step_is_four_frames_whatever_frames_the_id_skips(env_name: str) -> None:
-    env = make_env(env_name, Preprocessing(frame_skip=4))
+    env = make_env(env_name, frame_skip=4)
     env.reset(seed=0)
     frames = [env.unwrapped.ale.getEpisodeFrameNumber()]
     for _ in range(20):
@@ -374,7 +372,7 @@ def test_a_step_is_four_frames_whatever_frames_the_id_skips(env_name: str) -> No
 def test_actions_stick_as_the_flag_says_or_else_as_the_id_does(
     env_name: str, values: dict[str, float], expected: float
 ) -> None:
-    env = make_env(env_name, Preprocessing(**values))
+    env = make_env(env_name, **values)
     assert env.unwrapped.ale.getFloat("repeat_action_probability") == pytest.approx(expected)
 
 
@@ -383,16 +381,14 @@ def test_actions_stick_as_the_flag_says_or_else_as_the_id_does(
 def test_all_18_actions_are_there_only_if_asked_for(
     env_name: str, full_action_space: bool, num_actions: int
 ) -> None:
-    env = make_env(env_name, Preprocessing(full_action_space=full_action_space))
+    env = make_env(env_name, full_action_space=full_action_space)
     assert env.action_space == spaces.Discrete(num_actions)
     assert len(set(env.unwrapped.actions)) == num_actions
 
 
 def observed(seed: int, sticky_actions: float) -> np.ndarray:
     """The observations of 100 steps of the same actions."""
-    env = make_env(
-        "PongNoFrameskip-v4", Preprocessing(frame_skip=4, noop_max=0, sticky_actions=sticky_actions)
-    )
+    env = make_env("PongNoFrameskip-v4", frame_skip=4, noop_max=0, sticky_actions=sticky_actions)
     observations, random = [env.reset(seed=seed)[0].copy()], np.random.default_rng(0)
     for _ in range(100):
         observations.append(env.step(random.integers(6))[0].copy())
@@ -407,6 +403,6 @@ def test_the_same_seed_leads_to_the_same_observations(sticky_actions: float) -> 
 
 
 def test_frames_are_stacked_at_the_size_asked_for() -> None:
-    env = make_env("PongNoFrameskip-v4", Preprocessing(frame_stack=2, screen_size=48))
+    env = make_env("PongNoFrameskip-v4", frame_stack=2, screen_size=48)
     assert env.observation_space == spaces.Box(0, 255, (48, 48, 2), np.uint8)
     assert env.observation_space.contains(env.reset(seed=0)[0])

@@ -9,8 +9,7 @@ import pytest
 
 import main
 from ppo.analysis.check import findings, is_same, play
-from ppo.envs.make import make_env
-from tests.running import run_main
+from tests.running import make_env, run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:

@@ -19,8 +19,8 @@ from ppo.envs.episodes import (
     save_emulator,
     unpack_episodes,
 )
-from ppo.envs.make import Preprocessing, make_env
 from ppo.envs.worker import Episode
+from tests.running import make_env
 
 NO_ACTIONS = np.zeros((0, 2), np.float32)
 
@@ -111,8 +111,8 @@ def test_packed_arrays_that_do_not_fit_together_are_refused(changes: dict[str, A
 
 
 def test_an_emulators_state_continues_a_game_in_another_environment() -> None:
-    preprocessing = Preprocessing(frame_skip=4, end_on_life_loss=True)
-    ours, theirs = (make_env("BreakoutNoFrameskip-v4", preprocessing) for _ in range(2))
+    flags = {"frame_skip": 4, "end_on_life_loss": True}
+    ours, theirs = (make_env("BreakoutNoFrameskip-v4", **flags) for _ in range(2))
     ours.reset(seed=0)
     for action in (1, 2, 3, 0) * 5:
         observation = ours.step(action)[0].copy()

@@ -9,12 +9,11 @@ import pytest
 
 from ppo import Config, load_policy, train
 from ppo.envs.episodes import WHOLE_EPISODE
-from ppo.envs.make import make_env
 from ppo.monitor import Monitor
 from ppo.policy.evaluation import evaluate
 from ppo.run.checkpoint import copy_state, save
 from ppo.run.state import snapshot
-from tests.running import metrics, trained
+from tests.running import make_env, metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]
 

@@ -6,9 +6,11 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
+from ppo.config.learning_flags import EnvironmentFlags
 from ppo.envs import make
-from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
-from ppo.envs.make import family_of, make_env
+from ppo.envs.families import FAMILIES, IMAGE_FIELDS
+from ppo.envs.make import family_of
+from tests.running import make_env
 
 
 class Toy:
@@ -27,16 +29,16 @@ class Toy:
     def auto_values(self, spec: EnvSpec) -> dict[str, Any]:
         return {"frame_skip": 7}
 
-    def make(self, spec: EnvSpec, preprocessing: Preprocessing) -> gymnasium.Env:
+    def make(self, spec: EnvSpec, config: Any) -> gymnasium.Env:
         env = gymnasium.make(spec)
-        env.frame_skip = preprocessing.frame_skip
+        env.frame_skip = config.frame_skip
         return env
 
 
-def test_every_field_of_a_family_or_of_images_is_one_of_preprocessing() -> None:
+def test_every_field_of_a_family_or_of_images_is_a_flag_of_environments() -> None:
     owned = [*IMAGE_FIELDS, *(field for family in FAMILIES for field in family.fields)]
     assert len(owned) == len(set(owned))
-    assert set(owned) < set(Preprocessing._fields)
+    assert set(owned) < set(EnvironmentFlags.names())
 
 
 def test_a_registered_family_recognises_makes_and_renames_its_environments(
@@ -45,7 +47,7 @@ def test_a_registered_family_recognises_makes_and_renames_its_environments(
     monkeypatch.setattr(make, "FAMILIES", (*FAMILIES, Toy()))
     assert make.canonical_id("OldBandit-v0") == "Bandit-v0"
     assert family_of("Bandit-v0", {}) == ("Toy", {"frame_skip": 7})
-    assert make_env("Bandit-v0", Preprocessing(frame_skip=3)).get_wrapper_attr("frame_skip") == 3
+    assert make_env("Bandit-v0", frame_skip=3).get_wrapper_attr("frame_skip") == 3
     assert family_of("CartPole-v1", {}) == (None, {"frame_skip": 1})
 
 

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.images import RepeatAction, StackImages
-from ppo.envs.make import Preprocessing, make_env
 from ppo.errors import ConfigError
+from tests.running import make_env
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -144,7 +144,7 @@ def repeats(env: gymnasium.Env) -> list[int]:
 def test_actions_are_repeated_only_if_frames_are_to_be_skipped(
     frame_skip: int, expected: list[int]
 ) -> None:
-    assert repeats(make_env("CarRacing-v3", Preprocessing(frame_skip=frame_skip))) == expected
+    assert repeats(make_env("CarRacing-v3", frame_skip=frame_skip)) == expected
 
 
 def test_to_repeat_actions_is_refused_where_no_images_are_observed() -> None:
@@ -155,7 +155,7 @@ def test_to_repeat_actions_is_refused_where_no_images_are_observed() -> None:
 
 
 def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:
-    env = make_env("CarRacing-v3", Preprocessing(frame_skip=4))
+    env = make_env("CarRacing-v3", frame_skip=4)
     assert env.observation_space == spaces.Box(0, 255, (84, 84, 4), np.uint8)
     first = env.reset(seed=0)[0].copy()
     assert env.observation_space.contains(first)

@@ -2,8 +2,6 @@
 
 from ppo.config.config import Config
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.envs.families import IMAGE_FIELDS, Atari, Preprocessing
-from ppo.envs.make import PREPROCESSING
 from ppo.models import MODELS
 
 
@@ -13,12 +11,6 @@ def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
     kept = {"preset", "seed", "optimizer", "num_steps"}
     assert {*AlgorithmFlags.names(fixed=True)} == kept
     assert not Config.names(fixed=True, scope="run")
-
-
-def test_preprocessing_is_made_of_flags() -> None:
-    assert {*Preprocessing._fields} <= {*EnvironmentFlags.names()}
-    for name in (*IMAGE_FIELDS, *Atari.fields):
-        assert getattr(Config(), name) in (getattr(PREPROCESSING, name), "auto")
 
 
 def test_every_built_in_model_is_a_choice() -> None:

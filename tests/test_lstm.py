@@ -1,5 +1,6 @@
 """The state of an LSTM: carried from step to step and rollout to rollout, until an episode ends."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -175,11 +176,13 @@ def split(
 ) -> list[Batch]:
     """Split a batch of whole sequences in two, or by a batch size, in each epoch."""
     found = minibatches(
-        num_steps=T,
-        num_envs=N,
-        num_epochs=num_epochs,
-        num_minibatches=2,
-        batch_size=batch_size,
+        SimpleNamespace(
+            num_steps=T,
+            num_envs=N,
+            num_epochs=num_epochs,
+            num_minibatches=2,
+            batch_size=batch_size,
+        ),
         sequence_length=T,
         seed=seed,
     )

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.make import ALIASES, canonical_id, family_of, make_env, spaces_of
+from ppo.envs.make import ALIASES, canonical_id, family_of
+from tests.running import make_env, spaces_of
 
 MODULE = """
     import gymnasium

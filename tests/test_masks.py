@@ -12,12 +12,11 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.errors import WorkerError
-from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models.distributions import Categorical
 from tests.environments import SPACES, Identity
-from tests.running import PLAIN, learn, make_components
+from tests.running import PLAIN, learn, make_components, make_env
 
 N, T = 3, 8
 

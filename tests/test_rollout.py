@@ -1,5 +1,7 @@
 """Splitting a batch into minibatches."""
 
+from types import SimpleNamespace
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,11 +17,13 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
     }
     rows = []
     parts = minibatches(
-        num_steps=size,
-        num_envs=1,
-        num_epochs=num_epochs,
-        num_minibatches=num_minibatches,
-        batch_size=None,
+        SimpleNamespace(
+            num_steps=size,
+            num_envs=1,
+            num_epochs=num_epochs,
+            num_minibatches=num_minibatches,
+            batch_size=None,
+        ),
         seed=seed,
     )
     for part in parts:

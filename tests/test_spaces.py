@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.images import StackImages
-from ppo.envs.make import Preprocessing, make_env, spaces_of
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.spaces import action_converter, can_act_in, mask_converter
 from ppo.models import image_shape
 from ppo.models.distributions import policy_head
 from tests.environments import SPACES, Camera
-from tests.running import make_components, trained
+from tests.running import make_components, make_env, spaces_of, trained
 
 KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 QUICK = {
@@ -415,7 +414,7 @@ def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
         return [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(4))]
 
     kwargs = {"shown": shown, "done": "Discrete"}
-    env = make_env("tests.environments:Identity-v0", Preprocessing(env_kwargs=kwargs))
+    env = make_env("tests.environments:Identity-v0", env_kwargs=kwargs)
     plain = gymnasium.make("tests.environments:Identity-v0", disable_env_checker=True, **kwargs)
     assert env.observation_space == spaces.flatten_space(SPACES[shown])
     for ours, theirs in zip(observations(env), observations(plain), strict=True):
@@ -435,7 +434,7 @@ class Only(gymnasium.ObservationWrapper):
 
 
 def test_of_an_image_and_more_the_pixels_are_first_and_the_others_behind() -> None:
-    env = make_env("tests.environments:Camera", Preprocessing(screen_size=36, frame_stack=2))
+    env = make_env("tests.environments:Camera", screen_size=36, frame_stack=2)
     pixels, others = StackImages(Only(Camera(), "picture"), 36, 2), Camera()
     num_pixels = 36 * 36 * 2
     assert image_shape(env.observation_space) == (36, 36, 2)
@@ -473,7 +472,8 @@ def test_a_picture_alone_in_a_dict_is_an_image_and_two_are_numbers() -> None:
     one, two = (
         make_env(
             "tests.test_spaces:Pictures",
-            Preprocessing(env_kwargs={"number": number}, screen_size=6),
+            env_kwargs={"number": number},
+            screen_size=6,
         )
         for number in (1, 2)
     )
@@ -577,7 +577,7 @@ def test_spaces_without_a_size_are_refused(observed: bool, name: str) -> None:
         EnvironmentUnavailable,
         match=r"^--env_name=tests.test_spaces:Has observes .*: choose another",
     ):
-        make_env("tests.test_spaces:Has", Preprocessing(env_kwargs=kwargs))
+        make_env("tests.test_spaces:Has", env_kwargs=kwargs)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)

@@ -82,11 +82,7 @@ def split_into_minibatches(
         (moments,) = learner.ranks.minibatch_moments(advantages, [everything])
         batch = {**batch, "advantages": losses.standardize(advantages, moments)}
     parts = minibatches(
-        num_steps=config.num_steps,
-        num_envs=config.num_envs,
-        num_epochs=config.num_epochs,
-        num_minibatches=config.num_minibatches,
-        batch_size=config.batch_size,
+        config,
         sequence_length=config.num_steps if "states" in batch else 1,
         env_ids=learner.ranks.env_ids(config.num_envs),
         seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),

@@ -221,7 +221,6 @@ class Learner:
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
-        self.remaining = remaining
         self.coefficients = Coefficients(*(schedule(remaining) for schedule in self.schedules))
         if self.learning_rate_schedule.shape != "adaptive":
             self.learning_rate = self.learning_rate_schedule(remaining)

@@ -40,37 +40,31 @@ class MinibatchRows(NamedTuple):
 
 
 def minibatches(
-    *,
-    num_steps: int,
-    num_envs: int,
-    num_epochs: int,
-    num_minibatches: int,
-    batch_size: int | None,
-    seed: int,
-    sequence_length: int = 1,
-    env_ids: range | None = None,
+    config: Any, *, seed: int, sequence_length: int = 1, env_ids: range | None = None
 ) -> list[MinibatchRows]:
     """Split the T * N rows of a rollout at random, anew in each epoch; every row is used once.
 
-    Makes num_minibatches parts of sizes as equal as possible, or, given a batch_size, parts of that
-    many rows and a last one with the rest. Runs of sequence_length rows of one environment stay
+    config: num_steps (T), num_envs (N), num_epochs, num_minibatches and batch_size are used. Makes
+    num_minibatches parts of sizes as equal as possible, or, given a batch_size, parts of that many
+    rows and a last one with the rest. Runs of sequence_length rows of one environment stay
     together and in order. env_ids: the environments whose rows are in this rank's batch (all by
     default): every rank draws the same permutation and takes its own rows of it.
     """
+    num_envs = config.num_envs
     env_ids = env_ids or range(num_envs)
-    num_sequences = num_steps // sequence_length * num_envs
+    num_sequences = config.num_steps // sequence_length * num_envs
     own_sequences = torch.arange(num_sequences).view(-1, num_envs)[:, env_ids.start : env_ids.stop]
     place = torch.full((num_sequences,), -1)  # of each sequence in this rank's batch
     place[own_sequences.flatten()] = torch.arange(own_sequences.numel())
-    rows = torch.arange(num_steps * len(env_ids)).view(sequence_length, -1)
+    rows = torch.arange(config.num_steps * len(env_ids)).view(sequence_length, -1)
     generator = torch.Generator().manual_seed(seed)
     found = []
-    for _ in range(num_epochs):
+    for _ in range(config.num_epochs):
         order = torch.randperm(num_sequences, generator=generator)
-        if batch_size:
-            parts = torch.split(order, max(1, batch_size // sequence_length))
+        if config.batch_size:
+            parts = torch.split(order, max(1, config.batch_size // sequence_length))
         else:
-            parts = order.tensor_split(num_minibatches)
+            parts = order.tensor_split(config.num_minibatches)
         for part in parts:
             own = part
             if len(env_ids) < num_envs:

@@ -39,7 +39,7 @@ class Doctor:
         self.config = config
         self.num_actions = num_actions
         self.reported: set[str] = set()
-        self.streaks = Counter[str]()
+        self.streaks = Counter[str]()  # iterations in a row that have shown each symptom
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
         self.best_return = -float("inf")
@@ -55,7 +55,15 @@ class Doctor:
         """Return a sentence on each new problem. progress: the part of the run that is done."""
         self.endings.extend(diagnostics.endings)
         self._note(metrics)
-        self._count_streaks(metrics)
+        num_endings = len(self.endings)
+        symptoms = {
+            "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
+            "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
+            "explained": metrics["explained_variance"] < 0,
+            "endless": num_endings >= FEW_EPISODES and sum(self.endings) > 0.95 * num_endings,
+        }
+        for name, is_present in symptoms.items():
+            self.streaks[name] = self.streaks[name] + 1 if is_present else 0
         problems = dict(self._problems(metrics, diagnostics))
         if progress >= EARLY and metrics["episodes"] >= FEW_EPISODES:
             problems.update(self._late_problems(metrics))
@@ -72,18 +80,6 @@ class Doctor:
                 self.first.setdefault(name, value)
                 if name == "episode_return_mean":
                     self.best_return = max(self.best_return, value)
-
-    def _count_streaks(self, metrics: Mapping[str, Any]) -> None:
-        """Count the iterations in a row that have shown each symptom."""
-        num_endings = len(self.endings)
-        symptoms = {
-            "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
-            "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
-            "explained": metrics["explained_variance"] < 0,
-            "endless": num_endings >= FEW_EPISODES and sum(self.endings) > 0.95 * num_endings,
-        }
-        for name, is_present in symptoms.items():
-            self.streaks[name] = self.streaks[name] + 1 if is_present else 0
 
     def _problems(self, metrics: Mapping[str, Any], diagnostics: IterationDiagnostics) -> Problems:
         """Yield problems that show at any time."""
@@ -124,26 +120,13 @@ class Doctor:
         if self.best_return > first_return + RISE * max(abs(first_return), 1e-3):
             return
         if self.streaks["explained"] >= LONG:
-            yield (
-                "explained",
-                (
-                    f"values have explained nothing of returns for {LONG} iterations, which do not "
-                    "rise either: lower --learning_rate, or raise --gae_lambda"
-                ),
-            )
+            fix = "lower --learning_rate, or raise --gae_lambda"
+            problem = f"values have explained nothing of returns for {LONG} iterations"
+            yield "explained", f"{problem}, which do not rise either: {fix}"
         if self.streaks["endless"] >= LONG:
-            yield (
-                "limit",
-                (
-                    "the time limit ends nearly all episodes, and the return does not rise: reward "
-                    "what comes before the end, or lengthen the limit"
-                ),
-            )
+            fix = "reward what comes before the end, or lengthen the limit"
+            problem = "the time limit ends nearly all episodes, and the return does not rise"
+            yield "limit", f"{problem}: {fix}"
         if entropy < low:
-            yield (
-                "entropy",
-                (
-                    "actions are hardly random any more, and the return has not risen: raise "
-                    "--entropy_coef"
-                ),
-            )
+            problem = "actions are hardly random any more, and the return has not risen"
+            yield "entropy", f"{problem}: raise --entropy_coef"

@@ -36,8 +36,7 @@ def make_histograms(
         tensors["log_std"] = log_std
     values = {name: _some_values(tensor) for name, tensor in tensors.items()}
     for name in ("episode_return", "episode_length"):
-        numbers = [getattr(episode, name) for episode in rollout.info.episodes]
-        values[f"{name}s"] = np.array(numbers, np.float32)
+        values[f"{name}s"] = np.array([getattr(x, name) for x in rollout.info.episodes], np.float32)
     image = None
     if shape := image_shape(observation_space):
         pixels = rollout.observations[-1, 0].ravel()[: math.prod(shape)]

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from ppo.commands.train import configure
 from ppo.components import trial_pool
 from ppo.config.config import Config
 from ppo.config.flags import Flags, flag
-from ppo.config.resolve import preprocessing_of, resolve
+from ppo.config.resolve import resolve
 from ppo.envs.make import make_env
 from ppo.system.autotune import measure
 
@@ -36,9 +37,9 @@ class Check(Flags):
             for count in (0, int(config.num_workers))
         }
         flags += [f"--model={config.model}", f"--num_workers={max(speeds, key=speeds.__getitem__)}"]
-        whole_games = preprocessing_of(config)._replace(end_on_life_loss=False)
+        whole_games = replace(config, end_on_life_loss=False)
         print(
-            *findings(partial(make_env, config.env_name, whole_games), self.seed),
+            *findings(partial(make_env, whole_games), self.seed),
             *notes,
             *(f"{count} worker processes collect {x:,.0f} steps/s" for count, x in speeds.items()),
             f"recommended: {shlex.join(['python', 'main.py', *flags])}",

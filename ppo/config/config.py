@@ -74,15 +74,14 @@ def load_preset(preset: str, env_name: str, family: str | None) -> Settings:
     auto takes the environment's file if there is one, else its family's, else no values. Raises
     ConfigError if there is no preset of this name.
     """
-    values: Settings = {}
-    known = {path.stem: path for path in sorted(PRESETS.glob("*.json"))}
+    known = [path.stem for path in sorted(PRESETS.glob("*.json"))]
     if preset == "auto":
         preset = env_name if env_name in known else str(family)
     elif preset not in (*known, "none"):
         raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
-    if preset in known:
-        values = json.loads(known[preset].read_text())
-    return values
+    if preset not in known:
+        return {}
+    return {**json.loads((PRESETS / f"{preset}.json").read_text())}
 
 
 def folder_to_resume(given: Settings) -> Path | None:

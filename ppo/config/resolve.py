@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.envs.families import FAMILIES, IMAGE_FIELDS, Preprocessing
-from ppo.envs.make import PREPROCESSING, Spaces, canonical_id, family_of, spaces_of
+from ppo.envs.families import FAMILIES, IMAGE_FIELDS
+from ppo.envs.make import Spaces, canonical_id, family_of, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -20,7 +20,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     config = replace(config, env_name=canonical_id(config.env_name))
     own_family, meanings = family_of(config.env_name, config.env_kwargs)
     config = _replace_auto(config, **meanings)
-    spaces = spaces_of(config.env_name, preprocessing_of(config))
+    spaces = spaces_of(config)
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = image_shape(spaces.observations)
@@ -30,7 +30,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         if family.name != own_family:
             meaningless += family.fields
     for name in meaningless:
-        if getattr(config, name) != getattr(PREPROCESSING, name):
+        if getattr(config, name) not in (getattr(Config, name), meanings.get(name)):
             raise ConfigError(
                 f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
                 "sets it"
@@ -67,11 +67,6 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
-
-
-def preprocessing_of(config: Any) -> Preprocessing:
-    """Return the flags of a run that its environments are made by."""
-    return Preprocessing(*(getattr(config, name) for name in Preprocessing._fields))
 
 
 def _replace_auto(config: Config, **meanings: Any) -> Config:

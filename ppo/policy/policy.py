@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ from gymnasium import Env
 from numpy import ndarray
 from torch.nn.utils import parameters_to_vector
 
-from ppo.config.resolve import preprocessing_of
 from ppo.envs.episodes import WHOLE_EPISODE
 from ppo.envs.errors import worker_error
 from ppo.envs.make import Spaces, make_env, spaces_of
@@ -49,11 +49,11 @@ class Policy:
 
     def make_env(self, render_mode: str | None = None) -> Env:
         """Make a new environment as in training."""
-        preprocessing = preprocessing_of(self.config)
+        config = copy(self.config)
         if render_mode:
-            env_kwargs = {**preprocessing.env_kwargs, "render_mode": render_mode}
-            preprocessing = preprocessing._replace(env_kwargs=env_kwargs)
-        return make_env(self.config.env_name, preprocessing)
+            env_kwargs = {**config.env_kwargs, "render_mode": render_mode}
+            vars(config).update(env_kwargs=env_kwargs)
+        return make_env(config)
 
     def reset(self) -> None:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
@@ -171,7 +171,7 @@ def load_policy(
     repeated = {"env_name": env_name, "model": model}
     config = SimpleNamespace(**trusted_settings(path, state, repeated, names=tuple(repeated)))
     config.precision = precision or config.precision
-    spaces = spaces_of(config.env_name, preprocessing_of(config))
+    spaces = spaces_of(config)
     network = new_model(config, spaces)
     normalize = new_normalizer(config, spaces)
     parameters = select_prefix("model", state)

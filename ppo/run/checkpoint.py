@@ -8,7 +8,6 @@ tensor's name, dtype, shape and bytes. No pickle is ever written or read.
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ FORMAT = 4
 NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
-FILE_NAME = re.compile(r"\d{12}\.safetensors")  # the step
+FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the step
 IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
 
 
@@ -78,19 +77,15 @@ def load(path: Path) -> State:
         with safe_open(path, "pt") as file:
             values = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-        is_whole = values.pop("sha256", None) == digest(tensors, _canonical(values))
+        if values.pop("sha256", None) != digest(tensors, _canonical(values)):
+            raise ValueError("it is damaged: its content is not what was saved")
+        if values.pop("format", None) != FORMAT:
+            raise ValueError(f"this version reads format {FORMAT} only")
     except (OSError, SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(
             f"{path} is no readable checkpoint ({reason}): give another"
         ) from error
-    if not is_whole:
-        raise CheckpointError(f"{path} is damaged: its content is not what was saved; give another")
-    version = values.pop("format", None)
-    if version != FORMAT:
-        raise CheckpointError(
-            f"{path} has format {version}, this version reads {FORMAT}: give another"
-        )
     return {**values, **tensors}
 
 
@@ -108,12 +103,12 @@ def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
     config.json. Raises CheckpointError if there are none, or as trusted_settings does."""
     path, state = load_newest(run / "checkpoints", lambda damage: None)
     settings = trusted_settings(path, state, repeated)
-    with suppress(OSError, ValueError, TypeError, KeyError, ConfigError):
+    with suppress(OSError, ValueError, TypeError, KeyError):
         saved = json.loads((run / "config.json").read_text())
         names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
         watched = {name: saved[name] for name in names}
         Config(**watched)
-        settings = {**settings, **watched}
+        settings |= watched
     try:
         Config(**settings)
     except (ConfigError, TypeError) as error:
@@ -149,8 +144,8 @@ def trusted_settings(
 
 def newest_first(folder: Path) -> list[Path]:
     """List the checkpoints in a folder, the latest step first; links are left out."""
-    files = [path for path in folder.glob("*.safetensors") if FILE_NAME.fullmatch(path.name)]
-    return sorted((path for path in files if not path.is_symlink()), reverse=True)
+    files = [path for path in folder.glob(FILE_NAMES) if not path.is_symlink()]
+    return sorted(files, reverse=True)
 
 
 def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path, State]:
@@ -216,8 +211,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     @property
     def last_step(self) -> int:
         """The environment step of the state that was kept last."""
-        step: int = self.last_state["step"]
-        return step
+        return int(self.last_state["step"])
 
     def save(self, is_best: bool = False) -> None:
         """Start to write the state that was kept last."""

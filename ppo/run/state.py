@@ -1,6 +1,7 @@
 """The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
 import platform
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -90,9 +91,8 @@ def restore(parts: Any, monitor: Any, state: State) -> list[str]:
     return differences
 
 
-def _misfits(parts: Any, state: State) -> list[str]:
+def _misfits(parts: Any, state: State) -> Iterator[str]:
     """Say which tensors of a state are missing, or are not as those of the run's parts."""
-    problems = []
     here = copy_state(parts.learning_state() | parts.environment_state())
     for name, wanted in here.items():
         if not isinstance(wanted, Tensor) or name.startswith(VARYING):
@@ -102,15 +102,12 @@ def _misfits(parts: Any, state: State) -> list[str]:
             shape = (parts.config.num_envs, *shape[1:])
         found = state.get(name)
         if not isinstance(found, Tensor):
-            problems.append(f"{name} is missing")
+            yield f"{name} is missing"
         elif (tuple(found.shape), found.dtype) != (shape, wanted.dtype):
-            problems.append(
-                f"{name} is {found.dtype} {tuple(found.shape)}, here {wanted.dtype} {shape}"
-            )
+            yield f"{name} is {found.dtype} {tuple(found.shape)}, here {wanted.dtype} {shape}"
     for name, tensor in select_prefix("optimizer", state).items():
         if tensor.numel() not in (1, parts.learner.weights.numel()):
-            problems.append(f"optimizer.{name} is {tensor.dtype} {tuple(tensor.shape)}")
-    return problems
+            yield f"optimizer.{name} is {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def made_with() -> dict[str, Any]:
