@@ -16,7 +16,7 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
 
     squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
     learns from the unclipped ones."""
-    if parts := _parts(space):
+    if parts := parts_of(space):
         converters = [action_converter(part, squash) for part in parts.values()]
         cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
 
@@ -67,7 +67,7 @@ def mask_converter(space: Any) -> Converter:
     environment's has a 0 or 1 for each choice's first action, second and so on, in one array or in
     one per choice; for a Tuple or Dict, one mask per part; None allows everything. The function
     raises ValueError if there are too many or too few numbers, or if a choice has nothing left."""
-    if parts := _parts(space):
+    if parts := parts_of(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
         def convert_parts(allowed: Any) -> ndarray:
@@ -105,12 +105,12 @@ def mask_converter(space: Any) -> Converter:
 
 def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
-    if parts := _parts(space):
+    if parts := parts_of(space):
         return all(map(can_act_in, parts.values()))
     return isinstance(space, (Box, Discrete, MultiDiscrete, MultiBinary))
 
 
-def _parts(space: Any) -> dict[Any, Any]:
+def parts_of(space: Any) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):
         return dict(enumerate(space))
@@ -121,6 +121,6 @@ def _parts(space: Any) -> dict[Any, Any]:
 
 def _num_columns(space: Any) -> int:
     """Return how many columns the actions of a space take."""
-    if parts := _parts(space):
+    if parts := parts_of(space):
         return sum(map(_num_columns, parts.values()))
     return int(np.prod(space.shape))

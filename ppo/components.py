@@ -259,10 +259,8 @@ class Components:
         """Return the state that is the same on all ranks."""
         state = {
             **self.learner.state_dict(),
-            **add_prefix(
-                "normalize_observation", self.normalize_observation.statistics.state_dict()
-            ),
-            **add_prefix("normalize_reward", self.normalize_reward.statistics.state_dict()),
+            **add_prefix("normalize_observation", vars(self.normalize_observation.statistics)),
+            **add_prefix("normalize_reward", vars(self.normalize_reward.statistics)),
             **add_prefix("generator", generator_states(self.config.device)),
             "iteration": self.iteration,
             "step": self.step,
@@ -293,7 +291,7 @@ class Components:
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-        self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
+        vars(self.normalize_reward.statistics).update(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}
         for name, row in select_prefix("next", own).items():
             for rollout in self.buffers.rollouts:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import main
-from ppo.analysis.check import findings, is_same, play
-from tests.running import make_env
-from tests.running import run_main
+from ppo.analysis.check import findings, is_same
+from ppo.envs.random_play import play
+from tests.running import make_env, run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:

@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppo.envs.random_play import play
+from ppo.envs.spaces import parts_of
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
 from ppo.policy.policy import Policy
@@ -18,7 +20,7 @@ from ppo.system.files import atomic_write
 
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
-NUM_CHECKED = 64  # observations
+NUM_STEPS = 64  # of random play, whose observations are checked
 Arrays = dict[str, np.ndarray]
 
 
@@ -70,11 +72,10 @@ class ExportedPolicy(nn.Module):
 
 def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the names and spaces that a space is made of."""
-    parts = getattr(space, "spaces", None)
-    if parts is None:
+    parts = parts_of(space)
+    if not parts:
         yield name, space
-        return
-    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+    for key, part in parts.items():
         yield from _leaves(part, f"{name}.{key}")
 
 
@@ -89,11 +90,8 @@ def export(policy: Policy, path: Path) -> float:
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
             "from Python, by ppo.load_policy"
         )
-    env = policy.make_env()
-    try:
-        observations = _observe(env, policy.config.seed)
-    finally:
-        env.close()
+    with policy.make_env() as env:
+        observations = np.stack(play(env, policy.config.seed, NUM_STEPS).observations)
     actor = Actor(policy.model, policy.weights)
     exported = ExportedPolicy(policy, actor.model, env.action_space)
     states = np.zeros((len(observations), actor.state_size), np.float32)
@@ -103,7 +101,10 @@ def export(policy: Policy, path: Path) -> float:
     try:
         with atomic_write(path) as temporary:
             _write(exported, inputs, temporary)
-            found = _run(temporary, inputs)
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
+            found = session.run(None, inputs)
             columns = actor(policy.normalize(observations), None, states=states.copy())
             expected = exported.to_actions(torch.from_numpy(columns))
             differences = [
@@ -118,18 +119,6 @@ def export(policy: Policy, path: Path) -> float:
     except ImportError as error:
         raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     return difference
-
-
-def _observe(env: Any, seed: int) -> np.ndarray:
-    """Return observations (NUM_CHECKED, *observation) of random actions."""
-    env.action_space.seed(seed)
-    observations = [np.array(env.reset(seed=seed)[0])]
-    while len(observations) < NUM_CHECKED:
-        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
-            observation, _ = env.reset()
-        observations.append(np.array(observation))
-    return np.stack(observations)
 
 
 def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
@@ -158,11 +147,3 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _run(path: Path, inputs: Arrays) -> Any:
-    """Return the outputs of an ONNX file."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)
