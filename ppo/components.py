@@ -1,7 +1,7 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -108,19 +108,22 @@ def trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
 
+@dataclass
 class Components:
     """Hold the parts of a run, with all state that its learning depends on.
 
     Data goes one way: environments -> rollout -> make_batch -> learner -> behaviour weights.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        spaces: Spaces,
-        ranks: ProcessGroup = SINGLE_PROCESS,
-        make_learner: MakeLearner = make_learner,
-    ) -> None:
+    config: Config
+    spaces: Spaces
+    ranks: ProcessGroup = SINGLE_PROCESS
+    make_learner: MakeLearner = make_learner
+    iteration = 0
+
+    def __post_init__(self) -> None:
+        config = self.config
+        spaces = self.spaces
         # With small matrices, more threads would only wait for each other.
         has_images = image_shape(spaces.observations) is not None
         configure_process(available_cores() if has_images else 1, config.torch_deterministic)
@@ -128,16 +131,12 @@ class Components:
         hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
         # They need at least this, with gradients and Adam's two moments.
         check_memory("hidden_size or --num_layers", 16 * hidden_weights)
-        self.config = config
-        self.spaces = spaces
-        self.ranks = ranks
-        self.env_ids = ranks.env_ids(config.num_envs)  # of the environments that are here
+        self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
-        self.iteration = 0
         self.faults = dict.fromkeys(FAULTS, 0)
         self.model = new_model(config, spaces).to(config.device)
-        self.learner = make_learner(self.model, config)
-        self.learner.ranks = ranks
+        self.learner = self.make_learner(self.model, config)
+        self.learner.ranks = self.ranks
         self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, bool(config.normalize_rewards)
@@ -147,8 +146,7 @@ class Components:
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
         rebuild = partial(new_model, config, spaces, to_act=True)
-        self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
-        make = self.make_actor
+        make = partial(make_actor, rebuild, layout_of(self.model))
         if config.inference == "learner" and config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
         make_sampler = partial(

@@ -15,9 +15,9 @@ from ppo.system.hardware import check_memory
 Layout = dict[str, tuple[tuple[int, ...], Any]]
 
 
-def rollout_layout(num_steps: int, num_envs: int, spaces: Spaces, model: Any) -> Layout:
-    """Return shape and dtype of each table of a rollout; parts not needed have no columns."""
-    T, N = num_steps, num_envs
+def rollout_layout(T: int, N: int, spaces: Spaces, model: Any) -> Layout:
+    """Return shape and dtype of each table of T steps of N environments; parts not needed have no
+    columns."""
     observations = spaces.observations
     head = model.policy_head
     mask_size = head.mask_size if spaces.has_masks else 0

@@ -153,7 +153,6 @@ class Learner:
         loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
         with torch.no_grad():
             metrics = {
-                "loss": loss.detach(),
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),

@@ -58,13 +58,12 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     figure = Figure((12, 7), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
     groups = group_by_settings(runs)
-    by_steps, by_time = parts[0].subplots(1, 2)
-    _draw_curves(by_steps, groups, "step", RETURN)
-    by_steps.set(xlabel="environment steps", ylabel="mean return of 100 episodes")
-    _draw_curves(by_time, groups, "seconds", RETURN)
-    by_time.set(xlabel="seconds", ylabel="mean return of 100 episodes")
-    if by_time.has_data():
-        by_time.legend(fontsize="small")
+    labels = {"step": "environment steps", "seconds": "seconds"}
+    for axes, (x, label) in zip(parts[0].subplots(1, 2), labels.items(), strict=True):
+        _draw_curves(axes, groups, x, RETURN)
+        axes.set(xlabel=label, ylabel="mean return of 100 episodes")
+    if axes.has_data():
+        axes.legend(fontsize="small")
     _draw_panels(parts[1], groups)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120)
