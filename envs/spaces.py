@@ -1,6 +1,7 @@
 """Convert between the policy's columns of numbers and an environment's actions, however nested."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def action_converter(space: Any, squash: bool = False) -> Converter:
 
     squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
     learns from the unclipped ones."""
-    if parts := parts_of(space):
+    if parts := _parts(space):
         converters = [action_converter(part, squash) for part in parts.values()]
         cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
 
@@ -67,7 +68,7 @@ def mask_converter(space: Any) -> Converter:
     environment's has a 0 or 1 for each choice's first action, second and so on, in one array or in
     one per choice; for a Tuple or Dict, one mask per part; None allows everything. The function
     raises ValueError if there are too many or too few numbers, or if a choice has nothing left."""
-    if parts := parts_of(space):
+    if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
         def convert_parts(allowed: Any) -> ndarray:
@@ -105,12 +106,20 @@ def mask_converter(space: Any) -> Converter:
 
 def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
-    if parts := parts_of(space):
-        return all(map(can_act_in, parts.values()))
-    return isinstance(space, (Box, Discrete, MultiDiscrete, MultiBinary))
+    kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
+    return all(isinstance(leaf, kinds) for _, leaf in leaves(space))
 
 
-def parts_of(space: Any) -> dict[Any, Any]:
+def leaves(space: Any, name: str = "action") -> Iterator[tuple[str, Any]]:
+    """Yield the names and spaces that a space is made of, however nested."""
+    parts = _parts(space)
+    if not parts:
+        yield name, space
+    for key, part in parts.items():
+        yield from leaves(part, f"{name}.{key}")
+
+
+def _parts(space: Any) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):
         return dict(enumerate(space))
@@ -121,6 +130,4 @@ def parts_of(space: Any) -> dict[Any, Any]:
 
 def _num_columns(space: Any) -> int:
     """Return how many columns the actions of a space take."""
-    if parts := parts_of(space):
-        return sum(map(_num_columns, parts.values()))
-    return int(np.prod(space.shape))
+    return sum(math.prod(leaf.shape) for _, leaf in leaves(space))

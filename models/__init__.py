@@ -85,9 +85,8 @@ def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
     else:
         entry = MODELS[config.model]
         make_trunk = resolve_name(entry.make_trunk)
-        size = int(config.hidden_size)
         model = (Recurrent if entry.is_recurrent else FeedForward)(
-            lambda: make_trunk(observation_space, config, size),
+            lambda: make_trunk(observation_space, config, config.hidden_size),
             action_space,
             config,
         )

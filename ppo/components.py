@@ -74,12 +74,11 @@ def prepare_run(
     is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    notes = []
+    notes: list[str] = []
     if is_auto and ranks.size == 1:  # the trials of several ranks would disturb each other
         make_pool = partial(trial_pool, config, spaces)
-        num_workers, note = choose_num_workers(config, make_pool, made_with())
+        num_workers, notes = choose_num_workers(config, make_pool, made_with())
         config = replace(config, num_workers=num_workers)
-        notes = [note] if note else []
     try:
         parts = Components(config, spaces, ranks, make_learner)
     except ConfigError as error:

@@ -12,11 +12,9 @@ from ppo.envs.random_play import RandomPlay, play
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     """Compare two records as far as both of them reach."""
-    pairs: list[tuple[Any, Any]] = [
-        *zip(one.observations, other.observations, strict=False),
-        *zip(one.rewards, other.rewards, strict=False),
-    ]
-    return all(np.array_equal(mine, yours) for mine, yours in pairs)
+    same_observations = map(np.array_equal, one.observations, other.observations)
+    same_rewards = map(np.array_equal, one.rewards, other.rewards)
+    return all(same_observations) and all(same_rewards)
 
 
 def checker_warnings(env: Any) -> list[str]:
@@ -40,24 +38,21 @@ def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     record = play(env, seed)
     step = _duration(record.step_seconds)
     yield f"a step takes {step}, a reset {_duration(record.reset_seconds)}"
-    yield _repeatability(record, env, make, seed)
+    again = play(env, seed)
+    fresh = play(make(), seed)
+    if is_same(record, again) and is_same(record, fresh):
+        yield (
+            "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
+            "exactly"
+        )
+    elif is_same(fresh, play(make(), seed)):
+        yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
+    else:
+        yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
     if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
         for problem in checker_warnings(env.unwrapped):
             yield f"gymnasium's checker: {problem}"
-
-
-def _repeatability(record: RandomPlay, env: Any, make: Callable[[], Any], seed: int) -> str:
-    again = play(env, seed)
-    fresh = play(make(), seed)
-    if is_same(record, again) and is_same(record, fresh):
-        return (
-            "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
-            "exactly"
-        )
-    if is_same(fresh, play(make(), seed)):
-        return "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
-    return "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
 
 
 def _record_findings(record: RandomPlay) -> Iterator[str]:

@@ -16,8 +16,7 @@ LONG = 30  # iterations
 EARLY = 0.3  # of the run: what has not begun to learn by then may never
 FEW_EPISODES = 50
 RISE = 0.3  # of the first return's size: less may be chance
-LARGE_RETURNS = 1_000.0
-LARGE_OBSERVATIONS = 1_000.0
+LARGE = 1_000.0  # as an observation, and as the deviation of returns
 LARGE_BONUS = 0.05
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
@@ -49,12 +48,11 @@ class Doctor:
             for episode in rollout.info.episodes
         )
         self._note(metrics)
-        num_endings = len(self.endings)
         symptoms = {
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
             "explained": metrics["explained_variance"] < 0,
-            "endless": num_endings >= FEW_EPISODES and sum(self.endings) > 0.95 * num_endings,
+            "endless": len(self.endings) >= FEW_EPISODES and np.mean(self.endings) > 0.95,
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
@@ -86,11 +84,11 @@ class Doctor:
             effect = "the policy cannot tell one moment from another"
             yield "constant", f"all observations are the same: {effect}"
         largest = np.abs(shown).max()
-        if largest > LARGE_OBSERVATIONS and self.config.normalize_observations is not True:
+        if largest > LARGE and self.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
         deviation = batch["returns"].std().item()
-        if deviation > LARGE_RETURNS:
+        if deviation > LARGE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns deviate by {deviation:.2g}, far from 1: {fix}"
         if self.streaks["clipped"] >= LONG:

@@ -3,7 +3,6 @@
 import logging
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ppo.envs.random_play import play
-from ppo.envs.spaces import parts_of
+from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
 from ppo.policy.policy import Policy
@@ -33,7 +32,7 @@ class ExportedPolicy(nn.Module):
     def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
         super().__init__()
         self.model = model
-        self.parts = dict(_leaves(action_space, "action"))
+        self.parts = dict(leaves(action_space))
         self.squash = policy.config.squash_actions
         self.is_normalized = policy.normalize.enabled
         self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
@@ -70,15 +69,6 @@ class ExportedPolicy(nn.Module):
         return actions
 
 
-def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the names and spaces that a space is made of."""
-    parts = parts_of(space)
-    if not parts:
-        yield name, space
-    for key, part in parts.items():
-        yield from _leaves(part, f"{name}.{key}")
-
-
 def export(policy: Policy, path: Path) -> float:
     """Write a policy of precision float32 as an ONNX file, checked against it before it is named.
 
@@ -107,11 +97,10 @@ def export(policy: Policy, path: Path) -> float:
             found = session.run(None, inputs)
             columns = actor(policy.normalize(observations), None, states=states.copy())
             expected = exported.to_actions(torch.from_numpy(columns))
-            differences = [
-                np.abs(one - other.numpy()).max()
+            difference = max(
+                float(np.abs(one - other.numpy()).max())
                 for one, other in zip(found, expected, strict=False)  # found has next states, too
-            ]
-            difference = float(max(differences))
+            )
             if not difference <= LARGEST_DIFFERENCE:
                 raise NotExported(
                     f"{path} is not written: its actions differ from the policy's by {difference:g}"
