@@ -106,8 +106,9 @@ def mask_converter(space: Any) -> Converter:
 
 def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
-    kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
-    return all(isinstance(leaf, kinds) for _, leaf in leaves(space))
+    return all(
+        isinstance(leaf, (Box, Discrete, MultiDiscrete, MultiBinary)) for _, leaf in leaves(space)
+    )
 
 
 def leaves(space: Any, name: str = "action") -> Iterator[tuple[str, Any]]:

@@ -92,7 +92,7 @@ def prepare_run(
 
 def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
-    if image_shape(spaces.observations) is None:
+    if not image_shape(spaces.observations):
         return []
     sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
@@ -124,8 +124,8 @@ class Components:
         config = self.config
         spaces = self.spaces
         # With small matrices, more threads would only wait for each other.
-        has_images = image_shape(spaces.observations) is not None
-        configure_process(available_cores() if has_images else 1, config.torch_deterministic)
+        num_threads = available_cores() if image_shape(spaces.observations) else 1
+        configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
         hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
         # They need at least this, with gradients and Adam's two moments.

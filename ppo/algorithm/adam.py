@@ -3,17 +3,16 @@
 from typing import Any
 
 import torch
-from torch import nn
 
 
 class Adam:
-    """Step one vector (P,) by Adam (Kingma & Ba 2015, algorithm 1).
+    """Step one parameter (P,) by Adam (Kingma & Ba 2015, algorithm 1).
 
     Calls the kernel of torch.optim.Adam(fused=True), so that all bits are the same, and has those
     parts of its interface that are used here.
     """
 
-    def __init__(self, weights: nn.Parameter, lr: float, eps: float) -> None:
+    def __init__(self, weights: Any, lr: float, eps: float) -> None:
         self.weights = weights
         self.param_groups: list[dict[str, Any]] = [{"lr": lr}]
         self.eps = eps

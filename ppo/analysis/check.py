@@ -36,8 +36,9 @@ def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"
     record = play(env, seed)
-    step = _duration(record.step_seconds)
-    yield f"a step takes {step}, a reset {_duration(record.reset_seconds)}"
+    yield (
+        f"a step takes {_duration(record.step_seconds)}, a reset {_duration(record.reset_seconds)}"
+    )
     again = play(env, seed)
     fresh = play(make(), seed)
     if is_same(record, again) and is_same(record, fresh):

@@ -26,8 +26,14 @@ PANELS = {  # below the curves
 
 def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only by their seed, versions, and where they ran."""
-    elsewhere = Config.names(scope="run")
-    ignored = {"seed", "run_id", "versions", "git_commit", "num_workers", *elsewhere}
+    ignored = {
+        "seed",
+        "run_id",
+        "versions",
+        "git_commit",
+        "num_workers",
+        *Config.names(scope="run"),
+    }
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         settings = {name: value for name, value in run.config.items() if name not in ignored}

@@ -103,8 +103,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         """Keep an event until the next gather takes it to rank 0."""
         if message:
             message = f"rank {self.rank}: {message}"
-        event = (kind, message, {"rank": self.rank, **details})
-        self.waiting_events += (event,)
+        self.waiting_events += ((kind, message, {"rank": self.rank, **details}),)
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
         """Merge the moments of all ranks' samples."""
