@@ -14,12 +14,11 @@ from gymnasium import spaces
 
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
-from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import Worker, called_env
-from tests.running import children, make_components
+from tests.running import children, make_components, make_env
 
 T, N = 12, 5
 
