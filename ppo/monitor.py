@@ -78,8 +78,9 @@ class Monitor:
         evaluation = self._evaluate_if_due()
         parts.ranks.on_rank0(self._film_if_due)
         learning = {"episodes": self.episodes.count, **self.episodes.means(), **metrics}
-        progress = parts.iteration / self.config.iterations
-        for problem in self.doctor.look(rollout, batch, learning, progress=progress):
+        for problem in self.doctor.look(
+            rollout, batch, learning, progress=parts.iteration / self.config.iterations
+        ):
             self.run.event("doctor", problem)
         if num_skipped := metrics["skipped_steps"]:
             self.run.event(
