@@ -62,7 +62,7 @@ class Evaluate(PolicyCommand):
             video=video,
             seed=seed,
         )
-        interval = confidence_interval(result["returns"])
+        interval = confidence_interval(result["returns"], np.mean)
         median = float(np.median(result["returns"]))
         print(
             f"{path}: return {result['mean']:.1f} +/- {result['std']:.1f}"
