@@ -17,22 +17,17 @@ Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
 AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of all ranks
 
 
-def no_other_ranks(moments: Moments) -> Moments:
-    """Return the moments of all ranks' samples where there is one rank."""
-    return moments
-
-
 class RunningMeanStd:
     """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
 
-    The prior is 1e-4 samples of mean 0 and variance 1 (Baselines)."""
+    The prior is 1e-4 samples of mean 0 and variance 1 (Baselines). Its attributes are its state."""
 
-    def __init__(self, shape: Sequence[int] = ()) -> None:
+    def __init__(self, shape: Sequence[int]) -> None:
         self.mean = np.zeros(shape)
         self.variance = np.ones(shape)
         self.count = np.float64(1e-4)
 
-    def update(self, samples: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
+    def update(self, samples: ndarray, all_reduce: AllReduce) -> None:
         """Merge samples (count, *shape), with those of the other ranks if there are any."""
         mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
@@ -44,12 +39,6 @@ class RunningMeanStd:
         self.mean = self.mean + delta * count / total
         self.count = total
 
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
-
 
 class NormalizeObservation:
     """(observation - mean) / deviation, clipped to +/- 10, as float32.
@@ -57,7 +46,7 @@ class NormalizeObservation:
     Mean and deviation are in shared memory: a copy sent to another process follows the updates of
     this one. num_pixels: this many numbers at the start of observations (n,) are left unchanged."""
 
-    def __init__(self, shape: Sequence[int], enabled: bool = True, num_pixels: int = 0) -> None:
+    def __init__(self, shape: Sequence[int], enabled: bool, num_pixels: int) -> None:
         self.statistics = RunningMeanStd(shape)
         tables = SharedArray((3, *shape), np.float32)
         _, scale, highest = tables.array
@@ -84,14 +73,14 @@ class NormalizeObservation:
         np.maximum(normalized, self.lowest, out=normalized)
         return normalized
 
-    def update(self, observations: ndarray, all_reduce: AllReduce = no_other_ranks) -> None:
+    def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
         """Merge observations (T, N, *observation); every process uses the result at once."""
         if self.enabled:
             self.statistics.update(observations.reshape(-1, *self.shift.shape), all_reduce)
             self._share_statistics()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.statistics.load_state_dict(state)
+        vars(self.statistics).update(state)
         self._share_statistics()
 
     def _share_statistics(self) -> None:
@@ -107,15 +96,13 @@ class NormalizeReward:
     Rewards are not centred (Baselines). An environment's discounted return starts at 0 with every
     episode, however the last one ended."""
 
-    def __init__(self, num_envs: int, gamma: float, enabled: bool = True) -> None:
-        self.statistics = RunningMeanStd()
+    def __init__(self, num_envs: int, gamma: float, enabled: bool) -> None:
+        self.statistics = RunningMeanStd(())
         self.returns = np.zeros(num_envs)
         self.gamma = gamma
         self.enabled = enabled
 
-    def __call__(
-        self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce = no_other_ranks
-    ) -> ndarray:
+    def __call__(self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce) -> ndarray:
         """Merge the rollout's rewards (T, N) into the statistics; return them scaled, float32."""
         if not self.enabled:
             return rewards

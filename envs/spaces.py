@@ -1,6 +1,7 @@
 """Convert between the policy's columns of numbers and an environment's actions, however nested."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,18 @@ def mask_converter(space: Any) -> Converter:
 
 def can_act_in(space: Any) -> bool:
     """Return whether a space of actions, and each of its parts, can be converted."""
-    if parts := _parts(space):
-        return all(map(can_act_in, parts.values()))
-    return isinstance(space, (Box, Discrete, MultiDiscrete, MultiBinary))
+    return all(
+        isinstance(leaf, (Box, Discrete, MultiDiscrete, MultiBinary)) for _, leaf in leaves(space)
+    )
+
+
+def leaves(space: Any, name: str = "action") -> Iterator[tuple[str, Any]]:
+    """Yield the names and spaces that a space is made of, however nested."""
+    parts = _parts(space)
+    if not parts:
+        yield name, space
+    for key, part in parts.items():
+        yield from leaves(part, f"{name}.{key}")
 
 
 def _parts(space: Any) -> dict[Any, Any]:
@@ -121,6 +131,4 @@ def _parts(space: Any) -> dict[Any, Any]:
 
 def _num_columns(space: Any) -> int:
     """Return how many columns the actions of a space take."""
-    if parts := _parts(space):
-        return sum(map(_num_columns, parts.values()))
-    return int(np.prod(space.shape))
+    return sum(math.prod(leaf.shape) for _, leaf in leaves(space))

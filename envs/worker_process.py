@@ -20,8 +20,9 @@ from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, SharedArray
 from ppo.errors import PPOError
+from ppo.system.signals import URGENT
 
-PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # for the trainer to handle
+PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

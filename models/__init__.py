@@ -11,8 +11,8 @@ class ModelEntry(NamedTuple):
     """A built-in model: a policy and a value on the features of a trunk.
 
     make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
-    (observation_space, config, *, size, in_bfloat16). hidden_size: the default of its size. reads:
-    "vectors", "images" (also those that a vector begins with) or "any".
+    (observation_space, config, size). hidden_size: the default of its size. reads: "vectors",
+    "images" (also those that a vector begins with) or "any".
     """
 
     make_trunk: str
@@ -22,7 +22,7 @@ class ModelEntry(NamedTuple):
 
 
 MODELS = {
-    "mlp": ModelEntry("ppo.models.mlp:make_vector_trunk", 64, "vectors"),
+    "mlp": ModelEntry("ppo.models.mlp:VectorTrunk", 64, "vectors"),
     "cnn": ModelEntry("ppo.models.cnn:make_nature_trunk", 512, "images"),
     "cnn_small": ModelEntry("ppo.models.cnn:make_small_nature_trunk", 512, "images"),
     "impala": ModelEntry("ppo.models.cnn:make_impala_trunk", 256, "images"),
@@ -61,27 +61,23 @@ def choose_model(name: str, observation_space: Any) -> str:
     return name
 
 
-def make_model(
-    config: Any, *, seed: int, observation_space: Any, action_space: Any, in_bfloat16: bool
-) -> Any:
-    """Make an actor-critic whose initial weights are drawn from the seed.
+def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
+    """Make an actor-critic whose initial weights are drawn from torch's random stream.
 
     config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if
     images are too small, if actions cannot be drawn as the config says, or if a class of the user's
     own is not usable.
     """
     import numpy as np
-    import torch
 
     from ppo.models.actor_critic import FeedForward, Recurrent, check_model
 
-    torch.manual_seed(seed)
     if ":" in config.model:
         own = import_named("model", config.model, ModelMismatch)
         try:
             model = own(observation_space, action_space, config)
             check_model(model, observation_space)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelMismatch(
                 f"--model={config.model} fails ({type(error).__name__}: {error}): see "
                 "ppo.models.actor_critic.ActorCritic for what it needs"
@@ -89,9 +85,8 @@ def make_model(
     else:
         entry = MODELS[config.model]
         make_trunk = resolve_name(entry.make_trunk)
-        size = int(config.hidden_size)
         model = (Recurrent if entry.is_recurrent else FeedForward)(
-            lambda: make_trunk(observation_space, config, size=size, in_bfloat16=in_bfloat16),
+            lambda: make_trunk(observation_space, config, config.hidden_size),
             action_space,
             config,
         )

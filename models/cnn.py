@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from ppo.models import MODELS, image_shape
@@ -19,24 +20,22 @@ class ImageTrunk(Trunk):
     """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here.
 
     Images stay in memory as they are, with channels last: convolutions are fastest on that.
-    in_bfloat16: compute in bfloat16; weights in training, and heads, are float32 always.
+    precision: float32 or bfloat16; weights in training, and heads, are float32 always.
     """
 
-    def __init__(self, layers: nn.Sequential, size: int, in_bfloat16: bool) -> None:
+    def __init__(self, layers: nn.Sequential, size: int, precision: str) -> None:
         super().__init__()
         self.layers = layers
         self.num_features = size
-        self.in_bfloat16 = in_bfloat16
+        self.dtype = getattr(torch, precision)
 
     def prepare_to_act(self) -> None:
-        if self.in_bfloat16:  # else every step would convert the weights
-            self.layers.to(torch.bfloat16)
-            self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
+        self.layers.to(self.dtype)  # else every step would convert the weights
+        self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
     def forward(self, observations: Tensor) -> Any:
-        x = observations.permute(0, 3, 1, 2)
-        x = x.to(torch.bfloat16 if self.in_bfloat16 else torch.float32)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
+        x = observations.permute(0, 3, 1, 2).to(self.dtype)
+        with torch.autocast(x.device.type, torch.bfloat16, self.dtype == torch.bfloat16):
             return self.layers(x).float()
 
 
@@ -123,9 +122,7 @@ def make_image_trunk(
     make_convolutions: Callable[[int], list[nn.Module]],
     observation_space: Any,
     config: Any,
-    *,
     size: int,
-    in_bfloat16: bool,
 ) -> Trunk:
     """Make convolutions and a hidden layer, for images or vectors that begin with one.
 
@@ -143,11 +140,12 @@ def make_image_trunk(
     for layer in layers.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             orthogonal(layer, math.sqrt(2))
-    images = ImageTrunk(layers, size, in_bfloat16)
+    images = ImageTrunk(layers, size, config.precision)
     if shape == observation_space.shape:
         return images
     num_others = math.prod(observation_space.shape) - math.prod(shape)
-    vectors = VectorTrunk((num_others,), MODELS["mlp"].hidden_size, config)
+    others = Box(-math.inf, math.inf, (num_others,))
+    vectors = VectorTrunk(others, config, MODELS["mlp"].hidden_size)
     return ImageAndVectorTrunk(shape, images, vectors)
 
 

@@ -18,14 +18,11 @@ class LSTMTrunk(Trunk):
     initial weights, zero biases (Huang et al. 2022, "The 37 Implementation Details", LSTM 1).
     """
 
-    def __init__(
-        self, observation_space: Any, config: Any, *, size: int, in_bfloat16: bool
-    ) -> None:
+    def __init__(self, observation_space: Any, config: Any, size: int) -> None:
         super().__init__()
         entry = MODELS[choose_model("auto", observation_space)]
-        self.encoder = resolve_name(entry.make_trunk)(
-            observation_space, config, size=entry.hidden_size, in_bfloat16=in_bfloat16
-        )
+        make_encoder = resolve_name(entry.make_trunk)
+        self.encoder = make_encoder(observation_space, config, entry.hidden_size)
         self.num_features = size
         self.state_size = 2 * size
         self.lstm = nn.LSTM(self.encoder.num_features, size)

@@ -11,14 +11,17 @@ from ppo.models.distributions import orthogonal
 
 
 class VectorTrunk(Trunk):
-    """Hidden layers of equal size, on observations of any shape, which are flattened."""
+    """Hidden layers of equal size, on observations of any shape, which are flattened.
 
-    def __init__(self, shape: tuple[int, ...], size: int, config: Any) -> None:
+    It always computes in float32.
+    """
+
+    def __init__(self, observation_space: Any, config: Any, size: int) -> None:
         super().__init__()
         self.num_features = size
         self.activation = config.activation
         self.activate = getattr(functional, config.activation)
-        input_sizes = [math.prod(shape)] + [size] * (config.num_layers - 1)
+        input_sizes = [math.prod(observation_space.shape)] + [size] * (config.num_layers - 1)
         self.layers: Any = nn.ModuleList(
             orthogonal(nn.Linear(input_size, size), math.sqrt(2)) for input_size in input_sizes
         )
@@ -28,10 +31,3 @@ class VectorTrunk(Trunk):
         for layer in self.layers:  # calling the layers would take twice as long
             features = self.activate(functional.linear(features, layer.weight, layer.bias))
         return features
-
-
-def make_vector_trunk(
-    observation_space: Any, config: Any, *, size: int, in_bfloat16: bool
-) -> VectorTrunk:
-    """Make the trunk of --model=mlp; it always computes in float32."""
-    return VectorTrunk(observation_space.shape, size, config)

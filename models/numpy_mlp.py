@@ -7,6 +7,7 @@ distributions and actor do; tests compare them.
 
 import math
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,14 +156,16 @@ class NumpyCategorical:
         return table
 
 
+@dataclass
 class NumpyDiagonalGaussian:
     """D independent normals. mean, actions: (B, D); log_std and its gradient: (D,)."""
 
-    def __init__(self, mean: ndarray, log_std: ndarray, grad_log_std: ndarray) -> None:
-        self.mean = mean
-        self.log_std = log_std
-        self.grad_log_std = grad_log_std
-        self.log_normalizer = log_std.sum() + log_std.size * HALF_LOG_TWO_PI
+    mean: ndarray
+    log_std: ndarray
+    grad_log_std: ndarray
+
+    def __post_init__(self) -> None:
+        self.log_normalizer = self.log_std.sum() + self.log_std.size * HALF_LOG_TWO_PI
 
     def log_prob(self, actions: ndarray) -> Any:
         self.inverse_std = np.exp(-self.log_std)

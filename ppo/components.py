@@ -1,7 +1,7 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -35,7 +35,7 @@ from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory
+from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -75,12 +75,11 @@ def prepare_run(
     is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    notes = []
+    notes: list[str] = []
     if is_auto and ranks.size == 1:  # the trials of several ranks would disturb each other
         make_pool = partial(trial_pool, config, spaces)
-        num_workers, note = choose_num_workers(config, make_pool, made_with())
+        num_workers, notes = choose_num_workers(config, make_pool, made_with())
         config = replace(config, num_workers=num_workers)
-        notes = [note] if note else []
     try:
         parts = Components(config, spaces, ranks, make_learner)
     except ConfigError as error:
@@ -94,7 +93,7 @@ def prepare_run(
 
 def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
-    if image_shape(spaces.observations) is None:
+    if not image_shape(spaces.observations):
         return []
     sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
@@ -109,47 +108,46 @@ def trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
 
+@dataclass
 class Components:
     """Hold the parts of a run, with all state that its learning depends on.
 
     Data goes one way: environments -> rollout -> make_batch -> learner -> behaviour weights.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        spaces: Spaces,
-        ranks: ProcessGroup = SINGLE_PROCESS,
-        make_learner: MakeLearner = make_learner,
-    ) -> None:
+    config: Config
+    spaces: Spaces
+    ranks: ProcessGroup = SINGLE_PROCESS
+    make_learner: MakeLearner = make_learner
+    iteration = 0
+
+    def __post_init__(self) -> None:
+        config = self.config
+        spaces = self.spaces
         # With small matrices, more threads would only wait for each other.
-        has_images = image_shape(spaces.observations) is not None
-        configure_process(available_cores() if has_images else 1, config.torch_deterministic)
+        num_threads = available_cores() if image_shape(spaces.observations) else 1
+        configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
         hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
         # They need at least this, with gradients and Adam's two moments.
         check_memory("hidden_size or --num_layers", 16 * hidden_weights)
-        self.config = config
-        self.spaces = spaces
-        self.ranks = ranks
-        self.env_ids = ranks.env_ids(config.num_envs)  # of the environments that are here
+        self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
-        self.iteration = 0
         self.faults = dict.fromkeys(FAULTS, 0)
         self.model = new_model(config, spaces).to(config.device)
-        self.learner = make_learner(self.model, config)
-        self.learner.ranks = ranks
-        self.normalize_observation = new_normalizer(config, spaces)
+        self.learner = self.make_learner(self.model, config)
+        self.learner.ranks = self.ranks
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, bool(config.normalize_rewards)
         )
-        self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
+        with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
+            self.normalize_observation = new_normalizer(config, spaces)
+            self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
         rebuild = partial(new_model, config, spaces, to_act=True)
-        self.make_actor = partial(make_actor, rebuild, layout_of(self.model))
-        make = self.make_actor
+        self.make_actor = make = partial(make_actor, rebuild, layout_of(self.model))
         if config.inference == "learner" and config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
         make_sampler = partial(
@@ -174,16 +172,17 @@ class Components:
 
     def make_pool(self, **options: Any) -> WorkerPool:
         """Start the workers that step the environments. options: further ones of WorkerPool."""
-        return WorkerPool(
-            self.make_worker,
-            self.num_envs,
-            min(self.num_envs, int(self.config.num_workers)),
-            step_timeout=self.config.step_timeout,
-            reset_timeout=self.config.reset_timeout,
-            sampler=self.sampler,
-            first_id=self.env_ids.start,
-            **options,
-        )
+        with within_limits("worker processes", "num_workers"):
+            return WorkerPool(
+                self.make_worker,
+                self.num_envs,
+                min(self.num_envs, int(self.config.num_workers)),
+                step_timeout=self.config.step_timeout,
+                reset_timeout=self.config.reset_timeout,
+                sampler=self.sampler,
+                first_id=self.env_ids.start,
+                **options,
+            )
 
     @property
     def rollout(self) -> Rollout:
@@ -262,10 +261,8 @@ class Components:
         """Return the state that is the same on all ranks."""
         state = {
             **self.learner.state_dict(),
-            **add_prefix(
-                "normalize_observation", self.normalize_observation.statistics.state_dict()
-            ),
-            **add_prefix("normalize_reward", self.normalize_reward.statistics.state_dict()),
+            **add_prefix("normalize_observation", vars(self.normalize_observation.statistics)),
+            **add_prefix("normalize_reward", vars(self.normalize_reward.statistics)),
             **add_prefix("generator", generator_states(self.config.device)),
             "iteration": self.iteration,
             "step": self.step,
@@ -296,7 +293,7 @@ class Components:
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-        self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
+        vars(self.normalize_reward.statistics).update(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}
         for name, row in select_prefix("next", own).items():
             for rollout in self.buffers.rollouts:

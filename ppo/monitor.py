@@ -5,13 +5,12 @@ from collections import deque
 import numpy as np
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
-from ppo.analysis.doctor import Doctor, IterationDiagnostics
+from ppo.analysis.doctor import Doctor
 from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.models import image_shape
 from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
@@ -81,7 +80,10 @@ class Monitor:
         evaluation = self._evaluate_if_due()
         parts.ranks.on_rank0(self._film_if_due)
         learning = {"episodes": self.episodes.count, **self.episodes.means(), **metrics}
-        self._diagnose(rollout, batch, learning)
+        for problem in self.doctor.look(
+            rollout, batch, learning, progress=parts.iteration / self.config.iterations
+        ):
+            self.run.event("doctor", problem)
         if num_skipped := metrics["skipped_steps"]:
             self.run.event(
                 "step_skipped",
@@ -177,23 +179,6 @@ class Monitor:
                     "used as it is, and more are only counted",
                     count,
                 )
-
-    def _diagnose(self, rollout: Rollout, batch: Batch, metrics: Metrics) -> None:
-        """Have the doctor look at an iteration."""
-        shown = rollout.observations[:: max(1, len(rollout.observations) // 8)]
-        is_image = image_shape(self.parts.spaces.observations) is not None
-        diagnostics = IterationDiagnostics(
-            endings=[
-                bool(rollout.truncations[episode.step, episode.environment])
-                for episode in rollout.info.episodes
-            ],
-            returns_deviation=batch["returns"].std().item(),
-            largest_observation=None if is_image else float(np.abs(shown).max()),
-            is_constant=bool((shown == shown[0, 0]).all()),
-        )
-        progress = self.parts.iteration / self.config.iterations
-        for problem in self.doctor.look(metrics, diagnostics, progress):
-            self.run.event("doctor", problem)
 
     def _make_histograms(self, rollout: Rollout, batch: Batch) -> None:
         """Make histograms if they are due, and if a logger that shows them is asked for."""

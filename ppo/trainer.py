@@ -110,7 +110,7 @@ def _saving(
         yield
     except Terminated:
         pass
-    except Exception:
+    except (Exception, SystemExit):
         checkpoints.save()
         checkpoints.wait()
         raise
@@ -120,4 +120,5 @@ def _saving(
     checkpoints.finish()
     if stop.received:
         monitor.run.event("signal", signal=stop.received.name)
-        raise Interrupted(stop.received, checkpoints.last_step, monitor.run.path, parts.ranks.rank)
+        ending = f"after step {checkpoints.last_step}: stopped, saved in {monitor.run.path}"
+        raise Interrupted(stop.received, ending, parts.ranks.rank)

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
@@ -76,14 +78,15 @@ def make_network(
     **values: Any,
 ) -> Any:
     """Make a model, by default with separate trunks of 64 hidden units for policy and value."""
-    defaults = {"model": "mlp", "hidden_size": 64, "share_trunk": False, "log_std_init": 0.0}
-    return make_model(
-        Config(**{**defaults, **values}),
-        seed=seed,
-        observation_space=observation_space,
-        action_space=action_space,
-        in_bfloat16=in_bfloat16,
-    )
+    torch.manual_seed(seed)
+    defaults = {
+        "model": "mlp",
+        "hidden_size": 64,
+        "share_trunk": False,
+        "log_std_init": 0.0,
+        "precision": "bfloat16" if in_bfloat16 else "float32",
+    }
+    return make_model(Config(**{**defaults, **values}), observation_space, action_space)
 
 
 def make_components(env_name: str, **values: Any) -> Components:

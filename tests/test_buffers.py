@@ -26,7 +26,7 @@ def test_layout_is_time_major_with_one_more_observation(action_space, actions):
     observation_space = spaces.Box(0, 255, (2, 7), np.uint8)
     model = make_network(observation_space, action_space)
     both = Spaces(observation_space, action_space, has_masks=False)
-    layout = rollout_layout(num_steps=5, num_envs=3, spaces=both, model=model)
+    layout = rollout_layout(5, 3, spaces=both, model=model)
     assert layout == {
         "observations": ((6, 3, 2, 7), np.uint8),
         "actions": actions,

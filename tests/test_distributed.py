@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,17 +117,11 @@ def step_of(run: Path) -> int:
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None:
     T, N = 6, 4
-    split = partial(
-        minibatches,
-        num_steps=T,
-        num_envs=N,
-        num_epochs=2,
-        num_minibatches=3,
-        batch_size=batch_size,
-        seed=5,
-        sequence_length=length,
+    config = SimpleNamespace(
+        num_steps=T, num_envs=N, num_epochs=2, num_minibatches=3, batch_size=batch_size
     )
-    whole = split()
+    split = partial(minibatches, config, seed=5, sequence_length=length)
+    whole = split(env_ids=range(N))
     shares = [split(env_ids=columns) for columns in (range(1), range(1, 4))]
     for minibatch, *parts in zip(whole, *shares, strict=True):
         rows = []
@@ -159,7 +154,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first.pop("events") == [  # each once, in the first rank
         ["worker_lost", "gone", {"worker": 3}],
-        ["worker_lost", "rank 1: gone", 1, {"rank": 1, "worker": 3}],
+        ["worker_lost", "rank 1: gone", {"rank": 1, "worker": 3}],
     ]
     assert second.pop("events") == []
     assert (first.pop("failed"), second.pop("failed")) == (
@@ -416,16 +411,16 @@ def test_ranks_that_differ_are_refused() -> None:
 
 def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None:
     events: list[Any] = []
-    first = Fake(other=("theirs", [("lost", "rank 1: gone", 2, {"rank": 1})]))
+    first = Fake(other=("theirs", [("lost", "rank 1: gone", {"rank": 1})]))
     on_event = first.forward_events(lambda *event, **details: events.append((event, details)))
     on_event("lost", "mine")
     assert first.gather("mine") == ["mine", "theirs"]
-    assert events == [(("lost", "mine"), {}), (("lost", "rank 1: gone", 2), {"rank": 1})]
+    assert events == [(("lost", "mine"), {}), (("lost", "rank 1: gone"), {"rank": 1})]
     second = Fake(rank=1, other=("theirs", ()))
-    second.forward_events(pytest.fail)("lost", "gone", 2, worker=3)
+    second.forward_events(pytest.fail)("lost", "gone", worker=3)
     second.gather("mine")
     second.gather("mine")
-    lost = ("lost", "rank 1: gone", 2, {"rank": 1, "worker": 3})
+    lost = ("lost", "rank 1: gone", {"rank": 1, "worker": 3})
     assert second.gathered == [
         ("mine", (lost,)),
         ("mine", ()),

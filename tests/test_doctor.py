@@ -2,19 +2,39 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from ppo import Config, train
-from ppo.analysis.doctor import Doctor, IterationDiagnostics
+from ppo.algorithm.rollout import Batch, Rollout
+from ppo.analysis.doctor import Doctor
 from ppo.config.config import load_preset
 from tests.running import ROOT, run_main
 
-WELL = IterationDiagnostics([], 1.0, 1.0, False)
+Seen = tuple[Rollout, Batch]
+RETURNS = {"returns": torch.arange(4.0)}
+
+
+def seen(endings: Sequence[bool] = (), largest: float = 1.0) -> Seen:
+    """An iteration whose episodes were ended so, by a time limit or not, with observations up to
+    so large."""
+    rollout = Rollout(
+        observations=np.linspace(0, largest, 10).reshape(5, 2, 1),
+        truncations=np.array(endings, bool).reshape(-1, 1),
+    )
+    episodes = [SimpleNamespace(step=step, environment=0) for step in range(len(endings))]
+    rollout.info = SimpleNamespace(episodes=episodes)
+    return rollout, RETURNS
+
+
+WELL = seen()
 
 
 class Ill(CartPoleEnv):
@@ -113,7 +133,10 @@ def test_nothing_would_have_been_reported_of_the_runs_in_the_results(folder: str
     doctor = Doctor(
         config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0
     )
-    said = [doctor.look(row, WELL, (number + 1) / len(rows)) for number, row in enumerate(rows)]
+    said = [
+        doctor.look(*WELL, row, progress=(number + 1) / len(rows))
+        for number, row in enumerate(rows)
+    ]
     assert [texts for texts in said if texts] == []
 
 
@@ -128,20 +151,20 @@ METRICS: dict[str, Any] = {
 
 def reports(
     count: int,
-    seen: IterationDiagnostics = WELL,
+    iteration: Seen = WELL,
     config: Any = None,
     num_actions: int = 0,
     **metrics: Any,
 ) -> list[str]:
     """Return what is reported of a run whose iterations but the first are so."""
     doctor = Doctor(config or Config(), num_actions)
-    said = doctor.look(METRICS, seen, 0.01)
+    said = doctor.look(*iteration, METRICS, progress=0.01)
     return [
         *said,
         *(
             text
             for i in range(1, count)
-            for text in doctor.look({**METRICS, **metrics}, seen, i / count)
+            for text in doctor.look(*iteration, {**METRICS, **metrics}, progress=i / count)
         ),
     ]
 
@@ -162,14 +185,11 @@ def test_each_symptom_has_its_sentence(said: str, metrics: dict[str, float]) -> 
 
 
 def test_large_observations_that_are_not_normalised_are_named() -> None:
-    seen = WELL._replace(largest_observation=5e4)
-    (text,) = reports(2, seen, Config(normalize_observations=False))
+    large = seen(largest=-5e4)
+    (text,) = reports(2, large, Config(normalize_observations=False))
     assert text.startswith("observations are as large as 5e+04")
-    assert reports(2, seen, Config(normalize_observations=True)) == []
-    assert (
-        reports(2, WELL._replace(largest_observation=None), Config(normalize_observations=False))
-        == []
-    )
+    assert reports(2, large, Config(normalize_observations=True)) == []
+    assert reports(2, WELL, Config(normalize_observations=False)) == []
 
 
 def test_what_was_learned_before_a_resume_counts() -> None:
@@ -179,25 +199,30 @@ def test_what_was_learned_before_a_resume_counts() -> None:
     ]
     doctor = Doctor(Config(), 0)
     doctor.remember([*rows, {"episode_return_mean": "2", "entropy": "0.2"}])
-    assert [doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9) for _ in range(40)] == [[]] * 40
+    assert [doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9) for _ in range(40)] == [
+        []
+    ] * 40
     doctor = Doctor(Config(), 0)
     doctor.remember(rows)
-    assert len(doctor.look({**METRICS, "entropy": 0.01}, WELL, 0.9)) == 1
+    assert len(doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
 
 
 def test_the_time_limit_is_reported_after_many_iterations() -> None:
     doctor = Doctor(Config(), 0)
-    limited = WELL._replace(endings=[True] * 50)
-    free = WELL._replace(endings=[False] * 50)
-    seen = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
+    limited = seen(endings=[True] * 50)
+    free = seen(endings=[False] * 50)
+    each = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
     said = [
-        doctor.look(METRICS, each, 0.1 if number < 50 else 0.9) for number, each in enumerate(seen)
+        doctor.look(*iteration, METRICS, progress=0.1 if number < 50 else 0.9)
+        for number, iteration in enumerate(each)
     ]
     assert said[:-1] == [[]] * 60
     assert said[-1][0].startswith("the time limit ends nearly all episodes")
 
 
 def test_a_run_that_has_learned_has_fewer_problems() -> None:
-    seen = WELL._replace(endings=[True] * 50)
-    assert reports(100, seen, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
-    assert len(reports(100, seen, entropy=0.001, explained_variance=-1)) == 3
+    limited = seen(endings=[True] * 50)
+    assert (
+        reports(100, limited, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
+    )
+    assert len(reports(100, limited, entropy=0.001, explained_variance=-1)) == 3

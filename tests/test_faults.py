@@ -250,6 +250,7 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
         signal.SIGTERM,
         signal.SIGINT,
         signal.SIGUSR1,
+        signal.SIGHUP,
     ) * 5:  # as a scheduler may send them to all processes
         for worker in workers:
             os.kill(worker, number)
@@ -262,7 +263,7 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "worker_lost")
 
 
-@pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGUSR1"], ["SIGINT", "SIGINT"]])
+@pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGUSR1"], ["SIGHUP"], ["SIGINT", "SIGINT"]])
 def test_a_signal_ends_a_run_whose_environment_hangs(tmp_path: Path, numbers: list[str]) -> None:
     process = hanging(tmp_path, "hang")
     sent = time.monotonic()
@@ -271,7 +272,8 @@ def test_a_signal_ends_a_run_whose_environment_hangs(tmp_path: Path, numbers: li
         time.sleep(0.2)
     _, errors = process.communicate(timeout=60)
     assert time.monotonic() - sent < 5
-    assert process.returncode == (130 if numbers[0] == "SIGINT" else 143), errors
+    codes = {"SIGHUP": 129, "SIGINT": 130}
+    assert process.returncode == codes.get(numbers[0], 143), errors
     assert errors.count("\n") == 1
     assert nothing_left(process.pid)
     states = [load(path) for path in saved(tmp_path / "run")]

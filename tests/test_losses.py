@@ -48,7 +48,7 @@ def test_golden_policy_loss():
 
 def test_golden_policy_loss_of_standardized_advantages():
     defined = (ADVANTAGES - np.mean(ADVANTAGES)) / (np.std(ADVANTAGES, ddof=1) + 1e-8)
-    standardized = losses.standardize(*tensors(ADVANTAGES)).numpy()
+    standardized = losses.standardize(*tensors(ADVANTAGES), None).numpy()
     assert standardized == pytest.approx(defined)
     assert standardized == pytest.approx([0.453921, -0.635489, 1.180194, -0.998625], abs=6e-7)
     assert policy_loss(standardized) == pytest.approx(policy_loss_defined(defined))
@@ -134,11 +134,11 @@ def test_extreme_log_probs_enter_as_their_difference():
 
 
 def test_a_single_advantage_is_not_standardized():
-    assert losses.standardize(torch.tensor([3.0])).tolist() == [3]
+    assert losses.standardize(torch.tensor([3.0]), None).tolist() == [3]
 
 
 def test_equal_advantages_are_standardized_to_zero():
-    assert losses.standardize(torch.full((4,), 3.0)).tolist() == [0, 0, 0, 0]
+    assert losses.standardize(torch.full((4,), 3.0), None).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

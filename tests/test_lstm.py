@@ -18,6 +18,7 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
+from ppo.models.actor import Actor
 from tests.running import PLAIN, learn, make_components, trained
 
 N, T, H = 4, 24, 8
@@ -147,7 +148,7 @@ def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit() 
 def test_what_follows_an_episodes_end_depends_on_nothing_before_it() -> None:
     parts, _ = collected()
     act, ended, observations = (
-        parts.make_actor(parts.buffers.behaviour_weights),
+        Actor(parts.model, parts.buffers.behaviour_weights),
         ends(parts),
         seen(parts).numpy(),
     )
@@ -185,6 +186,7 @@ def split(
         ),
         sequence_length=T,
         seed=seed,
+        env_ids=range(N),
     )
     return [{name: tensor[part.rows] for name, tensor in batch.items()} for part in found]
 

@@ -77,16 +77,13 @@ def test_a_model_is_added_by_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_model("small", IMAGES)
     config = SimpleNamespace(**vars(Config(hidden_size=7, share_trunk=False, log_std_init=0.0)))
     config.model = "small"  # which a Config knows only where the registry had it from the start
-    options = {"seed": 0, "observation_space": VECTOR, "action_space": DISCRETE}
-    model = make_model(config, **options, in_bfloat16=False)
+    model = make_model(config, VECTOR, DISCRETE)
     assert model(torch.zeros(2, 3))[1].shape == (2,)
     assert model.policy_trunk.num_features == 7
 
 
-def make_small_trunk(
-    observation_space: spaces.Box, config: Config, *, size: int, in_bfloat16: bool
-) -> VectorTrunk:
-    return VectorTrunk(observation_space.shape, size, config)
+def make_small_trunk(observation_space: spaces.Box, config: Config, size: int) -> VectorTrunk:
+    return VectorTrunk(observation_space, config, size)
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones() -> None:

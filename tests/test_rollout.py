@@ -25,6 +25,8 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
             batch_size=None,
         ),
         seed=seed,
+        sequence_length=1,
+        env_ids=range(1),
     )
     for part in parts:
         minibatch = {name: tensor[part.rows] for name, tensor in batch.items()}

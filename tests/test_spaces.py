@@ -487,11 +487,11 @@ def test_a_picture_alone_in_a_dict_is_an_image_and_two_are_numbers() -> None:
 
 
 def test_pixels_stay_as_they_are_and_what_is_beside_them_is_normalised() -> None:
-    normalize = NormalizeObservation((5,), num_pixels=3)
+    normalize = NormalizeObservation((5,), True, num_pixels=3)
     observations = np.array(
         [[0, 255, 7, 1, 100], [9, 8, 255, 3, 300], [1, 2, 3, 5, 900]], np.float32
     )
-    normalize.update(observations[:, None])
+    normalize.update(observations[:, None], lambda moments: moments)
     mean, deviation = observations[:, 3:].mean(0), observations[:, 3:].std(0)
     np.testing.assert_array_equal(normalize(observations)[:, :3], observations[:, :3])
     np.testing.assert_allclose(

@@ -1,20 +1,19 @@
 """Adam without torch.optim, which imports torch's compiler: half a second of every start."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 
 class Adam:
-    """Step one vector (P,) by Adam (Kingma & Ba 2015, algorithm 1).
+    """Step one parameter (P,) by Adam (Kingma & Ba 2015, algorithm 1).
 
     Calls the kernel of torch.optim.Adam(fused=True), so that all bits are the same, and has those
     parts of its interface that are used here.
     """
 
-    def __init__(self, parameters: Iterable[Any], lr: float, eps: float) -> None:
-        (self.weights,) = parameters
+    def __init__(self, weights: Any, lr: float, eps: float) -> None:
+        self.weights = weights
         self.param_groups: list[dict[str, Any]] = [{"lr": lr}]
         self.eps = eps
         self.state: dict[str, Any] = {}
@@ -46,11 +45,12 @@ class Adam:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, in the form that torch.optim.Adam has."""
-        states = {0: self.state} if self.state else {}
-        return {"state": states, "param_groups": self.param_groups}
+        """Return the state, in the form that torch.optim.Adam has after a step."""
+        return {"state": {0: self.state}, "param_groups": self.param_groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned, on the device of the weights."""
-        device = self.weights.device
-        self.state = {name: tensor.to(device).clone() for name, tensor in state["state"][0].items()}
+        self.state = {
+            name: tensor.to(self.weights.device).clone()
+            for name, tensor in state["state"][0].items()
+        }

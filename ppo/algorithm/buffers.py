@@ -15,14 +15,13 @@ from ppo.system.hardware import check_memory
 Layout = dict[str, tuple[tuple[int, ...], Any]]
 
 
-def rollout_layout(num_steps: int, num_envs: int, spaces: Spaces, model: Any) -> Layout:
-    """Return shape and dtype of each table of a rollout; parts not needed have no columns."""
-    T, N = num_steps, num_envs
-    observations = spaces.observations
+def rollout_layout(T: int, N: int, spaces: Spaces, model: Any) -> Layout:
+    """Return shape and dtype of each table of T steps of N environments; parts not needed have no
+    columns."""
     head = model.policy_head
     mask_size = head.mask_size if spaces.has_masks else 0
     return {
-        "observations": ((T + 1, N, *observations.shape), observations.dtype),
+        "observations": ((T + 1, N, *spaces.observations.shape), spaces.observations.dtype),
         "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
         "rewards": ((T, N), np.float32),  # the environment's own
         "terminations": ((T, N), np.bool_),

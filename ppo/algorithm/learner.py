@@ -61,7 +61,7 @@ class Learner:
         self.schedules = [Schedule.parse(setting) for setting in settings]
         self.learning_rate: float = self.learning_rate_schedule(1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
-        self._set_coefficients(remaining=1.0)
+        self._set_coefficients(1.0)
 
     def advantages(
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
@@ -153,7 +153,6 @@ class Learner:
         loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
         with torch.no_grad():
             metrics = {
-                "loss": loss.detach(),
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),

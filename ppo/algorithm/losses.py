@@ -22,11 +22,11 @@ def clipped_surrogate(
 
 
 def value_loss(
-    values: Tensor, behaviour_values: Tensor, returns: Tensor, *, clip_coef: float | None = None
+    values: Tensor, behaviour_values: Tensor, returns: Tensor, *, clip_coef: float | None
 ) -> Tensor:
     """Compute 1/2 E[max((V - R)^2, (V_b + clip(V - V_b, -e, e) - R)^2)] (Baselines).
 
-    Without clip_coef (e): 1/2 E[(V - R)^2].
+    clip_coef (e) None: 1/2 E[(V - R)^2].
     """
     errors = (values - returns).square()
     if clip_coef is not None:
@@ -35,7 +35,7 @@ def value_loss(
     return 0.5 * errors.mean()
 
 
-def standardize(advantages: Tensor, moments: Any = None) -> Tensor:
+def standardize(advantages: Tensor, moments: Any) -> Tensor:
     """Scale advantages to mean 0 and deviation 1; a single one stays as it is.
 
     moments: (deviation, mean) of the whole minibatch, if this is only a rank's part of it.

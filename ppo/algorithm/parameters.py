@@ -55,11 +55,10 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
     parameter = nn.Parameter(weights)
     parameter.grad = gradients
     options: dict[str, Any] = {"lr": learning_rate}
-    is_adam = config.optimizer == Config.optimizer
-    if is_adam:
+    if config.optimizer == Config.optimizer:
         options["eps"] = ADAM_EPSILON
-    if is_adam and weights.device.type in ("cpu", "cuda"):
-        return Adam([parameter], **options)
+        if weights.device.type in ("cpu", "cuda"):
+            return Adam(parameter, **options)
     make = import_named("optimizer", config.optimizer)
     try:
         return make([parameter], **options)

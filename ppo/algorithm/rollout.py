@@ -40,18 +40,17 @@ class MinibatchRows(NamedTuple):
 
 
 def minibatches(
-    config: Any, *, seed: int, sequence_length: int = 1, env_ids: range | None = None
+    config: Any, *, seed: int, sequence_length: int, env_ids: range
 ) -> list[MinibatchRows]:
     """Split the T * N rows of a rollout at random, anew in each epoch; every row is used once.
 
     config: num_steps (T), num_envs (N), num_epochs, num_minibatches and batch_size are used. Makes
     num_minibatches parts of sizes as equal as possible, or, given a batch_size, parts of that many
     rows and a last one with the rest. Runs of sequence_length rows of one environment stay
-    together and in order. env_ids: the environments whose rows are in this rank's batch (all by
-    default): every rank draws the same permutation and takes its own rows of it.
+    together and in order. env_ids: the environments whose rows are in this rank's batch: every
+    rank draws the same permutation and takes its own rows of it.
     """
     num_envs = config.num_envs
-    env_ids = env_ids or range(num_envs)
     num_sequences = config.num_steps // sequence_length * num_envs
     own_sequences = torch.arange(num_sequences).view(-1, num_envs)[:, env_ids.start : env_ids.stop]
     place = torch.full((num_sequences,), -1)  # of each sequence in this rank's batch

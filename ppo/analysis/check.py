@@ -1,67 +1,22 @@
 """Examine an environment, in seconds, before training on it."""
 
 import re
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ppo.envs.make import make_env
-
-STEPS = 1_000
-SECONDS = 3.0  # of random play, at most
-
-
-class RandomPlay(NamedTuple):
-    """A record of random play: seconds of each step and reset; return, length and whether a time
-    limit ended it, of each episode; all rewards and observations."""
-
-    step_seconds: list[float]
-    reset_seconds: list[float]
-    episodes: list[tuple[float, int, bool]]
-    rewards: list[float]
-    observations: list[np.ndarray]
-
-
-def play(env: Any, seed: int) -> RandomPlay:
-    """Take random actions, always the same for a seed, for STEPS or SECONDS."""
-    record = RandomPlay([], [], [], [], [])
-    env.action_space.seed(seed)
-
-    def reset() -> None:
-        start = time.perf_counter()
-        observation = env.reset(seed=seed + len(record.reset_seconds))[0]
-        record.reset_seconds.append(time.perf_counter() - start)
-        record.observations.append(np.array(observation))
-
-    reset()
-    first = 0  # step of the episode
-    deadline = time.perf_counter() + SECONDS
-    while len(record.rewards) < STEPS and time.perf_counter() < deadline:
-        action = env.action_space.sample()
-        start = time.perf_counter()
-        observation, reward, terminated, truncated, _ = env.step(action)
-        record.step_seconds.append(time.perf_counter() - start)
-        record.observations.append(np.array(observation))
-        record.rewards.append(float(reward))
-        if terminated or truncated:
-            rewards = record.rewards[first:]
-            record.episodes.append((sum(rewards), len(rewards), not terminated))
-            first = len(record.rewards)
-            reset()
-    return record
+from ppo.envs.random_play import RandomPlay, play
 
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     """Compare two records as far as both of them reach."""
-    pairs: list[tuple[Any, Any]] = [
-        *zip(one.observations, other.observations, strict=False),
-        *zip(one.rewards, other.rewards, strict=False),
-    ]
-    return all(np.array_equal(mine, yours) for mine, yours in pairs)
+    same_observations = map(np.array_equal, one.observations, other.observations)
+    same_rewards = map(np.array_equal, one.rewards, other.rewards)
+    return all(same_observations) and all(same_rewards)
 
 
 def checker_warnings(env: Any) -> list[str]:
@@ -87,26 +42,24 @@ def _findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"
     record = play(env, seed)
-    step = _duration(record.step_seconds)
-    yield f"a step takes {step}, a reset {_duration(record.reset_seconds)}"
-    yield _repeatability(record, env, make, seed)
+    yield (
+        f"a step takes {_duration(record.step_seconds)}, a reset {_duration(record.reset_seconds)}"
+    )
+    again = play(env, seed)
+    fresh = play(make(), seed)
+    if is_same(record, again) and is_same(record, fresh):
+        yield (
+            "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
+            "exactly"
+        )
+    elif is_same(fresh, play(make(), seed)):
+        yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
+    else:
+        yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
     if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
         for problem in checker_warnings(env.unwrapped):
             yield f"gymnasium's checker: {problem}"
-
-
-def _repeatability(record: RandomPlay, env: Any, make: Callable[[], Any], seed: int) -> str:
-    again = play(env, seed)
-    fresh = play(make(), seed)
-    if is_same(record, again) and is_same(record, fresh):
-        return (
-            "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
-            "exactly"
-        )
-    if is_same(fresh, play(make(), seed)):
-        return "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
-    return "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
 
 
 def _record_findings(record: RandomPlay) -> Iterator[str]:

@@ -4,7 +4,11 @@ The limits are such that no run in results/learning would have been warned of.""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once
@@ -12,23 +16,9 @@ LONG = 30  # iterations
 EARLY = 0.3  # of the run: what has not begun to learn by then may never
 FEW_EPISODES = 50
 RISE = 0.3  # of the first return's size: less may be chance
-LARGE_RETURNS = 1_000.0
-LARGE_OBSERVATIONS = 1_000.0
+LARGE = 1_000.0  # as an observation, and as the deviation of returns
 LARGE_BONUS = 0.05
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
-
-
-class IterationDiagnostics(NamedTuple):
-    """Describe an iteration beyond its metrics, for the doctor.
-
-    endings: for each episode that ended, whether a time limit ended it; returns_deviation: of the
-    returns that are learned from; largest_observation: the largest absolute number, None for
-    images; is_constant: whether all observations are the same."""
-
-    endings: list[bool]
-    returns_deviation: float
-    largest_observation: float | None
-    is_constant: bool
 
 
 class Doctor:
@@ -50,21 +40,23 @@ class Doctor:
             self._note(row)
 
     def look(
-        self, metrics: dict[str, Any], diagnostics: IterationDiagnostics, progress: float
+        self, rollout: Rollout, batch: Batch, metrics: Metrics, *, progress: float
     ) -> list[str]:
         """Return a sentence on each new problem. progress: the part of the run that is done."""
-        self.endings.extend(diagnostics.endings)
+        self.endings.extend(
+            rollout.truncations[episode.step, episode.environment]
+            for episode in rollout.info.episodes
+        )
         self._note(metrics)
-        num_endings = len(self.endings)
         symptoms = {
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
             "explained": metrics["explained_variance"] < 0,
-            "endless": num_endings >= FEW_EPISODES and sum(self.endings) > 0.95 * num_endings,
+            "endless": len(self.endings) >= FEW_EPISODES and np.mean(self.endings) > 0.95,
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
-        problems = dict(self._problems(metrics, diagnostics))
+        problems = dict(self._problems(rollout, batch, metrics))
         if progress >= EARLY and metrics["episodes"] >= FEW_EPISODES:
             problems.update(self._late_problems(metrics))
         new = {name: text for name, text in problems.items() if name not in self.reported}
@@ -81,28 +73,29 @@ class Doctor:
                 if name == "episode_return_mean":
                     self.best_return = max(self.best_return, value)
 
-    def _problems(self, metrics: Mapping[str, Any], diagnostics: IterationDiagnostics) -> Problems:
+    def _problems(self, rollout: Rollout, batch: Batch, metrics: Metrics) -> Problems:
         """Yield problems that show at any time."""
         kl = metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # which NaN is not either
             fix = "lower --learning_rate, or set --target_kl"
             yield "kl", f"the policy leaps (KL {kl:.2g} in an update): {fix}"
-        if diagnostics.is_constant:
+        shown = rollout.observations[:: max(1, len(rollout.observations) // 8)]
+        if (shown == shown[0, 0]).all():
             effect = "the policy cannot tell one moment from another"
             yield "constant", f"all observations are the same: {effect}"
-        largest = diagnostics.largest_observation or 0.0
-        if largest > LARGE_OBSERVATIONS and self.config.normalize_observations is not True:
+        largest = np.abs(shown).max()
+        if largest > LARGE and self.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
-        deviation = diagnostics.returns_deviation
-        if deviation > LARGE_RETURNS:
+        deviation = batch["returns"].std().item()
+        if deviation > LARGE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns deviate by {deviation:.2g}, far from 1: {fix}"
         if self.streaks["clipped"] >= LONG:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
 
-    def _late_problems(self, metrics: Mapping[str, Any]) -> Problems:
+    def _late_problems(self, metrics: Metrics) -> Problems:
         """Yield problems of a run that should have learned something by now."""
         first = self.first.get("entropy", 0.0)
         if self.num_actions:
@@ -120,13 +113,17 @@ class Doctor:
         if self.best_return > first_return + RISE * max(abs(first_return), 1e-3):
             return
         if self.streaks["explained"] >= LONG:
-            fix = "lower --learning_rate, or raise --gae_lambda"
-            problem = f"values have explained nothing of returns for {LONG} iterations"
-            yield "explained", f"{problem}, which do not rise either: {fix}"
+            yield (
+                "explained",
+                f"values have explained nothing of returns for {LONG} iterations, which do not "
+                "rise either: lower --learning_rate, or raise --gae_lambda",
+            )
         if self.streaks["endless"] >= LONG:
-            fix = "reward what comes before the end, or lengthen the limit"
-            problem = "the time limit ends nearly all episodes, and the return does not rise"
-            yield "limit", f"{problem}: {fix}"
+            yield (
+                "limit",
+                "the time limit ends nearly all episodes, and the return does not rise: reward "
+                "what comes before the end, or lengthen the limit",
+            )
         if entropy < low:
             problem = "actions are hardly random any more, and the return has not risen"
             yield "entropy", f"{problem}: raise --entropy_coef"

@@ -31,9 +31,9 @@ def make_histograms(
     with torch.random.fork_rng(devices):  # a model that draws something must not learn otherwise
         log_probs, _ = log_probs_and_values(learner, rows)
     tensors["ratios"] = (log_probs - batch["log_probs"]).exp()
-    log_std = getattr(learner.model.policy_head, "log_std", None)
-    if isinstance(log_std, Tensor):
-        tensors["log_std"] = log_std
+    head = learner.model.policy_head
+    if hasattr(head, "log_std"):
+        tensors["log_std"] = head.log_std
     values = {name: _some_values(tensor) for name, tensor in tensors.items()}
     for name in ("episode_return", "episode_length"):
         values[f"{name}s"] = np.array([getattr(x, name) for x in rollout.info.episodes], np.float32)

@@ -26,8 +26,14 @@ PANELS = {  # below the curves
 
 def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only by their seed, versions, and where they ran."""
-    elsewhere = Config.names(scope="run")
-    ignored = {"seed", "run_id", "versions", "git_commit", "num_workers", *elsewhere}
+    ignored = {
+        "seed",
+        "run_id",
+        "versions",
+        "git_commit",
+        "num_workers",
+        *Config.names(scope="run"),
+    }
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         settings = {name: value for name, value in run.config.items() if name not in ignored}
@@ -54,31 +60,26 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     OSError."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it announces its search for fonts
     from matplotlib.figure import Figure  # heavy
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure((12, 7), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
     groups = group_by_settings(runs)
-    by_steps, by_time = parts[0].subplots(1, 2)
-    _draw_curves(by_steps, groups, "step", RETURN)
-    by_steps.set(xlabel="environment steps", ylabel="mean return of 100 episodes")
-    _draw_curves(by_time, groups, "seconds", RETURN)
-    by_time.set(xlabel="seconds", ylabel="mean return of 100 episodes")
-    if by_time.has_data():
-        by_time.legend(fontsize="small")
-    _draw_panels(parts[1], groups)
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=120)
-
-
-def _draw_panels(figure: Any, groups: Sequence[list[RunRecord]]) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    for axes, (name, label) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    labels = {"step": "environment steps", "seconds": "seconds"}
+    for axes, (x, label) in zip(parts[0].subplots(1, 2), labels.items(), strict=True):
+        _draw_curves(axes, groups, x, RETURN)
+        axes.set(xlabel=label, ylabel="mean return of 100 episodes")
+    if axes.has_data():
+        axes.legend(fontsize="small")
+    panels = parts[1].subplots(1, len(PANELS))
+    for axes, (name, label) in zip(panels, PANELS.items(), strict=True):
         _draw_curves(axes, groups, "step", name)
         axes.set_title(label, fontsize="small")
         axes.tick_params(labelsize="x-small")
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter())
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=120)
 
 
 def _draw_curves(axes: Any, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:

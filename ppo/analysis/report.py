@@ -94,8 +94,8 @@ def _curves(run: RunRecord) -> str:
     """Draw returns and the metrics of PANELS over steps, to be zoomed together."""
     from plotly.subplots import make_subplots  # heavy
 
-    shown = {RETURN: "return"}
-    shown.update({name: label for name, label in PANELS.items() if name in run.metrics})
+    labels = {RETURN: "return", **PANELS}
+    shown = {name: label for name, label in labels.items() if name in run.metrics}
     figure = make_subplots(
         rows=len(shown),
         row_heights=[3] + [1] * (len(shown) - 1),

@@ -16,12 +16,7 @@ def interquartile_mean(values: Any) -> Any:
     return ordered[cut : len(ordered) - cut].mean(axis=0)
 
 
-def mean(values: Any) -> Any:
-    """Average values (n, ...) over the first axis."""
-    return np.mean(values, axis=0)
-
-
-def confidence_interval(values: Any, statistic: Callable[[Any], Any] = mean) -> Any:
+def confidence_interval(values: Any, statistic: Callable[[Any], Any]) -> Any:
     """Return the 95 % percentile bootstrap interval (2, ...) (Efron 1979) of a statistic over the
     first axis of independent values (n, ...); None for fewer than two. Resamples are always the
     same."""

@@ -74,7 +74,7 @@ class Evaluate(PolicyCommand):
                 max_steps=self.max_steps,
                 on_progress=lambda done: progress.update(task, completed=done),
             )
-        interval = confidence_interval(result["returns"])
+        interval = confidence_interval(result["returns"], np.mean)
         median = float(np.median(result["returns"]))
         print(
             f"{path}: return {result['mean']:.1f} +/- {result['std']:.1f}"

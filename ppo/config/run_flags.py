@@ -79,6 +79,7 @@ class RunFlags(Flags):
         1,
         "Number of runs with successive seeds from --seed on, each in a process and a folder of "
         "its own.",
+        high=1000,
     )
     checkpoint_every: Count = run_flag(
         100, "Iterations between checkpoints, of which the last three and the best are kept."

@@ -1,6 +1,7 @@
 """Build what training and playing share: the model and the observation normaliser."""
 
 import math
+from copy import copy
 from typing import Any
 
 from ppo.envs.first_look import Spaces
@@ -18,15 +19,12 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
 
     from ppo.system.hardware import has_bfloat16
 
-    in_bfloat16 = config.precision == "bfloat16" and (not to_act or has_bfloat16("cpu"))
+    if to_act and not has_bfloat16("cpu"):
+        config = copy(config)
+        vars(config).update(precision="float32")
     with torch.random.fork_rng(devices=[]):
-        return make_model(
-            config,
-            seed=integer_seed(config.seed, Stream.MODEL),
-            observation_space=spaces.observations,
-            action_space=spaces.actions,
-            in_bfloat16=in_bfloat16,
-        )
+        torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
+        return make_model(config, spaces.observations, spaces.actions)
 
 
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:

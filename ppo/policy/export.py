@@ -3,7 +3,6 @@
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppo.envs.episodes import close_env
+from ppo.envs.random_play import play
+from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
 from ppo.policy.build import new_model
@@ -19,7 +21,7 @@ from ppo.system.files import atomic_write
 
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
-NUM_CHECKED = 64  # observations
+NUM_STEPS = 64  # of random play, whose observations are checked
 Arrays = dict[str, np.ndarray]
 
 
@@ -32,7 +34,7 @@ class ExportedPolicy(nn.Module):
     def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
         super().__init__()
         self.model = model
-        self.parts = dict(_leaves(action_space, "action"))
+        self.parts = dict(leaves(action_space))
         self.squash = policy.config.squash_actions
         self.is_normalized = policy.normalize.enabled
         self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
@@ -69,16 +71,6 @@ class ExportedPolicy(nn.Module):
         return actions
 
 
-def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the names and spaces that a space is made of."""
-    parts = getattr(space, "spaces", None)
-    if parts is None:
-        yield name, space
-        return
-    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
-        yield from _leaves(part, f"{name}.{key}")
-
-
 def export(policy: Policy, path: Path) -> float:
     """Write a policy of precision float32 as an ONNX file, checked against it before it is named.
 
@@ -101,14 +93,16 @@ def export(policy: Policy, path: Path) -> float:
     try:
         with atomic_write(path) as temporary:
             _write(exported, inputs, temporary)
-            found = _run(temporary, inputs)
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
+            found = session.run(None, inputs)
             columns = actor(policy.normalize(observations), None, states=states.copy())
             expected = exported.to_actions(torch.from_numpy(columns))
-            differences = [
-                np.abs(one - other.numpy()).max()
+            difference = max(
+                float(np.abs(one - other.numpy()).max())
                 for one, other in zip(found, expected, strict=False)  # found has next states, too
-            ]
-            difference = float(max(differences))
+            )
             if not difference <= LARGEST_DIFFERENCE:
                 raise NotExported(
                     f"{path} is not written: its actions differ from the policy's by {difference:g}"
@@ -118,18 +112,12 @@ def export(policy: Policy, path: Path) -> float:
     return difference
 
 
-def _observe(policy: Policy) -> np.ndarray:
-    """Return observations (NUM_CHECKED, *observation) of random actions."""
+def _observe(policy: Policy) -> Any:
+    """Return observations (n, *observation) of random actions."""
     env = policy.make_env()
-    seed = policy.config.seed
-    env.action_space.seed(seed)
-    observations = [np.array(env.reset(seed=seed)[0])]
-    while len(observations) < NUM_CHECKED:
-        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
-            observation, _ = env.reset()
-        observations.append(np.array(observation))
-    return np.stack(observations)
+    record = play(env, policy.config.seed, NUM_STEPS)
+    close_env(env)
+    return np.stack(record.observations)
 
 
 def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
@@ -158,11 +146,3 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _run(path: Path, inputs: Arrays) -> Any:
-    """Return the outputs of an ONNX file."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)

@@ -8,10 +8,8 @@ tensor's name, dtype, shape and bytes. No pickle is ever written or read.
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,8 +22,9 @@ from torch import Tensor
 
 from ppo.config.config import Config, run_folder
 from ppo.errors import CheckpointError, ConfigError, NotSaved
-from ppo.system.files import atomic_write
+from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
+from ppo.system.output import show
 from ppo.system.state_dict import State
 
 FORMAT = 4
@@ -175,8 +174,7 @@ def find_checkpoint(name: str) -> Path:
             f"{name}: there is no such run or checkpoint; "
             "give a run's folder or a file in its checkpoints/"
         )
-    warn = partial(print, "warning:", file=sys.stderr)
-    return load_newest(folder / "checkpoints", warn)[0]
+    return load_newest(folder / "checkpoints", lambda damage: show(f"warning: {damage}"))[0]
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
@@ -195,7 +193,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.failure: Exception | None = None
         self.thread = Thread()
         with suppress(OSError):  # then nothing can be saved either, which will be said
-            for leftover in folder.glob(".tmp-*"):
+            for leftover in folder.glob(f"{TEMPORARY}*"):
                 leftover.unlink()
 
     def adopt(self, state: State) -> None:

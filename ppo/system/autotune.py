@@ -20,8 +20,8 @@ CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker 
 
 def choose_num_workers(
     config: Any, make_pool: Callable[[int], Any], versions: Mapping[str, Any]
-) -> tuple[int, str | None]:
-    """Choose config.num_workers or 0, whichever collects faster; return it with a note for the
+) -> tuple[int, list[str]]:
+    """Choose config.num_workers or 0, whichever collects faster; return it with notes for the
     user.
 
     config: a resolved ppo.config.config.Config; make_pool: makes a ppo.envs.pool.WorkerPool of so
@@ -31,10 +31,10 @@ def choose_num_workers(
     num_workers = int(config.num_workers)
     has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
     if not has_choice or config.iterations < FEWEST_ITERATIONS:
-        return num_workers, None
+        return num_workers, []
     with suppress(OSError):  # not every system tells how busy it is
         if os.getloadavg()[0] > available_cores() / 2:
-            return num_workers, None
+            return num_workers, []
     speeds: list[float] = []
     with suppress(OSError, ValueError, TypeError, RuntimeError):
         speeds = [float(x) for x in json.loads(_cache_path(config, versions).read_text())]
@@ -44,7 +44,7 @@ def choose_num_workers(
             if config.rollout_size / speeds[0] < LONG_ROLLOUT:  # neither slow nor broken
                 speeds.append(measure(make_pool(0), config))
         except Exception:  # the run itself will raise it again and report it
-            return num_workers, None
+            return num_workers, []
         finally:
             gc.collect()  # the trial's environments, before the run freezes what there is
         if ":" not in f"{config.env_name}{config.model}":
@@ -53,12 +53,12 @@ def choose_num_workers(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, speeds)
     if speeds[-1] < CLEARLY_FASTER * speeds[0]:  # so it is, too, if only workers were tried
-        return num_workers, None
-    return 0, (
+        return num_workers, []
+    return 0, [
         f"workers: none, which collects {speeds[-1]:,.0f} steps/s without worker processes, "
         f"{speeds[0]:,.0f} with {num_workers}; give --num_workers to be protected from hangs "
         "and crashes instead"
-    )
+    ]
 
 
 def measure(pool: Any, config: Any) -> float:
@@ -67,11 +67,11 @@ def measure(pool: Any, config: Any) -> float:
     After a first rollout the faster of two counts; the second is left out if the first is very
     slow."""
     seconds = []
-    with pool as workers:
-        workers.collect(1)
+    with pool:
+        pool.collect(1)
         for iteration in (2, 3):
             start = time.perf_counter()
-            workers.collect(iteration)
+            pool.collect(iteration)
             seconds.append(time.perf_counter() - start)
             if seconds[0] > 5 * LONG_ROLLOUT:
                 break

@@ -71,7 +71,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         if self.rank == 0:
             try:
                 outcome[0] = function()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 outcome[1] = error
         self.exchange(distributed.broadcast_object_list, outcome)
         result, failure = outcome
@@ -99,12 +99,11 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         self.on_event = on_event
         return on_event if self.rank == 0 else self._keep_event
 
-    def _keep_event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
+    def _keep_event(self, kind: str, message: str = "", **details: Any) -> None:
         """Keep an event until the next gather takes it to rank 0."""
         if message:
             message = f"rank {self.rank}: {message}"
-        event = (kind, message, count, {"rank": self.rank, **details})
-        self.waiting_events += (event,)
+        self.waiting_events += ((kind, message, {"rank": self.rank, **details}),)
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
         """Merge the moments of all ranks' samples."""

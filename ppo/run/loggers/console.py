@@ -1,5 +1,6 @@
 """Progress on the console."""
 
+import sys
 import time
 from contextlib import suppress
 
@@ -8,8 +9,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
+from ppo.system.output import discard
 
 SECONDS_BETWEEN_LINES = 5
+
+
+class PatientConsole(Console):
+    """Raise an error when nobody reads any more; rich itself would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        discard(sys.stdout)
+        raise EOFError("nobody reads its output any more")
 
 
 class ConsoleLogger(Logger):
@@ -25,7 +35,7 @@ class ConsoleLogger(Logger):
         self.next_line = 0.0
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
-        self.console = Console(highlight=False, markup=False, soft_wrap=True)
+        self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
         settings = config.__getstate__().items() if config.verbose > 1 else ()
         self._print("\n".join([*(f"{name}={value}" for name, value in settings), *self.notes]))
         columns = (
@@ -99,5 +109,5 @@ class ConsoleLogger(Logger):
         return ", ".join([*parts, f"{share:.0%} collecting"])
 
     def _print(self, text: str) -> None:
-        with suppress(OSError):  # the reader has gone, or the output goes to a full disk
+        with suppress(OSError):  # the output may go to a full disk
             self.console.print(text)

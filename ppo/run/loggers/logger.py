@@ -90,8 +90,10 @@ class Loggers(AbstractContextManager["Loggers"]):
         self._call_all("show_progress", done)
 
     def finish(self, summary: Metrics) -> None:
-        """Log the results of a run that was not cut short."""
+        """Log the results of a run that was not cut short. Raises NotSaved if metrics.csv is not
+        complete."""
         self._call_all("summarize", summary)
+        self.metrics_file.finish()
 
     def __exit__(self, *exception: object) -> None:
         self.metrics_file.close()
@@ -107,7 +109,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         """Drop a logger that raises."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.loggers.pop(name, None)
             self.run.event(
                 "logger_failed", f"--logger={name}: {error}; training continues without it"

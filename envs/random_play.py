@@ -1,0 +1,48 @@
+"""Play an environment at random."""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SECONDS = 3.0  # at most
+
+
+class RandomPlay(NamedTuple):
+    """A record of random play: seconds of each step and reset; return, length and whether a time
+    limit ended it, of each episode; all rewards and observations."""
+
+    step_seconds: list[float]
+    reset_seconds: list[float]
+    episodes: list[tuple[float, int, bool]]
+    rewards: list[float]
+    observations: list[np.ndarray]
+
+
+def play(env: Any, seed: int, num_steps: int = 1_000) -> RandomPlay:
+    """Take random actions, always the same for a seed, for so many steps, or for SECONDS."""
+    record = RandomPlay([], [], [], [], [])
+    env.action_space.seed(seed)
+
+    def reset() -> None:
+        start = time.perf_counter()
+        observation = env.reset(seed=seed + len(record.reset_seconds))[0]
+        record.reset_seconds.append(time.perf_counter() - start)
+        record.observations.append(np.array(observation))
+
+    reset()
+    first = 0  # step of the episode
+    deadline = time.perf_counter() + SECONDS
+    while len(record.rewards) < num_steps and time.perf_counter() < deadline:
+        action = env.action_space.sample()
+        start = time.perf_counter()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        record.step_seconds.append(time.perf_counter() - start)
+        record.observations.append(np.array(observation))
+        record.rewards.append(float(reward))
+        if terminated or truncated:
+            rewards = record.rewards[first:]
+            record.episodes.append((sum(rewards), len(rewards), not terminated))
+            first = len(record.rewards)
+            reset()
+    return record
