@@ -54,6 +54,7 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     OSError."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it announces its search for fonts
     from matplotlib.figure import Figure  # heavy
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure((12, 7), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
@@ -65,20 +66,15 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     by_time.set(xlabel="seconds", ylabel="mean return of 100 episodes")
     if by_time.has_data():
         by_time.legend(fontsize="small")
-    _draw_panels(parts[1], groups)
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=120)
-
-
-def _draw_panels(figure: Any, groups: Sequence[list[RunRecord]]) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    for axes, (name, label) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    panels = parts[1].subplots(1, len(PANELS))
+    for axes, (name, label) in zip(panels, PANELS.items(), strict=True):
         _draw_curves(axes, groups, "step", name)
         axes.set_title(label, fontsize="small")
         axes.tick_params(labelsize="x-small")
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter())
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=120)
 
 
 def _draw_curves(axes: Any, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:

@@ -1,11 +1,13 @@
 """Means of several runs or episodes, and bootstrap intervals of them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 RESAMPLES = 2_000
+mean = partial(np.mean, axis=0)  # of values (n, ...) over the first axis
 
 
 def interquartile_mean(values: Any) -> Any:
@@ -14,11 +16,6 @@ def interquartile_mean(values: Any) -> Any:
     ordered = np.sort(values, axis=0)
     cut = len(ordered) // 4
     return ordered[cut : len(ordered) - cut].mean(axis=0)
-
-
-def mean(values: Any) -> Any:
-    """Average values (n, ...) over the first axis."""
-    return np.mean(values, axis=0)
 
 
 def confidence_interval(values: Any, statistic: Callable[[Any], Any] = mean) -> Any:
