@@ -48,7 +48,7 @@ class RunningMeanStd:
         return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
+        vars(self).update({name: state[name] for name in vars(self)})
 
 
 class NormalizeObservation:
