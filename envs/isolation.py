@@ -59,21 +59,22 @@ class IsolatedProcess(WorkerProcess):
 
 
 class Isolation:
-    """Start the isolated process when it is first needed, and again after it was lost.
+    """Call functions in the isolated process, from start to close; before and after in this one.
 
-    timeouts: seconds, as those of a worker."""
+    A process that is lost is replaced. timeouts: seconds, as those of a worker."""
 
     def __init__(self) -> None:
+        self.is_on = False
         self.process: IsolatedProcess | None = None
         self.timeouts = {"step": 60.0, "reset": 120.0}
 
     def start(self) -> None:
         """Start the process, unless it runs; it gets ready while the caller continues."""
-        if self.process and self.process.process.is_alive():
-            return
-        atexit.unregister(self.close)
-        atexit.register(self.close)  # before multiprocessing waits for it
-        self.process = IsolatedProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
+        if not self.is_on:
+            atexit.register(self.close)  # before multiprocessing waits for it
+            self.is_on = True
+        if not (self.process and self.process.process.is_alive()):
+            self.process = IsolatedProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
 
     def call(
         self,
@@ -84,11 +85,13 @@ class Isolation:
         on_progress: OnProgress = ignore,
         **options: Any,
     ) -> Any:
-        """Return function(*arguments, **options), called in the process.
+        """Return function(*arguments, **options).
 
         purpose: names the work in messages. on_progress: receives what HEARTBEAT.report_progress
         tells there. Raises WorkerError if the function raises, dies or hangs, and every PPOError
         as it is."""
+        if not self.is_on:
+            return function(*arguments, **options)
         self.start()
         process: Any = self.process
         process.name = purpose
@@ -101,12 +104,14 @@ class Isolation:
                 wait([process.connection], 0.05)
                 on_progress(int(process.heartbeat[2]))
         except BaseException:  # also a signal: nobody waits for the result any more
-            self.close()
+            process.end(0.0)
             raise
         return reply[0]
 
     def close(self) -> None:
         """End the process at once, if there is one."""
+        atexit.unregister(self.close)
+        self.is_on = False
         if self.process:
             self.process.end(0.0)
             self.process = None

@@ -20,7 +20,7 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.first_look import Spaces
-from ppo.envs.make import make_env
+from ppo.envs.isolation import ISOLATION
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -72,6 +72,7 @@ def prepare_run(
         raise ConfigError(
             f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
         )
+    ISOLATION.start()
     is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
@@ -293,7 +294,7 @@ class Components:
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-        vars(self.normalize_reward.statistics).update(select_prefix("normalize_reward", arrays))
+        self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}
         for name, row in select_prefix("next", own).items():
             for rollout in self.buffers.rollouts:

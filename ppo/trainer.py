@@ -50,7 +50,7 @@ def train(
         if config.is_resumed:
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
-        rows = read_rows(run.path, parts.iteration)
+        rows = read_rows(run, parts.iteration)
         monitor.doctor.remember(rows)
         clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
         notes = [*notes, *found, f"run folder: {run.path}"]

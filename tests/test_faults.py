@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -20,10 +21,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from benchmarks.kills import RUNS, check_resume
+from ppo.errors import CheckpointError
 from ppo.run.checkpoint import load, save
-from tests.running import ROOT, command, metrics, run_main
+from tests.running import ROOT, Call, command, metrics, run_main
 from tests.test_end_to_end import nothing_left
 
 ITERATION = 4 * 32
@@ -422,14 +425,159 @@ def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
-def test_a_checkpoint_that_asks_for_too_much_memory_is_refused(copy: Path) -> None:
+@pytest.mark.parametrize("command", ["train", "evaluate", "render", "export"])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"hidden_size": 2**16, "num_layers": 3}, r"model.policy_head.logits.weight is .*65536\)"),
+        ({"num_envs": 10**7, "total_steps": 10**10}, r"next.observations .*\(10000000, 4\)"),
+    ],
+    ids=["weights", "environments"],
+)
+def test_a_checkpoint_that_asks_for_too_much_memory_is_refused(
+    copy: Path, command: str, changed: dict[str, int], said: str
+) -> None:
     state = load(saved(copy)[-1])
-    state["config"].update(hidden_size=2**16, num_layers=16)
+    state["config"].update(changed)
     save(saved(copy)[-1], state)
+    code, errors, most_memory = run_limited(*using(copy, command))
+    assert code == 3, errors
+    assert re.fullmatch(f"error: .*{said}.*: give another\n", errors)
+    assert most_memory < 0.9 * 2**30, "0.4 of which are imports"
+
+
+def using(run: Path, command: str) -> list[str]:
+    """Return the arguments by which a command uses the newest checkpoint of a run."""
+    if command == "train":
+        return [FAULT, f"--resume={run}"]
+    output = [f"{run / 'policy.onnx'}"] if command == "export" else []
+    return [command, str(run), *output, FAULT]
+
+
+def run_limited(*arguments: str) -> tuple[int, str, int]:
+    """Run main.py; return its exit code, its errors, and the bytes of memory it needed at most."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command(*arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        return process.returncode, errors.read(), usage.ru_maxrss * 1024
+
+
+def test_a_checkpoint_of_very_many_tensors_is_refused(copy: Path, call: Call) -> None:
+    tensors = {f"x{number}": torch.zeros(0) for number in range(20_000)}
+    save_file(tensors, saved(copy)[-1], {"state": "{}"})
+    code, _, errors = call("evaluate", str(saved(copy)[-1]), FAULT)
+    assert code == 3
+    assert re.fullmatch(r"error: .*it has 20000 tensors.*: give another\n", errors)
     done = run_main(FAULT, f"--resume={copy}")
-    assert (done.returncode, done.stdout) == (3, "")
-    said = r"error: .*with these settings: --hidden_size or --num_layers must be lower: .*GiB.*\n"
-    assert re.fullmatch(said, done.stderr)
+    assert done.returncode == 0
+    assert re.fullmatch(r"warning: .*it has 20000 tensors.*the one before it.*\n", done.stderr)
+
+
+MALFORMED = [
+    ({"env_name": None}, "--env_name=None"),
+    ({"hidden_size": "large"}, "--hidden_size=large"),
+    ({"num_layers": [2]}, r"--num_layers=\[2\]"),
+    ({"answer": 42}, "answer is unknown"),
+]
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "render", "export"])
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        *((settings, {}, said) for settings, said in MALFORMED),
+        ({}, {"iteration": -7}, "iteration=-7"),
+        ({}, {"step": [1]}, r"step=\[1\]"),
+        ({}, {"config": None}, "has no config"),
+    ],
+    ids=str,
+)
+def test_malformed_settings_of_a_checkpoint_are_named(
+    copy: Path,
+    call: Call,
+    command: str,
+    settings: dict[str, Any],
+    values: dict[str, Any],
+    said: str,
+) -> None:
+    state = load(saved(copy)[-1])
+    state["config"].update(settings)
+    save(saved(copy)[-1], {**state, **values})
+    code, printed, errors = call(*using(copy, command))
+    assert (code, printed) == (3, "")
+    assert re.fullmatch(rf"error: {saved(copy)[-1]} .*{said}.*: give another\n", errors)
+
+
+def test_a_checkpoint_with_fewer_settings_is_of_an_earlier_version(copy: Path, call: Call) -> None:
+    state = load(saved(copy)[-1])
+    for name in ("squash_actions", "fresh_env_per_episode", "learner"):
+        del state["config"][name]
+    save(saved(copy)[-1], state)
+    code, printed, _ = call("evaluate", str(copy), FAULT, "--episodes=1")
+    assert (code, printed[: len(str(copy))]) == (0, str(copy))
+    done = run_main(FAULT, f"--resume={copy}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
+    newest = saved(copy)[-1]
+    newest.unlink()
+    os.mkfifo(newest)
+    later = newest.with_name(f"{7 * ITERATION:012d}.safetensors")
+    later.mkdir()
+    done = run_main("evaluate", str(copy), FAULT, "--episodes=1")
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" is no")[0] for line in done.stderr.splitlines()] == [
+        f"warning: {path}" for path in (later, newest)
+    ]
+    for path in (newest, Path("/dev/zero")):
+        done = run_main("evaluate", str(path), FAULT, "--episodes=1")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {path}: there is no such run or checkpoint")
+    with pytest.raises(CheckpointError, match=f"{newest} is no readable checkpoint .*no file"):
+        load(newest)
+    later.rmdir()
+    done = run_main(FAULT, f"--resume={copy}")
+    assert done.returncode == 0, done.stderr
+    assert str(newest) in done.stderr
+    assert saved(copy)[-1].read_bytes() == saved(whole)[-1].read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["doubled", "foreign", "text"])
+def test_a_damaged_table_of_metrics_is_set_aside(
+    copy: Path, whole: Path, call: Call, damage: str
+) -> None:
+    path = copy / "metrics.csv"
+    header, *rows = path.read_text().splitlines(keepends=True)
+    kept = {"doubled": [1, 2, 3, 4, 5, 6], "foreign": [], "text": [1, 2, 3, 5, 6]}[damage]
+    if damage == "doubled":
+        rows.insert(2, header)
+    elif damage == "foreign":
+        header = "a,b,c\n"
+    else:
+        rows[3] = rows[3].replace(",", ",none", 1)
+    path.write_text(header + "".join(rows))
+    damaged = path.read_bytes()
+    (copy / "metrics.csv.damaged").write_text("of an earlier time")
+    for reader in ("plot", "report"):
+        code, printed, errors = call(reader, str(copy), f"--output={copy / 'new'}.png")
+        assert (code, printed) == (2, "")
+        assert re.fullmatch(rf"error: .*{path}.*: give a run's folder\n", errors)
+    more = ("--num_iterations=7", f"--total_steps={7 * ITERATION}")
+    done = run_main(FAULT, f"--resume={copy}", *more)
+    assert done.returncode == 0, done.stderr
+    (event,) = events(copy, "metrics_damaged")
+    assert done.stderr == f"warning: {event['message']}\n"
+    assert (copy / "metrics.csv.damaged").read_text() == "of an earlier time"
+    assert (copy / "metrics.csv.damaged-2").read_bytes() == damaged
+    assert f"{copy / 'metrics.csv.damaged-2'}" in event["message"]
+    assert iterations(copy) == [*kept, 7]
+    known = {row["iteration"]: row for row in metrics(whole)}
+    assert metrics(copy)[:-1] == [known[str(iteration)] for iteration in kept]
 
 
 def test_a_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
         json.dumps({"env_name": "E", "env_kwargs": {"a": 1}, "seed": None})
     )
     (tmp_path / "metrics.csv").write_text(
-        "step,seconds,episode_return_mean,approx_kl\n10,1,,0.1\n20,2,,0.2\n"
+        "iteration,step,seconds,episode_return_mean,approx_kl\n1,10,1,,0.1\n2,20,2,,0.2\n"
     )
     write_report(read_run(tmp_path), None, tmp_path / "report.html")
     assert "<video" not in (tmp_path / "report.html").read_text()

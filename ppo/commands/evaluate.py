@@ -48,8 +48,8 @@ class Evaluate(PolicyCommand):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError for unusable files, CheckpointError, EnvironmentUnavailable,
-        WorkerError if the environment raises."""
+        """Raises ConfigError for unusable files, CheckpointError, also if the environment cannot be
+        made, WorkerError if it raises."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = None

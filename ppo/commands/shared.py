@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppo.config.flags import Flags, flag
-from ppo.envs.first_look import spaces_of
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.policy.load import load_policy
 from ppo.policy.policy import Policy
@@ -28,9 +28,8 @@ class PolicyCommand(Flags):
 
     def load(self, path: Path, precision: str | None = None) -> Policy:
         """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
-        policy = load_policy(
-            path, self.env_name, self.model, precision=precision, find_spaces=spaces_of
-        )
+        ISOLATION.start()
+        policy = load_policy(path, self.env_name, self.model, precision=precision)
         for warning in policy.spaces.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return policy

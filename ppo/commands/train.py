@@ -56,7 +56,7 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
     tuned: Settings = {}
     resume = folder_to_resume(given)
     if resume:
-        from ppo.run.checkpoint import saved_settings  # heavy
+        from ppo.policy.load import saved_settings  # heavy
 
         saved = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}

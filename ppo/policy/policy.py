@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,9 @@ class Policy:
 
     def make_env(self, render_mode: str | None = None) -> Env:
         """Make a new environment as in training."""
-        config = copy(self.config)
+        config = self.config
         if render_mode:
-            env_kwargs = {**config.env_kwargs, "render_mode": render_mode}
-            vars(config).update(env_kwargs=env_kwargs)
+            config = replace(config, env_kwargs={**config.env_kwargs, "render_mode": render_mode})
         return make_env(config)
 
     def reset(self) -> None:
