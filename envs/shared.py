@@ -22,6 +22,5 @@ class SharedArray:
         self._memory = PROCESSES.RawArray("b", size)
 
     @property
-    def array(self) -> np.ndarray:
-        array: np.ndarray = np.ndarray(self.shape, self.dtype, self._memory)
-        return array
+    def array(self) -> Any:
+        return np.ndarray(self.shape, self.dtype, self._memory)

@@ -1,7 +1,7 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,6 @@ def train(
     freeze_garbage()
     with (
         ranks,
-        closing(parts.learner),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
