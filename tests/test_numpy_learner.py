@@ -1,5 +1,7 @@
 """Learning with gradients written out in numpy, against torch's autograd."""
 
+import gc
+import threading
 from copy import deepcopy
 from functools import partial
 
