@@ -5,7 +5,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -28,7 +28,6 @@ ALIASES = {
     "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
-PACKAGES = {"cv2": "opencv-python"}  # names on PyPI that differ from the module's
 UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
 
 
@@ -37,8 +36,7 @@ def canonical_id(env_name: str) -> str:
     for family in FAMILIES:
         current = family.canonical_id(env_name)
         if current != env_name:
-            with suppress(ImportError):
-                import_module(family.module)
+            import_module(family.module)
         if current in gymnasium.registry:
             return current
     return ALIASES.get(env_name, env_name)
@@ -176,7 +174,7 @@ def explained_errors(env_name: str) -> Iterator[None]:
     except (gymnasium.error.Error, ImportError) as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:
-            hint = f": pip install {PACKAGES.get(error.name, error.name)}"
+            hint = f": pip install {error.name}"
         raise EnvironmentUnavailable(
             f"--env_name={env_name} cannot be made: {error}{hint}"
         ) from error

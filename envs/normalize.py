@@ -66,11 +66,11 @@ class NormalizeObservation:
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 
-    def __call__(self, observations: ndarray) -> ndarray:
+    def __call__(self, observations: ndarray) -> Any:
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
-        normalized: ndarray = np.subtract(observations, self.shift, dtype=np.float32)
+        normalized = np.subtract(observations, self.shift, dtype=np.float32)
         normalized *= self.scale
         np.minimum(normalized, self.highest, out=normalized)
         np.maximum(normalized, self.lowest, out=normalized)

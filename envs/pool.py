@@ -2,6 +2,7 @@
 
 import time
 from bisect import bisect_left
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, pairwise
@@ -211,14 +212,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 def describe_excess(losses: Sequence[tuple[float, int]]) -> str:
     """Describe losses if there are too many: of the worker lost last, or of all together."""
     now, worker = losses[-1]
-    most, seconds = MAX_LOSSES_OF_ONE
-    count = sum(now - at < seconds for at, number in losses if number == worker)
-    if count > most:
-        return f"worker {worker} was lost {count} times within {seconds} s"
-    most, seconds = MAX_LOSSES
-    count = sum(now - at < seconds for at, _ in losses)
-    if count > most:
-        return f"workers were lost {count} times within {seconds} s"
+    own = [loss for loss in losses if loss[1] == worker]
+    for who, lost, (most, seconds) in (
+        (f"worker {worker} was", own, MAX_LOSSES_OF_ONE),
+        ("workers were", losses, MAX_LOSSES),
+    ):
+        count = sum(now - at < seconds for at, _ in lost)
+        if count > most:
+            return f"{who} lost {count} times within {seconds} s"
     return ""
 
 
@@ -238,6 +239,6 @@ def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
         sorted(chain(*episodes)),
         sorted(chain(*last_observations)),
         sorted(chain(*reset_envs)),
-        {index: number for part in num_outside for index, number in part.items()},
-        {index: emulator for part in emulators for index, emulator in part.items()},
+        dict(ChainMap(*num_outside)),
+        dict(ChainMap(*emulators)),
     )

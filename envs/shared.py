@@ -29,6 +29,5 @@ class SharedArray:
         return {**vars(self), "_memory": bytearray(self._memory)}
 
     @property
-    def array(self) -> np.ndarray:
-        array: np.ndarray = np.ndarray(self.shape, self.dtype, self._memory)
-        return array
+    def array(self) -> Any:
+        return np.ndarray(self.shape, self.dtype, self._memory)

@@ -85,8 +85,8 @@ def mask_converter(space: Any) -> Converter:
         sizes = [2] * _num_columns(space)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
-    def convert(allowed: Any) -> ndarray:
-        mask: ndarray = exists.copy()
+    def convert(allowed: Any) -> Any:
+        mask = exists.copy()
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
             if len(numbers) != exists.sum():

@@ -21,9 +21,12 @@ from ppo.envs.episodes import (
 )
 from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import called_env
+from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+
+CARRIED = ("observations", "states", "action_masks")  # whose last row begins the next rollout
 
 
 class Episode(NamedTuple):
@@ -61,17 +64,15 @@ class RolloutInfo(NamedTuple):
 class Worker:
     """Step a slice of the environments in one process, and sample their actions if it is to.
 
-    config: env_name, seed and squash_actions are used; make_env: ppo.envs.make.make_env with its
-    arguments; make_sampler(env_ids=, rollouts=): makes a ppo.envs.sampler.RolloutSampler, None if
-    the trainer samples actions; rollouts: shared arrays by name, time-major, one column per
-    environment of this rank; several rollouts are filled in turn; episode_counts: (N,), how many
-    episodes each environment has begun; env_ids: their numbers in the whole run, on which their
-    randomness depends; env_indices: those stepped here; heartbeat: (3,), set at every call of an
-    environment to the number of calls so far and the call, i for a step, ~i for a reset of the
-    slice's environment i."""
+    config: the run's, resolved; make_sampler(env_ids=, rollouts=): makes a
+    ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; rollouts: shared arrays by
+    name, time-major, one column per environment of this rank; several rollouts are filled in turn;
+    episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
+    the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
+    (3,), set at every call of an environment to the number of calls so far and the call, i for a
+    step, ~i for a reset of the slice's environment i."""
 
     config: Any
-    make_env: Callable[[], Any]
     make_sampler: Callable[..., Any] | None
     rollouts: Sequence[Mapping[str, SharedArray]]
     episode_counts: SharedArray
@@ -99,7 +100,7 @@ class Worker:
         self.envs: list[Any] = []
         for i in range(len(self.env_indices)):
             self._beat(~i)
-            self.envs.append(self.make_env())
+            self.envs.append(make_env(self.config))
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
@@ -152,7 +153,7 @@ class Worker:
         """Begin the next rollout with the last row of the one before, the first with resets."""
         before = self.rollout
         self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
-        for name in ("observations", "action_masks", "states"):
+        for name in CARRIED:
             vars(self.rollout)[name][0] = vars(before)[name][-1]
         self.rollout.terminations[:] = False
         self.rollout.truncations[:] = False

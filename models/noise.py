@@ -1,6 +1,7 @@
 """Noise for sampling actions, and constants: shared by the distributions in torch and in numpy."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -9,16 +10,15 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
 
-def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> np.ndarray:
+def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> Any:
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
-    noise: np.ndarray = -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
-    return noise
+    return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
 
 def draw_normal(
     generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1
-) -> np.ndarray:
+) -> Any:
     """Draw standard normal noise (num_steps, size) for a rollout of one environment.
 
     Each draw lasts for sample_freq steps; below 1, for the whole rollout.

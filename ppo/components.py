@@ -25,7 +25,7 @@ from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import RolloutInfo, Worker
+from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -40,7 +40,6 @@ from ppo.system.imports import import_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-NEXT = ("observations", "states", "action_masks")  # tables whose last row begins the next rollout
 MakeLearner = Callable[[Any, Config], Learner]
 
 
@@ -96,15 +95,15 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
     if not image_shape(spaces.observations):
         return []
-    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
-    threads = f", threads: {torch.get_num_threads()}" if config.device == "cpu" else ""
     return [
-        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
-        f"learner: {config.model} in {config.precision} on {config.device}{threads}",
+        f"images: frame skip {config.frame_skip}, sticky actions {config.sticky_actions}, "
+        f"frame stack {config.frame_stack}",
+        f"learner: {config.model} in {config.precision} on {config.device}, "
+        f"threads: {torch.get_num_threads()}",
     ]
 
 
-def trial_pool(config: Config, spaces: Spaces, num_workers: int) -> WorkerPool:
+def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:
     """Start the workers of a run that is only to show how fast they collect."""
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
@@ -164,7 +163,6 @@ class Components:
         self.make_worker = partial(
             Worker,
             config=config,
-            make_env=partial(make_env, config),
             make_sampler=None if self.sampler else make_sampler,
             rollouts=self.buffers.shared_rollouts,
             episode_counts=self.buffers.shared_counts,
@@ -253,7 +251,7 @@ class Components:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
         rollout = vars(self.rollout)
         return {
-            **add_prefix("next", {name: rollout[name][-1] for name in NEXT}),
+            **add_prefix("next", {name: rollout[name][-1] for name in CARRIED}),
             "episodes.begun": self.buffers.episode_counts_at_rollout_end,
             "normalize_reward.returns": self.normalize_reward.returns,
         }
@@ -288,7 +286,7 @@ class Components:
         arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
         here = slice(self.env_ids.start, self.env_ids.stop)
         self.iteration = int(state["iteration"])
-        self.faults |= {name: int(state["faults"].get(name, 0)) for name in self.faults}
+        self.faults |= state["faults"]
         self.learner.load_state_dict(state)
         self.publish_weights()
         if self.config.overlap and "acting.weights" in arrays:

@@ -14,7 +14,6 @@ from ppo.envs.isolation import OnProgress, ignore
 from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
-from ppo.run.loggers.logger import Histograms
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.state_dict import State
@@ -61,8 +60,6 @@ class Monitor:
         self.run = run
         self.episodes = EpisodeStatistics()
         self.best: float | None = None
-        self.is_best = False
-        self.histograms: Histograms | None = None
         self.highlights = EpisodeHighlights()
         self.warned_envs: set[int] = set()
         head = parts.model.policy_head

@@ -40,7 +40,6 @@ def train(
     with (
         ranks,
         closing(ISOLATION),
-        closing(parts.learner),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.running import ROOT
 
-MAX_TOKENS = 55_500  # of code; the goal is 54,000
+MAX_TOKENS = 54_000  # of code
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

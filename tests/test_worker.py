@@ -1,9 +1,7 @@
 """Rollouts of the counting environment, where every row follows from episode, step and action;
 and one worker alone: heartbeat, resets, open episodes, causes of errors."""
 
-from functools import partial
 from multiprocessing import resource_tracker
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -14,11 +12,12 @@ from gymnasium import spaces
 
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
+from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import Worker, called_env
-from tests.running import children, make_components, make_env
+from tests.running import children, environment_flags, make_components
 
 T, N = 12, 5
 
@@ -168,10 +167,9 @@ def shared(array: np.ndarray) -> SharedArray:
 
 def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
     """Make a worker for all environments of a rank, whose ids in the run are 5 and 6."""
-    make = partial(
-        make_env, f"tests.{env_name}" if ":" in env_name else f"tests.environments:{env_name}"
-    )
-    size = make().observation_space.shape
+    module = "tests." if ":" in env_name else "tests.environments:"
+    config = environment_flags(module + env_name)
+    size = make_env(config).observation_space.shape
     rollout = {
         "observations": np.full((T + 1, n, *size), -1.0),
         "action_masks": np.zeros((T + 1, n, 0), bool),
@@ -182,8 +180,7 @@ def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
         "truncations": np.ones((T, n), bool),
     }
     return Worker(
-        config=SimpleNamespace(env_name="Some-v0", seed=0, squash_actions=False),
-        make_env=make,
+        config=config,
         make_sampler=None,
         rollouts=[{name: shared(table) for name, table in rollout.items()}],
         episode_counts=SharedArray((n,), np.int64),
@@ -287,7 +284,9 @@ def test_the_cause_of_an_error_is_named() -> None:
     worker = make_worker("test_worker:Stray")
     worker.begin(1)
     worker.beats[1] = ~1
-    with pytest.raises(WorkerError, match=r"^environment 6 of Some-v0 raised IndexError: "):
+    with pytest.raises(
+        WorkerError, match=r"^environment 6 of tests.test_worker:Stray raised IndexError: "
+    ):
         worker.run("step", T + 1, range(2))
     worker.is_sampling = True
     with pytest.raises(WorkerError, match=r"^the policy raised IndexError: "):

@@ -93,12 +93,11 @@ def split_into_minibatches(
     return batch, parts, all_moments
 
 
-def _predict_values(learner: Any, observations: ndarray, states: ndarray) -> ndarray:
+def _predict_values(learner: Any, observations: ndarray, states: ndarray) -> Any:
     """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
     device = learner.weights.device
     inputs = [_to_tensor(table, device) for table in (observations, states) if table.size]
-    values: Tensor = learner.predict_values(*inputs)
-    return values.cpu().numpy()
+    return learner.predict_values(*inputs).cpu().numpy()
 
 
 def _flatten(table: ndarray, device: torch.device) -> Tensor:

@@ -1,7 +1,7 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 import math
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -24,14 +24,6 @@ ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no targe
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
 MOST_SKIPPED = 3  # gradient steps in a row
-
-
-class Coefficients(NamedTuple):
-    """The scheduled coefficients of the objective, as they are in one iteration."""
-
-    clip: float
-    clip_value: float | None
-    entropy: float
 
 
 class Learner:
@@ -127,7 +119,7 @@ class Learner:
             "gradient_steps": len(history),
             "skipped_steps": num_skipped,
             "learning_rate": learning_rate,
-            "clip_coef": self.coefficients.clip,
+            "clip_coef": self.clip_coef,
         }
 
     def compute_gradients(self, minibatch: Batch) -> Metrics:
@@ -141,27 +133,28 @@ class Learner:
         """Compute the objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics."""
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])
-        clip, clip_value, entropy_coef = self.coefficients
+        clip_coef = self.clip_coef
+        clip_value_coef = self.clip_value_coef
         behaviour_log_probs = minibatch["log_probs"]
         policy_loss = losses.clipped_surrogate(
-            log_probs, behaviour_log_probs, minibatch["advantages"], clip_coef=clip
+            log_probs, behaviour_log_probs, minibatch["advantages"], clip_coef=clip_coef
         )
         value_loss = losses.value_loss(
-            values, minibatch["values"], minibatch["returns"], clip_coef=clip_value
+            values, minibatch["values"], minibatch["returns"], clip_coef=clip_value_coef
         )
         entropy = distribution.entropy().mean()
-        loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
+        loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
                 "approx_kl": losses.approximate_kl(log_probs, behaviour_log_probs),
-                "clip_fraction": losses.clip_fraction(log_probs, behaviour_log_probs, clip),
+                "clip_fraction": losses.clip_fraction(log_probs, behaviour_log_probs, clip_coef),
             }
-            if clip_value is not None:
+            if clip_value_coef is not None:
                 moves = (values - minibatch["values"]).abs()
-                metrics["value_clip_fraction"] = (moves > clip_value).float().mean()
+                metrics["value_clip_fraction"] = (moves > clip_value_coef).float().mean()
         return loss, metrics
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
@@ -189,10 +182,9 @@ class Learner:
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
-    def predict_values(self, *inputs: Tensor) -> Tensor:
+    def predict_values(self, *inputs: Tensor) -> Any:
         """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
-        values: Tensor = self.model(*inputs)[1]
-        return values
+        return self.model(*inputs)[1]
 
     def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""
@@ -215,12 +207,10 @@ class Learner:
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
 
-    def close(self) -> None:
-        """Release what learning has taken beside memory."""
-
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
-        self.coefficients = Coefficients(*(schedule(remaining) for schedule in self.schedules))
+        coefficients = (schedule(remaining) for schedule in self.schedules)
+        self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
         if self.learning_rate_schedule.shape != "adaptive":
             self.learning_rate = self.learning_rate_schedule(remaining)
         for group in self.optimizer.param_groups:

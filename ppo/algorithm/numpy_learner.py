@@ -33,9 +33,6 @@ class NumpyLearner(Learner):
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
         self.value_thread = ThreadPoolExecutor(1)
 
-    def close(self) -> None:
-        self.value_thread.shutdown()
-
     @np.errstate(all="ignore")  # as torch does; learn() looks for numbers that are not finite
     def compute_gradients(self, minibatch: Batch) -> Metrics:
         mlp = self.mlp
@@ -56,7 +53,7 @@ class NumpyLearner(Learner):
         policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
         loss = policy_loss + self.config.value_coef * value_loss
-        loss -= self.coefficients.entropy * metrics["entropy"]
+        loss -= self.entropy_coef * metrics["entropy"]
         losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**losses, **metrics, **value_metrics}
 
@@ -80,12 +77,11 @@ class NumpyLearner(Learner):
         """Write the policy head's gradients; return that of its features (B, F), and metrics."""
         mlp = self.mlp
         inv_batch = batch["inv_batch"]
-        coefficients = self.coefficients
         distribution = mlp.distribution(features, batch.get("action_masks", EMPTY))
         log_probs = distribution.log_prob(batch["actions"])
-        gradient, metrics = clipped_surrogate(log_probs, batch, coefficients.clip)
+        gradient, metrics = clipped_surrogate(log_probs, batch, self.clip_coef)
         metrics = {"entropy": distribution.entropy() @ inv_batch, **metrics}
-        grad_outputs = distribution.backward(gradient, -coefficients.entropy * inv_batch[0])
+        grad_outputs = distribution.backward(gradient, -self.entropy_coef * inv_batch[0])
         mlp.policy_head.backward(features, grad_outputs)
         return grad_outputs @ mlp.policy_head.weight, metrics
 
@@ -93,7 +89,7 @@ class NumpyLearner(Learner):
         """Write the value head's gradients; return that of its features (B, F), and metrics."""
         head = self.mlp.value_head
         values = self.mlp.values(features)
-        gradient, metrics = value_loss(values, batch, self.coefficients.clip_value)
+        gradient, metrics = value_loss(values, batch, self.clip_value_coef)
         grad_outputs = self.config.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from numpy import ndarray
 from torch import Tensor
 
 Batch = dict[str, Tensor]  # by name, (T * N, ...): a row for each transition
@@ -19,13 +18,10 @@ class Rollout(SimpleNamespace):
     workers reported beside the tensors (ppo.envs.worker.RolloutInfo), once it is collected.
     """
 
-    info: Any = None
-
     @property
-    def dones(self) -> ndarray:
+    def dones(self) -> Any:
         """Steps (T, N) that ended an episode, by termination or truncation."""
-        dones: ndarray = self.terminations | self.truncations
-        return dones
+        return self.terminations | self.truncations
 
 
 class MinibatchRows(NamedTuple):

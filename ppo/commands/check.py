@@ -33,7 +33,7 @@ class Check(Flags):
         config, spaces = resolve(config)
         speeds = {
             count: measure(trial_pool(config, spaces, count), config)
-            for count in (0, int(config.num_workers))
+            for count in (0, config.num_workers)
         }
         flags += [f"--model={config.model}", f"--num_workers={max(speeds, key=speeds.__getitem__)}"]
         whole_games = replace(config, end_on_life_loss=False)

@@ -120,6 +120,5 @@ def _restore_policy(path: Path, state: State, config: Config) -> Policy:
     normalize.load_state_dict(select_prefix("normalize_observation", found))
     weights = parameters_to_vector(state[name] for name in parameters).numpy()
     rebuild = partial(new_model, config, spaces, to_act=True)
-    return Policy(
-        config, spaces, weights, partial(make_actor, rebuild, layout_of(network)), normalize
-    )
+    actor = partial(make_actor, rebuild, layout_of(network))
+    return Policy(config, spaces, weights, actor, normalize)

@@ -187,9 +187,9 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.last_state = copy_state(state)
 
     @property
-    def last_step(self) -> int:
+    def last_step(self) -> Any:
         """The environment step of the state that was kept last."""
-        return int(self.last_state["step"])
+        return self.last_state["step"]
 
     def save(self, is_best: bool = False) -> None:
         """Start to write the state that was kept last."""

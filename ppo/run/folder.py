@@ -46,9 +46,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
         self.path = Path(str(config.resume) if config.is_resumed else path)
-        choose = "choose another by --run_dir"
-        if config.name and not config.run_dir:
-            choose = "choose another by --name"
+        choose = "choose another by --run_dir or --name"
         self.faults = faults
         self.iteration = 0
         self.guard = Lock()

@@ -38,12 +38,13 @@ class ConsoleLogger(Logger):
         self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
         settings = config.__getstate__().items() if config.verbose > 1 else ()
         self._print("\n".join([*(f"{name}={value}" for name, value in settings), *self.notes]))
-        columns = (
+        self.bar = Progress(
             BarColumn(),
             TextColumn("{task.description}", markup=False),
             TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
         )
-        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("starting", total=self.total_steps)
         self.bar.start()
 

@@ -26,7 +26,6 @@ class MetricsFile:
     def write(self, metrics: Row) -> None:
         """Write a row; floats have six digits."""
         row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
-        failure: OSError | None = None
         path = self.run.path / METRICS
         try:
             if self.file is None:

@@ -64,11 +64,9 @@ class WandbLogger(Logger):
     def put(self, call: Callable[[Any], None]) -> None:
         """Queue a call, to be made with wandb's run; never wait."""
         if not self.has_failed:
-            try:
+            with suppress(Full):
                 self.queue.put_nowait(call)
                 return
-            except Full:
-                pass
         self.run.event("log_dropped")
 
     def close(self) -> None:
@@ -84,8 +82,12 @@ class WandbLogger(Logger):
         try:
             import wandb  # heavy
 
-            limits: Any = {"init_timeout": SECONDS_TO_START, "finish_timeout": SECONDS_TO_FINISH}
-            settings = wandb.Settings(login_timeout=1, finish_timeout_raises=False, **limits)
+            settings = wandb.Settings(
+                login_timeout=1,
+                init_timeout=SECONDS_TO_START,
+                finish_timeout=SECONDS_TO_FINISH,
+                finish_timeout_raises=False,
+            )
             with wandb.init(settings=settings, **self._describe_run()) as logged:
                 for call in iter(self.queue.get, None):
                     call(logged)
