@@ -9,13 +9,14 @@ from ppo.analysis.check import findings
 from ppo.commands.train import configure
 from ppo.components import trial_pool
 from ppo.config.config import Config
-from ppo.config.flags import Flags, flag
+from ppo.config.flags import flag
 from ppo.config.resolve import resolve
+from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.isolation import ISOLATION
 from ppo.system.autotune import measure
 
 
-class Check(Flags):
+class Check(TimeoutFlags):
     """Check an environment by random actions, as it is made for training."""
 
     env_name: str = flag(
@@ -27,9 +28,10 @@ class Check(Flags):
     def __call__(self) -> None:
         """Raises as resolve does, and WorkerError if the environment raises."""
         flags = [f"--env_name={self.env_name}"]
+        timeouts = [f"--{name}={getattr(self, name)}" for name in TimeoutFlags.names()]
         if self.env_kwargs:
             flags.append(f"--env_kwargs={json.dumps(self.env_kwargs)}")
-        _, config, notes = configure(flags)
+        _, config, notes = configure([*flags, *timeouts])
         config, spaces = resolve(config)
         speeds = {
             count: measure(trial_pool(config, spaces, count), config)

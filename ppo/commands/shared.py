@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo.config.flags import Flags, flag
+from ppo.config.flags import flag
+from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.policy.load import load_policy
@@ -15,7 +16,7 @@ from ppo.policy.policy import Policy
 VIDEOS = (".mp4", ".gif")
 
 
-class PolicyCommand(Flags):
+class PolicyCommand(TimeoutFlags):
     """Saved policy."""
 
     run: str = flag(
@@ -26,10 +27,11 @@ class PolicyCommand(Flags):
     )
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
-    def load(self, path: Path, precision: str | None = None) -> Policy:
+    def load(self, path: Path, **changes: Any) -> Policy:
         """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
         ISOLATION.start()
-        policy = load_policy(path, self.env_name, self.model, precision=precision)
+        changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
+        policy = load_policy(path, self.env_name, self.model, **changes)
         for warning in policy.spaces.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return policy

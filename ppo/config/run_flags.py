@@ -46,6 +46,11 @@ class ExecutionFlags(Flags):
     torch_deterministic: bool = flag(
         False, "Let torch use deterministic algorithms only; on the CPU all are."
     )
+
+
+class TimeoutFlags(Flags):
+    """Timeouts of environments."""
+
     step_timeout: Positive = run_flag(
         60.0, "Seconds after which a worker whose environment has not finished a step is replaced."
     )

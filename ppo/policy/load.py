@@ -26,24 +26,20 @@ IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that ma
 
 
 def load_policy(
-    path: str | Path,
-    env_name: str | None = None,
-    model: str | None = None,
-    *,
-    precision: Any = None,
+    path: str | Path, env_name: str | None = None, model: str | None = None, **changes: Any
 ) -> Policy:
     """Load the policy of a checkpoint.
 
     env_name, model: repeat them if they are import paths, which a file alone is not trusted with;
-    precision: float32 or bfloat16 instead of training's. Raises CheckpointError if the file is
-    damaged, or of another environment or model."""
+    changes: other values of flags than the run's, such as precision="float32". Raises
+    CheckpointError if the file is damaged, or of another environment or model."""
     path = Path(path)
     state = load(path)
     # Schedules may be functions, which a file cannot hold; they do not matter here.
     config = saved_config(
         path, state, {"env_name": env_name, "model": model}, Config.names(schedules=())
     )
-    return _restore_policy(path, state, replace(config, precision=precision or config.precision))
+    return _restore_policy(path, state, replace(config, **changes))
 
 
 def saved_settings(run: Path, given: Settings) -> Settings:
