@@ -178,7 +178,9 @@ def main() -> None:
         subprocess.run(command, cwd=harness.ROOT, check=True, capture_output=True)
         verdicts = {}
         with ThreadPoolExecutor(harness.num_cores()) as pool:
-            for cell, verdict in zip(chosen, pool.map(partial(run, good=good), chosen), strict=True):
+            for cell, verdict in zip(
+                chosen, pool.map(partial(run, good=good), chosen), strict=True
+            ):
                 print(*cell, verdict, sep=", ", flush=True)
                 verdicts[cell] = verdict
     if not only:

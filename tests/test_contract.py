@@ -140,4 +140,4 @@ def test_an_observation_without_numbers_is_refused(tmp_path: Path) -> None:
     done = run_main(*SMALL, "--env_name=tests.misbehaving:Nothing", f"--run_dir={tmp_path / 'r'}")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "observes Box(-1.0, 1.0, (0,), float32)" in done.stderr
+    assert "observes Box([], [], (0,), float32)" in done.stderr

@@ -34,7 +34,7 @@ def test_the_author_is_told_of_sloppiness_that_changes_nothing(
     found = look(environment_flags(NAME, env_kwargs={"where": where, "what": what}))
     (warning,) = found.warnings
     assert warning.startswith(f"environment {NAME}: ")
-    assert said in warning or what == "reward" and "its reward is int64 (1,) [" in warning
+    assert said in warning or (what == "reward" and "its reward is int64 (1,) [" in warning)
 
 
 @pytest.mark.parametrize(("where", "what"), [("reset", "nan"), ("step", "shape")])
@@ -45,6 +45,10 @@ def test_what_cannot_be_used_is_an_error(where: str, what: str) -> None:
 
 
 def test_a_description_has_id_family_and_meanings() -> None:
-    assert describe(environment_flags("LunarLander-v2")) == ("LunarLander-v3", None, {"frame_skip": 1})
+    assert describe(environment_flags("LunarLander-v2")) == (
+        "LunarLander-v3",
+        None,
+        {"frame_skip": 1},
+    )
     env_name, family, meanings = describe(environment_flags("PongDeterministic-v4"))
     assert (env_name, family, meanings["frame_skip"]) == ("PongNoFrameskip-v4", "Atari", 4)

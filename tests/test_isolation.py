@@ -83,11 +83,11 @@ def test_a_hang_is_named_and_ended(isolation: Isolation, call: str, said: str) -
     isolation.timeouts = {"step": 0.2, "reset": 0.4}
     with pytest.raises(WorkerError, match=f"^the work hung in the {said}"):
         isolation.call("the work", "Some-v0", hang, call)
-    assert not os.path.exists(f"/proc/{process}")  # noqa: PTH110
+    assert not os.path.exists(f"/proc/{process}")
 
 
 def test_nothing_is_left_after_it_is_closed(isolation: Isolation) -> None:
     process = isolation.call("work", "Some-v0", work, 0)
     isolation.close()
-    assert not os.path.exists(f"/proc/{process}")  # noqa: PTH110
+    assert not os.path.exists(f"/proc/{process}")
     assert isolation.call("work", "Some-v0", work, 0) == os.getpid()

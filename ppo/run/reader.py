@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppo.errors import ConfigError
-from ppo.run.folder import RunFolder
 
 METRICS = "metrics.csv"
 RETURN = "episode_return_mean"
@@ -39,7 +38,7 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(folder, config, metrics)
 
 
-def read_rows(run: RunFolder, iteration: int) -> list[Row]:
+def read_rows(run: Any, iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration: the state after later ones was not saved.
 
     Without a readable file there are none. A damaged one is set aside, for it will be written anew,
