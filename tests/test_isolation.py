@@ -58,15 +58,15 @@ def test_what_is_not_started_is_called_here() -> None:
 def test_errors_of_this_project_arrive_as_they_are_and_others_are_named(
     isolation: Isolation,
 ) -> None:
-    with pytest.raises(EnvironmentUnavailable, match="^there is none$"):
+    with pytest.raises(EnvironmentUnavailable, match=r"^there is none$"):
         isolation.call("work", "Some-v0", refuse)
-    with pytest.raises(WorkerError, match="^the environment raised ValueError: invalid literal"):
+    with pytest.raises(WorkerError, match=r"^the environment raised ValueError: invalid literal"):
         isolation.call("work", "Some-v0", int, "x")
     assert isolation.call("work", "Some-v0", int, "3") == 3  # in a new process
 
 
 def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None:
-    with pytest.raises(WorkerError, match="^the work was killed by SIGKILL in the step of .*Some"):
+    with pytest.raises(WorkerError, match=r"^the work was killed by SIGKILL in the step of .*Some"):
         isolation.call("the work", "Some-v0", die)
     assert isolation.call("the work", "Some-v0", work, 0)
 
