@@ -4,8 +4,8 @@ An environment misbehaves in one call, in one way, in one situation; every combi
 of its own, in real processes. A cell of the table is what the command did: "named" (it ended with
 an error that names the environment, the worker or what was done), "survived" (a warning, and it did
 all it was asked for), "unharmed" (the same without a word), "as Ctrl-C" (KeyboardInterrupt in the
-trainer's own process cannot be told from that), "its own" (in the trainer's process, with
---num_workers=0, a crash or a hang is the trainer's own: not tried); or DEFECT with the reason: no end within 60
+trainer's own process cannot be told from that), "its own" (with --num_workers=0 a crash, a hang or
+the closing of files is the trainer's own: not tried); or DEFECT with the reason: no end within 60
 seconds, an end without a word, without all iterations or without a checkpoint, another exit code, a
 process left behind. Timeouts are 1.5 s for a step and 3 s for a reset. Writes
 results/reliability/faults.json and faults.md.
@@ -29,7 +29,7 @@ MARK = "PPO_FAULTS"  # in the environment of all processes of a command
 LIMIT = 60
 ITERATIONS = 4
 DEATHS = ("raise", "exit", "interrupt", "segv", "hang", "hang_in_c", "stop")
-UNKNOWABLE = ("segv", "hang", "hang_in_c", "stop")  # in the trainer's own process
+UNKNOWABLE = ("segv", "hang", "hang_in_c", "stop", "close_descriptors")  # in the trainer itself
 NUISANCES = ("flood", "close_descriptors", "chdir", "reset_signals")
 WRONG = ("nan", "shape", "none", "float64", "list", "reward", "reward_nan")
 TRAIN = (
@@ -97,7 +97,8 @@ def run(cell: tuple[str, str, str], good: Path) -> str:
             if situation == "ranks":
                 begin = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
                 begin += ["--nproc_per_node=2", "--max-restarts=0", "main.py"]
-            arguments = [*TRAIN, *TIMEOUTS, *flags, f"--env_name={NAME}", f"--run_dir={run_folder}"]
+            arguments = [*TRAIN, *TIMEOUTS, *flags, f"--env_name={NAME}"]
+            arguments.append(f"--run_dir={os.path.relpath(run_folder, harness.ROOT)}")
             arguments.append(f"--env_kwargs={json.dumps(about)}")
         elif situation == "import":
             environment["MISBEHAVE_IMPORT"] = way

@@ -32,6 +32,7 @@ def train(arguments: Sequence[str]) -> None:
         from ppo.commands.seeds import train_seeds
 
         gc.enable()
+        ISOLATION.close()
         train_seeds(given, config)
     else:
         from ppo import trainer
