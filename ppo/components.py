@@ -93,9 +93,9 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
     if not image_shape(spaces.observations):
         return []
+    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     return [
-        f"images: frame skip {config.frame_skip}, sticky actions {config.sticky_actions}, "
-        f"frame stack {config.frame_stack}",
+        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
         f"learner: {config.model} in {config.precision} on {config.device}, "
         f"threads: {torch.get_num_threads()}",
     ]
@@ -137,7 +137,7 @@ class Components:
         self.learner.ranks = self.ranks
         self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(
-            self.num_envs, config.gamma, bool(config.normalize_rewards)
+            self.num_envs, config.gamma, config.normalize_rewards
         )
         self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
