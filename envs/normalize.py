@@ -99,7 +99,7 @@ class NormalizeReward:
     Rewards are not centred (Baselines). An environment's discounted return starts at 0 with every
     episode, however the last one ended."""
 
-    def __init__(self, num_envs: int, gamma: float, enabled: bool) -> None:
+    def __init__(self, num_envs: int, gamma: float, enabled: Any) -> None:
         self.statistics = RunningMeanStd(())
         self.returns = np.zeros(num_envs)
         self.gamma = gamma

@@ -95,9 +95,9 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
     """Tell the user what was decided about images: preprocessing, network, precision, threads."""
     if not image_shape(spaces.observations):
         return []
+    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     return [
-        f"images: frame skip {config.frame_skip}, sticky actions {config.sticky_actions}, "
-        f"frame stack {config.frame_stack}",
+        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
         f"learner: {config.model} in {config.precision} on {config.device}, "
         f"threads: {torch.get_num_threads()}",
     ]
@@ -138,7 +138,7 @@ class Components:
         self.learner = self.make_learner(self.model, config)
         self.learner.ranks = self.ranks
         self.normalize_reward = NormalizeReward(
-            self.num_envs, config.gamma, bool(config.normalize_rewards)
+            self.num_envs, config.gamma, config.normalize_rewards
         )
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)
