@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -29,6 +29,7 @@ from ppo.run.checkpoint import load, save
 from tests.running import ROOT, Call, command, metrics, run_main
 from tests.test_end_to_end import nothing_left
 
+SLOW = pytest.mark.slow
 ITERATION = 4 * 32
 SMALL = (
     "--num_envs=4",
@@ -126,7 +127,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "kinds",
-    ["kill,raise,nan,float64", "segv,inf,none,reward_array", "exit,shape,reward_nan,four_tuple"],
+    ["kill,raise,nan", "segv,inf,none,reward_array", "exit,shape,reward_nan,four_tuple"],
 )
 def test_a_worker_that_fails_is_replaced(tmp_path: Path, kinds: str) -> None:
     done = run_main(*fault(tmp_path, kinds, step=20))
@@ -167,8 +168,7 @@ def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always:
     assert re.match(
         r"error: environment .*raised RuntimeError: a wheel came off", done.stderr.splitlines()[-1]
     )
-    assert len(events(tmp_path / "run", "worker_lost")) <= 1
-    assert events(tmp_path / "run", "worker_replaced") == []
+    assert not (tmp_path / "run").exists()  # the first look has shown it
 
 
 def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
         for child in children
         if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
     ]
-    assert len(workers) == 2
+    assert len(workers) == 3  # and the process of evaluations
     for number in (
         signal.SIGTERM,
         signal.SIGINT,
@@ -425,7 +425,10 @@ def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "render", "export"])
+COMMANDS = ["train", *(pytest.param(x, marks=SLOW) for x in ("evaluate", "render", "export"))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -454,16 +457,21 @@ def using(run: Path, command: str) -> list[str]:
     return [command, str(run), *output, FAULT]
 
 
+MEASURE = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+"""
+
+
 def run_limited(*arguments: str) -> tuple[int, str, int]:
     """Run main.py; return its exit code, its errors, and the bytes of memory it needed at most."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            command(*arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        errors.seek(0)
-        return process.returncode, errors.read(), usage.ru_maxrss * 1024
+    # From a small process: what is started has at least the memory of what starts it.
+    measure = [sys.executable, "-c", MEASURE, *command(*arguments)]
+    done = subprocess.run(measure, cwd=ROOT, capture_output=True, text=True)
+    code, most_memory = map(int, done.stdout.split())
+    return code, done.stderr, most_memory * 1024
 
 
 def test_a_checkpoint_of_very_many_tensors_is_refused(copy: Path, call: Call) -> None:
@@ -485,7 +493,7 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "render", "export"])
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("settings", "values", "said"),
     [
@@ -626,7 +634,7 @@ def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: st
             "--env_name=CartPole-v1 --num_workers=2 --total_steps=20480 --checkpoint_every=3",
             ["--env_name=Acrobot-v1", "env_name=CartPole-v1, not Acrobot-v1"],
         ),
-        (
+        pytest.param(
             "--env_name=PongNoFrameskip-v4 --num_envs=2 --num_steps=16 --num_minibatches=1 "
             "--total_steps=256 --checkpoint_every=2 --num_workers=2 --model=cnn_small "
             "--hidden_size=64",
@@ -634,6 +642,7 @@ def test_a_run_is_not_resumed_as_another(whole: Path, flags: list[str], said: st
                 "--env_name=BreakoutNoFrameskip-v4",
                 "env_name=PongNoFrameskip-v4, not BreakoutNoFrameskip-v4",
             ],
+            marks=SLOW,
         ),
     ],
 )
@@ -667,7 +676,7 @@ def test_runs_killed_at_any_moment_resume_as_if_they_never_stopped(env_name: str
     assert check_resume(env_name, runs=20, side_by_side=2, minutes=60)["as_wanted"] == 20
 
 
-@pytest.mark.parametrize("key", ["5ec2e7" * 6 + "abcd", ""])
+@pytest.mark.parametrize("key", [pytest.param("5ec2e7" * 6 + "abcd", marks=SLOW), ""])
 def test_training_does_not_need_weights_and_biases(tmp_path: Path, key: str) -> None:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     secret = {"WANDB_API_KEY": key} if key else {}

@@ -69,7 +69,7 @@ def _read_table(path: Path) -> tuple[list[Row], str]:
     names = header.split(",")
     rows: dict[int, Row] = {}
     problem = ""
-    if "iteration" not in names:
+    if lines and "iteration" not in names:
         problem = f"{path} begins with another line than its header"
     for number, line in enumerate(lines[:-1], 2):  # nothing follows the end of the last whole one
         try:
