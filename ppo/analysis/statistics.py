@@ -1,13 +1,11 @@
 """Means of several runs or episodes, and bootstrap intervals of them."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 RESAMPLES = 2_000
-mean = partial(np.mean, axis=0)  # of values (n, ...) over the first axis
 
 
 def interquartile_mean(values: Any) -> Any:
