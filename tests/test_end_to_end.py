@@ -196,10 +196,15 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
             f"{PIXELS} {SMALL}",
             "images: frame skip 4, sticky actions 0.0, frame stack 4",
         ),
-        (f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}", "frame skip 4, sticky actions 0.25"),
-        (
+        pytest.param(
+            f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}",
+            "frame skip 4, sticky actions 0.25",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             f"--env_name=ALE/Qbert-v5 {PIXELS} {SMALL} --sticky_actions=0 --frame_skip=2",
             "frame skip 2, sticky actions 0.0",
+            marks=pytest.mark.slow,
         ),
         (
             f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32",

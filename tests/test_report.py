@@ -58,6 +58,7 @@ def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) 
     assert metrics(tmp_path) == metrics(parent / "s5")
 
 
+@pytest.mark.slow
 def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
     flags = (
         "--env_name=Pendulum-v1",
