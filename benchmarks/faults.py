@@ -8,7 +8,7 @@ trainer's own process cannot be told from that), "its own" (with --num_workers=0
 the closing of files is the trainer's own: not tried); or DEFECT with the reason: no end within 60
 seconds, an end without a word, without all iterations or without a checkpoint, another exit code, a
 process left behind. Timeouts are 1.5 s for a step and 3 s for a reset. Writes
-results/reliability/faults.json and faults.md.
+results/reliability/faults.json and faults.md; with --only, other situations stay as they are there.
 """
 
 import json
@@ -20,6 +20,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks import harness
 
@@ -181,18 +182,20 @@ def main() -> None:
         good = Path(folder, "good")
         command = [sys.executable, "main.py", *TRAIN, f"--env_name={NAME}", f"--run_dir={good}"]
         subprocess.run(command, cwd=harness.ROOT, check=True, capture_output=True)
-        verdicts = {}
+        verdicts: dict[Any, str] = {}
         with ThreadPoolExecutor(harness.num_cores()) as pool:
             for cell, verdict in zip(
                 chosen, pool.map(partial(run, good=good), chosen), strict=True
             ):
                 print(*cell, verdict, sep=", ", flush=True)
                 verdicts[cell] = verdict
-    if not only:
-        write(about, verdicts)
+    if only:  # the others keep what was found before
+        before = json.loads(harness.result_path("reliability/faults.json").read_text())["cells"]
+        verdicts = {tuple(cell.split(", ")): verdict for cell, verdict in before.items()} | verdicts
+    write(about, verdicts)
 
 
-def write(about: harness.Result, verdicts: dict[tuple[str, str, str], str]) -> None:
+def write(about: harness.Result, verdicts: dict[Any, str]) -> None:
     """Write the results: a row for each situation and call, a column for each way."""
     ways = [*DEATHS, *NUISANCES, *WRONG]
     rows = []
