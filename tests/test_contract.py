@@ -41,10 +41,11 @@ def train(folder: Path, *flags: str, code: int = 0, **misbehaviour: Any) -> tupl
     [
         ("constructor", "exit", f"environment {NAME} raised SystemExit: 0"),
         ("constructor", "interrupt", "the environment raised KeyboardInterrupt"),
-        (
+        pytest.param(
             "constructor",
             "hang",
             f"the first look hung in the start of environment {NAME}: over 3 s",
+            marks=pytest.mark.slow,
         ),
         ("reset", "raise", f"environment {NAME} raised RuntimeError: a wheel came off"),
         ("reset", "shape", "its observation is float32 (3,) [0.0, 0.0, 0.0], not float32 (4,)"),

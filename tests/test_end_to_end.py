@@ -206,9 +206,10 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
             "frame skip 2, sticky actions 0.0",
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32",
             "images: frame skip 1, frame stack 4",
+            marks=pytest.mark.slow,
         ),
         (
             f"--env_name=PongDeterministic-v4 {PIXELS} {SMALL} --model=impala",

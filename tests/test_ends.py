@@ -291,7 +291,7 @@ def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
     assert num_rows(tmp_path) == 1
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_error_can_neither_flood_nor_command_the_terminal(
     tmp_path: Path, num_workers: int
 ) -> None:
