@@ -5,7 +5,11 @@ Worker processes import this file, so it must not import anything heavy.
 
 import sys
 
-from ppo.__main__ import main
+try:
+    from ppo.__main__ import main
+except KeyboardInterrupt:
+    print("error: interrupted: stopped at once", file=sys.stderr)
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

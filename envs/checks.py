@@ -1,6 +1,7 @@
 """Check what environments return before anything else uses it."""
 
 from collections.abc import Callable
+from itertools import zip_longest
 from operator import le
 from typing import Any
 
@@ -17,12 +18,15 @@ FEW = 64  # up to so many numbers, Python compares faster than numpy
 class CheckData(Wrapper):
     """Raise BadData for malformed results of an environment.
 
-    That is an observation of another shape, dtype or structure than its space's, or not finite; a
-    reward that is not one finite number; a reset that does not return (observation, info); a step
-    that does not return its five results. A well-formed observation outside of the space is
-    counted in num_outside, or, if is_strict, bad data too."""
+    That is an observation of another shape or structure than its space's, or not finite; a reward
+    that is not one finite number; a reset that does not return (observation, info); a step that
+    does not return its five results. Numbers of another type are converted, if that loses nothing
+    but digits; sloppiness then says what the environment should return. A well-formed observation
+    outside of the space is counted in num_outside, or, if is_strict, bad data too."""
 
     num_outside = 0
+    sloppiness = ""
+    is_converting = False
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
@@ -39,14 +43,12 @@ class CheckData(Wrapper):
             raise BadData(
                 f"its reset returned {describe_value(result)}, which is not (observation, info)"
             )
-        if not self.is_inside(observation):
-            self._count_outside(observation)
-        return result
+        return self._check(observation), info
 
     def step(self, action: Any) -> Any:
         result: Any = self.env.step(action)
         try:
-            observation, reward, _, _, info = result
+            observation, reward, terminated, truncated, info = result
         except (TypeError, ValueError):
             info = None
         if not isinstance(info, dict):
@@ -54,22 +56,50 @@ class CheckData(Wrapper):
                 f"its step returned {describe_value(result)}, which is not five results ending in "
                 "a dict"
             )
-        if not self.is_inside(observation):
-            self._count_outside(observation)
         number = reward
-        if getattr(reward, "shape", None) == ():
+        if getattr(reward, "size", None) == 1:
             number = reward.item()
+            if reward.shape:
+                self.sloppiness = f"its reward is {describe_value(reward)}: return a number"
         if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
             raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
-        return result
+        return self._check(observation), number, terminated, truncated, info
 
-    def _count_outside(self, observation: Any) -> None:
-        self.num_outside += 1
-        if self.is_strict:
-            raise BadData(
-                f"its observation {describe_value(observation)} is outside of "
-                f"{self.env.observation_space}"
-            )
+    def _check(self, observation: Any) -> Any:
+        """Return an observation in the types of its space."""
+        space = self.env.observation_space
+        if self.is_converting:
+            observation = convert(observation, space)
+        try:
+            is_inside = self.is_inside(observation)
+        except BadData as problem:
+            observation = convert(observation, space)
+            is_inside = self.is_inside(observation)
+            self.is_converting = True
+            self.sloppiness = f"{problem}, to which it is converted: return that"
+        if not is_inside:
+            self.num_outside += 1
+            if self.is_strict:
+                raise BadData(
+                    f"its observation {describe_value(observation)} is outside of {space}"
+                )
+        return observation
+
+
+def convert(observation: Any, space: Any) -> Any:
+    """Return an observation in the types of its space, as far as that loses nothing but digits."""
+    if isinstance(space, spaces.Dict) and isinstance(observation, dict):
+        return {key: convert(part, space.get(key)) for key, part in observation.items()}
+    if isinstance(space, spaces.Tuple) and isinstance(observation, (tuple, list)):
+        return tuple(convert(part, own) for part, own in zip_longest(observation, space))
+    try:
+        given = np.asarray(observation)
+        with np.errstate(all="ignore"):
+            found = given.astype(space.dtype)
+    except (TypeError, ValueError, AttributeError):
+        return observation
+    is_same = found.dtype.kind == "f" or np.array_equal(found, given)
+    return found if is_same and given.dtype.kind in "biuf" else observation
 
 
 def checker(space: Any) -> Checker:

@@ -44,7 +44,7 @@ class FreshEveryEpisode(Wrapper):
 
     def reset(self, **options: Any) -> Any:
         if not self.is_fresh:
-            self.env.close()
+            close_env(self.env)
             self.env = self.make()
         self.is_fresh = False
         return self.env.reset(**options)
@@ -170,6 +170,15 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
             wrapper.restore(observation)
     game.np_random.bit_generator.state = generator
     game.restore_emulator(emulator)
+
+
+def close_env(env: Env) -> str:
+    """Close an environment; return what it raises, which must not be the end of anything."""
+    try:
+        env.close()
+    except BaseException as error:  # even a signal's: it ends what it should a little later
+        return f"it raised {type(error).__name__} as it was closed: {error}"
+    return ""
 
 
 def layers(env: Any) -> Iterator[Any]:

@@ -19,7 +19,7 @@ class WorkerError(PPOError):
     """A worker cannot go on. args: what happened, and the traceback of what was raised, if any."""
 
 
-def worker_error(culprit: str, error: Exception) -> WorkerError:
+def worker_error(culprit: str, error: BaseException) -> WorkerError:
     """Say who raised an error; call it while that error is being handled."""
     message = f"{culprit} raised {type(error).__name__}: {error}"
     return WorkerError(message, traceback.format_exc())

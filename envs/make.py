@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import Env, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
-from ppo.envs.spaces import ACTION_MASK, can_act_in
+from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.spaces import can_act_in
+from ppo.errors import PPOError
 
 ALIASES = {
     "LunarLander-v2": "LunarLander-v3",
@@ -27,14 +29,6 @@ ALIASES = {
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
 UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
-
-
-class Spaces(NamedTuple):
-    """An environment's spaces, and whether it reports action masks."""
-
-    observations: spaces.Box
-    actions: Any
-    has_masks: bool
 
 
 def canonical_id(env_name: str) -> str:
@@ -51,7 +45,7 @@ def canonical_id(env_name: str) -> str:
 def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """Return the name of an environment's family, None if it has none, and what "auto" means for
     its flags. Raises as make_env does."""
-    with _explained_errors(env_name):
+    with explained_errors(env_name):
         spec, family = _look_up(env_name, env_kwargs)
     if family is None:
         return None, {"frame_skip": 1}
@@ -65,28 +59,21 @@ def make_env(config: Any) -> Env:
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
     env_name = config.env_name
-    with _explained_errors(env_name):
+    with explained_errors(env_name):
         spec, family = _look_up(env_name, config.env_kwargs)
         make = family.make if family else _make_checked
+        HEARTBEAT("start")
         env = make(spec, config)
         space = env.observation_space
-        if not space.is_np_flattenable or not can_act_in(env.action_space):
+        actions = env.action_space
+        is_usable = space.is_np_flattenable and can_act_in(actions)
+        if not is_usable or not spaces.flatdim(space) or not spaces.flatdim(actions):
             raise EnvironmentUnavailable(
-                f"--env_name={env_name} observes {space} and acts in {env.action_space}, one of "
-                "which has no fixed size: choose another environment"
+                f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
+                "no fixed size or holds no number: choose another environment"
             )
-        return _observe_box(env, config)
-
-
-def spaces_of(config: Any) -> Spaces:
-    """Return the spaces of what make_env makes. Raises as that does."""
-    env: Any = make_env(config)
-    has_masks = False
-    if not isinstance(env.action_space, spaces.Box):
-        with _explained_errors(config.env_name):
-            has_masks = ACTION_MASK in env.reset(seed=0)[1]
-    env.close()
-    return Spaces(env.observation_space, env.action_space, has_masks)
+        env = _observe_box(env, config)
+        return env if HEARTBEAT.array is None else Watched(env)
 
 
 def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any]:
@@ -149,15 +136,35 @@ def _observe_box(env: Env, config: Any) -> Env:
     return env
 
 
+class Watched(Wrapper):
+    """Give a sign of life at every call of an environment."""
+
+    def reset(self, **options: Any) -> Any:
+        HEARTBEAT("reset")
+        return self.env.reset(**options)
+
+    def step(self, action: Any) -> Any:
+        HEARTBEAT("step")
+        return self.env.step(action)
+
+    def render(self) -> Any:
+        HEARTBEAT("render")
+        return self.env.render()
+
+    def close(self) -> None:
+        HEARTBEAT("close")
+        self.env.close()
+
+
 @contextmanager
-def _explained_errors(env_name: str) -> Iterator[None]:
+def explained_errors(env_name: str) -> Iterator[None]:
     """Turn exceptions raised while an environment is made into errors that name the fix."""
     module, _, name = env_name.rpartition(":")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is a newer version
             yield
-    except EnvironmentUnavailable:
+    except PPOError:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         hint = "gymnasium.pprint_registry() lists all"
@@ -171,7 +178,7 @@ def _explained_errors(env_name: str) -> Iterator[None]:
         raise EnvironmentUnavailable(
             f"--env_name={env_name} cannot be made: {error}{hint}"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if re.search(UNSUITABLE, str(error)):
             raise EnvironmentUnavailable(
                 f"--env_kwargs does not suit --env_name={env_name}: {error}"

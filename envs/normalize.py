@@ -39,6 +39,9 @@ class RunningMeanStd:
         self.mean = self.mean + delta * count / total
         self.count = total
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update({name: state[name] for name in vars(self)})
+
 
 class NormalizeObservation:
     """(observation - mean) / deviation, clipped to +/- 10, as float32.
@@ -80,7 +83,7 @@ class NormalizeObservation:
             self._share_statistics()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self.statistics).update(state)
+        self.statistics.load_state_dict(state)
         self._share_statistics()
 
     def _share_statistics(self) -> None:

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 from collections.abc import Sequence
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,21 @@ PROCESSES = multiprocessing.get_context("spawn")
 
 
 class SharedArray:
-    """A zeroed numpy array that a child process shares when it unpickles it.
+    """A zeroed numpy array that a child process shares when it is started with it.
 
-    Its memory has no name in the file system: nothing is left of it however a process dies."""
+    What is sent to a process that runs already is a copy. Its memory has no name in the file
+    system: nothing is left of it however a process dies."""
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         size = math.prod(shape) * self.dtype.itemsize
         self._memory = PROCESSES.RawArray("b", size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen():
+            return vars(self)
+        return {**vars(self), "_memory": bytearray(self._memory)}
 
     @property
     def array(self) -> Any:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,8 +11,16 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.checks import CheckData
-from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, layers, restore_emulator, save_emulator
+from ppo.envs.episodes import (
+    WHOLE_EPISODE,
+    OpenEpisode,
+    close_env,
+    layers,
+    restore_emulator,
+    save_emulator,
+)
 from ppo.envs.errors import WorkerError, worker_error
+from ppo.envs.heartbeat import called_env
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
@@ -51,11 +60,6 @@ class RolloutInfo(NamedTuple):
     emulators: dict[int, bytes | None]
 
 
-def called_env(call: int) -> int:
-    """Return the environment of a heartbeat's call: i for a step (i) or a reset (~i)."""
-    return max(call, ~call)
-
-
 @dataclass(kw_only=True)
 class Worker:
     """Step a slice of the environments in one process, and sample their actions if it is to.
@@ -65,7 +69,7 @@ class Worker:
     name, time-major, one column per environment of this rank; several rollouts are filled in turn;
     episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
     the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
-    (2,), set at every call of an environment to the number of calls so far and the call, i for a
+    (3,), set at every call of an environment to the number of calls so far and the call, i for a
     step, ~i for a reset of the slice's environment i."""
 
     config: Any
@@ -91,7 +95,7 @@ class Worker:
         self.has_masks = self.rollout.action_masks.size > 0
         if self.make_sampler:
             self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
-        self.beats = (self.heartbeat or SharedArray((2,), np.int64)).array
+        self.beats = (self.heartbeat or SharedArray((3,), np.int64)).array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
         for i in range(len(self.env_indices)):
@@ -107,7 +111,9 @@ class Worker:
         Raises WorkerError with environment or policy as the cause if the method raises."""
         try:
             return getattr(self, method)(*arguments)
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, (Exception, SystemExit)) and parent_process() is None:
+                raise  # a signal for the trainer
             if not np.isfinite(self.actions).all():
                 raise WorkerError(
                     "the policy's actions are not finite: lower --learning_rate",
@@ -190,7 +196,7 @@ class Worker:
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            close_env(env)
 
     def _write_mask(self, row: int, i: int, info: Any) -> None:
         if self.has_masks:

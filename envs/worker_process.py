@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from ppo.envs.errors import WorkerError, worker_error
+from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, SharedArray
-from ppo.envs.worker import Worker, called_env
+from ppo.errors import PPOError
+from ppo.system.signals import URGENT
 
-PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # for the trainer to handle
+PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent: int) -> None:
+def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
     """Run a worker process: reply to each command, the arguments of Worker.run, until one is None.
 
     The result of a command is the reply. An exception is one, too, and ends the process. parent:
@@ -45,8 +47,8 @@ def run_worker(make_worker: Callable[[], Worker], connection: Connection, parent
         worker.close()
     except (EOFError, ConnectionError):
         pass  # the trainer has ended
-    except Exception as error:
-        if not isinstance(error, WorkerError):
+    except BaseException as error:  # the trainer's signals are not raised here
+        if not isinstance(error, PPOError):
             error = worker_error("a worker", error)
         with suppress(OSError):  # the trainer has ended
             connection.send(error)
@@ -64,14 +66,14 @@ def _ignore_parent_signals() -> None:
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A worker in a process of its own.
+    """A ppo.envs.worker.Worker in a process of its own.
 
     env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
     seconds after which it counts as hung, in a "step", or in a "reset" or its start."""
 
-    make_worker: Callable[..., Worker]
+    make_worker: Callable[..., Any]
     env_indices: range
-    env_ids: Sequence[int]
+    env_ids: Sequence[Any]
     _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
@@ -79,7 +81,8 @@ class WorkerProcess:
     replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
-        heartbeat = SharedArray((2,), np.int64)
+        self.name = f"worker {self.number}"
+        heartbeat = SharedArray((3,), np.int64)
         self.heartbeat = heartbeat.array
         self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
         self.start()
@@ -115,28 +118,32 @@ class WorkerProcess:
         try:
             if self.connection.poll():
                 reply = self.connection.recv()
-                if isinstance(reply, WorkerError):
+                if isinstance(reply, PPOError):
                     raise reply
                 return reply
             is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
         except (EOFError, OSError):
             is_alive = False
-        num_calls, call = map(int, self.heartbeat)
+        num_calls, call, _ = map(int, self.heartbeat)
         if num_calls != self.num_calls:
             self.num_calls = num_calls
             self.since = time.monotonic()
-        kind = "reset" if call < 0 or not num_calls else "step"
+        kind = "reset"
         where = "as it started"
         if num_calls:
-            where = f"in a {kind} of environment {self.env_ids[called_env(call)]}"
+            kind, where = self.describe_call(call)
         if not is_alive:
-            raise WorkerError(f"worker {self.number} {self._describe_exit(where)}")
+            raise WorkerError(f"{self.name} {self._describe_exit(where)}")
         if time.monotonic() - self.since > self.timeouts[kind]:
             raise WorkerError(
-                f"worker {self.number} hung {where}: over {self.timeouts[kind]:g} s "
-                f"(--{kind}_timeout)"
+                f"{self.name} hung {where}: over {self.timeouts[kind]:g} s (--{kind}_timeout)"
             )
         return None
+
+    def describe_call(self, call: int) -> tuple[str, str]:
+        """Return which timeout a call of the heartbeat has, and where it is."""
+        kind = "reset" if call < 0 else "step"
+        return kind, f"in a {kind} of environment {self.env_ids[called_env(call)]}"
 
     def _describe_exit(self, where: str) -> str:
         self.process.join(SECONDS_TO_EXIT)
@@ -150,8 +157,8 @@ class WorkerProcess:
 
     @property
     def has_stepped(self) -> bool:
-        """Whether it has begun a step, after making and resetting its environments."""
-        return bool(self.heartbeat[0] > 2 * len(self.env_indices))
+        """Whether each of its environments was made and reset and has finished a step."""
+        return bool(self.heartbeat[0] > 3 * len(self.env_indices))
 
     def ask_to_end(self) -> None:
         with suppress(OSError):  # it has died already

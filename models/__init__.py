@@ -77,7 +77,7 @@ def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
         try:
             model = own(observation_space, action_space, config)
             check_model(model, observation_space)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelMismatch(
                 f"--model={config.model} fails ({type(error).__name__}: {error}): see "
                 "ppo.models.actor_critic.ActorCritic for what it needs"

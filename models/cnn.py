@@ -129,13 +129,14 @@ def make_image_trunk(
     Raises ModelMismatch if the images are too small for the convolutions.
     """
     height, width, num_channels = shape = image_shape(observation_space)
-    layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
-    try:
-        num_features = layers(torch.zeros(1, num_channels, height, width)).shape[1]
-    except RuntimeError as error:
-        raise ModelMismatch(
-            f"--screen_size={height} is too small for this network: give a larger one"
-        ) from error
+    with torch.device("cpu"):  # also where a model without memory is made: these are small
+        layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
+        try:
+            num_features = layers(torch.zeros(1, num_channels, height, width)).shape[1]
+        except RuntimeError as error:
+            raise ModelMismatch(
+                f"--screen_size={height} is too small for this network: give a larger one"
+            ) from error
     layers.extend([nn.Linear(num_features, size), nn.ReLU(inplace=True)])
     for layer in layers.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

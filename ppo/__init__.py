@@ -10,7 +10,7 @@ LAZY = {
     "Config": "ppo.config.config:Config",
     "Learner": "ppo.algorithm.learner:Learner",
     "Policy": "ppo.policy.policy:Policy",
-    "load_policy": "ppo.policy.policy:load_policy",
+    "load_policy": "ppo.policy.load:load_policy",
     "train": "ppo.trainer:train",
 }
 

@@ -6,12 +6,14 @@ Worker processes import this module, so what is heavy is imported where it is us
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import COMMANDS
 from ppo.envs.errors import WorkerError
 from ppo.errors import ConfigError
+from ppo.system.output import flush_output, show
 
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 
@@ -22,8 +24,8 @@ if "__mp_main__" in sys.modules:  # this is a worker process
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process, and return its exit code.
 
-    0 done, 1 failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 130 or 143
-    after a signal. Errors are printed as one line.
+    0 done, 1 failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 129, 130 or
+    143 after a signal. Errors are printed as one line.
     """
     if arguments is None:
         arguments = sys.argv[1:]
@@ -34,18 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _run(arguments)
         return 0
     except KeyboardInterrupt:
-        print("error: interrupted: stopped at once", file=sys.stderr)
+        show("error: interrupted: stopped at once")
         return 130
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
-            raise
+            show(traceback.format_exc())
+        message = str(error) or type(error).__name__
+        if isinstance(error, SystemExit):
+            message = f"something has called sys.exit({error.code!r}): --debug shows where"
         if isinstance(error, WorkerError):
-            print(*error.args[1:], end="", file=sys.stderr)  # a traceback
+            for details in error.args[1:]:  # a traceback
+                show(details)
         if not hasattr(error, "is_reported"):  # by the first rank
-            message = str(error) or type(error).__name__
-            print("error:", *message.split(), file=sys.stderr)
+            show(f"error: {' '.join(message.split())}")
         return getattr(error, "exit_code", 1)
     finally:
+        flush_output()
         gc.enable()
 
 

@@ -19,7 +19,8 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
-from ppo.envs.make import Spaces
+from ppo.envs.first_look import Spaces
+from ppo.envs.isolation import ISOLATION
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -34,7 +35,7 @@ from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory
+from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -70,6 +71,7 @@ def prepare_run(
         raise ConfigError(
             f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
         )
+    ISOLATION.start()
     is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
@@ -135,16 +137,17 @@ class Components:
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config)
         self.learner.ranks = self.ranks
-        self.normalize_observation = new_normalizer(config, spaces)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )
-        self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
+        with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
+            self.normalize_observation = new_normalizer(config, spaces)
+            self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers act on the CPU, whatever the learner's device is.
         rebuild = partial(new_model, config, spaces, to_act=True)
-        make = partial(make_actor, rebuild, layout_of(self.model))
+        self.make_actor = make = partial(make_actor, rebuild, layout_of(self.model))
         if config.inference == "learner" and config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
         make_sampler = partial(
@@ -168,16 +171,17 @@ class Components:
 
     def make_pool(self, **options: Any) -> WorkerPool:
         """Start the workers that step the environments. options: further ones of WorkerPool."""
-        return WorkerPool(
-            self.make_worker,
-            self.num_envs,
-            min(self.num_envs, int(self.config.num_workers)),
-            step_timeout=self.config.step_timeout,
-            reset_timeout=self.config.reset_timeout,
-            sampler=self.sampler,
-            first_id=self.env_ids.start,
-            **options,
-        )
+        with within_limits("worker processes", "num_workers"):
+            return WorkerPool(
+                self.make_worker,
+                self.num_envs,
+                min(self.num_envs, int(self.config.num_workers)),
+                step_timeout=self.config.step_timeout,
+                reset_timeout=self.config.reset_timeout,
+                sampler=self.sampler,
+                first_id=self.env_ids.start,
+                **options,
+            )
 
     @property
     def rollout(self) -> Rollout:
@@ -227,7 +231,9 @@ class Components:
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
         weights = self.learner.weights.cpu().numpy()
-        return Policy(self.config, self.spaces, weights, normalize=self.normalize_observation)
+        return Policy(
+            self.config, self.spaces, weights, self.make_actor, self.normalize_observation
+        )
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in
@@ -286,7 +292,7 @@ class Components:
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-        vars(self.normalize_reward.statistics).update(select_prefix("normalize_reward", arrays))
+        self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}
         for name, row in select_prefix("next", own).items():
             for rollout in self.buffers.rollouts:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 
 class PPOError(Exception):
@@ -56,12 +55,21 @@ class NotExported(PPOError):
     """An exported policy does not act as the original does."""
 
 
-class Interrupted(PPOError):
-    """A signal ended training, after its state was saved."""
+class HelpShown(PPOError):
+    """The command line asked for help, and has got it."""
 
-    def __init__(self, received: signal.Signals, step: int, folder: Path, rank: int) -> None:
-        super().__init__(f"{received.name} after step {step}: stopped, saved in {folder}")
-        self.exit_code = 130 if received == signal.SIGINT else 143
+    exit_code = 0
+    is_reported = True
+
+
+class Interrupted(PPOError):
+    """A signal ended training, after its state was saved. ending: what was done."""
+
+    def __init__(self, received: signal.Signals, ending: str, rank: int = 0) -> None:
+        super().__init__(f"{received.name} {ending}")
+        if received == signal.SIGUSR1:
+            received = signal.SIGTERM  # of which it gives notice
+        self.exit_code = 128 + received
         if "TORCHELASTIC_RUN_ID" in os.environ:
             self.exit_code = 0  # else torchrun would start all ranks again
         if rank:

@@ -10,6 +10,8 @@ from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
+from ppo.envs.isolation import OnProgress, ignore
+from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
 from ppo.system.clock import Clock
@@ -115,19 +117,18 @@ class Monitor:
                 "new one began there; --fresh_env_per_episode may help from the start",
             )
 
-    def finish(self, clock: Clock) -> Metrics:
+    def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
         """Evaluate the final policy, and write summary.json and the report; return the summary."""
         seconds = clock.elapsed
-        step = self.parts.step
         summary = {
             "env_name": self.config.env_name,
             "seed": self.config.seed,
-            "steps": step,
+            "steps": self.parts.step,
             "seconds": round(seconds, 3),
-            "steps_per_second": round(step / seconds, 1),
+            "steps_per_second": round(self.parts.step / seconds, 1),
             "episodes": self.episodes.count,
             "mean_return": self.episodes.means()["episode_return_mean"],
-            "evaluation": self._evaluate(),
+            "evaluation": self._evaluate(on_progress),
         }
         folder = self.run.path
         write_json(folder / "summary.json", summary)
@@ -189,33 +190,33 @@ class Monitor:
     def _evaluate_if_due(self) -> dict[str, float | None]:
         """Return a metric if there are regular evaluations, None between them."""
         self.is_best = False
+        mean = None
         if not self.config.eval_every:
             return {}
-        mean = None
         if self._is_due(self.config.eval_every):
-            mean = self.parts.ranks.broadcast_from_rank0(self._try_evaluation)
+            mean = self.parts.ranks.broadcast_from_rank0(self._evaluate)["mean"]
         if mean is not None and (self.best is None or mean > self.best):
             self.best = mean
             self.is_best = True
         return {"evaluation_return_mean": mean}
 
-    def _try_evaluation(self) -> float | None:
-        """Return the mean return of an evaluation; an environment's error does not end training."""
+    def _evaluate(self, on_progress: OnProgress = ignore) -> Metrics:
+        """Evaluate the present policy; no weight, statistic or random stream of the run changes. If
+        the environment fails, that is noted, and there are no episodes."""
+        policy = self.parts.policy()
         try:
-            mean: float | None = self._evaluate()["mean"]
-        except WorkerError as error:
-            self.run.event(
-                "evaluation_failed",
-                f"{error}; training continues",
-                traceback="".join(error.args[1:]),
+            result: Metrics = policy.isolated(
+                "the evaluation",
+                policy.evaluate,
+                self.config.eval_episodes,
+                num_envs=self.config.num_envs,
+                max_steps=self.config.eval_max_steps,
+                on_progress=on_progress,
             )
-            return None
-        return mean
-
-    def _evaluate(self) -> Metrics:
-        """Evaluate the present policy; no weight, statistic or random stream of the run changes."""
-        config = self.config
-        return self.parts.policy().evaluate(config.eval_episodes, num_envs=config.num_envs)
+        except WorkerError as error:
+            self.run.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
+            result = evaluate(list, [], [])
+        return result
 
     def _film_if_due(self) -> None:
         """Make a video of an episode of the present policy; its failure does not end training."""
@@ -223,7 +224,8 @@ class Monitor:
             path = self.run.path / "videos" / f"{self.parts.step}.mp4"
             try:
                 path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                self.parts.policy().evaluate(1, video=path)
+                policy = self.parts.policy()
+                policy.isolated("the video", policy.evaluate, 1, video=path)
             except Exception as error:
                 self.run.event(
                     "video_failed", f"{path} cannot be made: {error}; training continues"

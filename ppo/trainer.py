@@ -1,12 +1,13 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import LAST, Checkpoints
@@ -38,14 +39,17 @@ def train(
     freeze_garbage()
     with (
         ranks,
+        closing(ISOLATION),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
         monitor = Monitor(parts, run)
+        for warning in parts.spaces.warnings:
+            run.event("environment", warning)
         if config.is_resumed:
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
-        rows = read_rows(run.path, parts.iteration)
+        rows = read_rows(run, parts.iteration)
         monitor.doctor.remember(rows)
         clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
         notes = [*notes, *found, f"run folder: {run.path}"]
@@ -87,7 +91,8 @@ def train(
                         checkpoints.save(monitor.is_best)
                     if is_last:
                         break
-            summary = ranks.broadcast_from_rank0(partial(monitor.finish, clock))
+            finish = partial(monitor.finish, clock, loggers.show_progress)
+            summary = ranks.broadcast_from_rank0(finish)
             loggers.finish(summary)
             return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
@@ -104,7 +109,7 @@ def _saving(
         yield
     except Terminated:
         pass
-    except Exception:
+    except (Exception, SystemExit):
         checkpoints.save()
         checkpoints.wait()
         raise
@@ -114,4 +119,5 @@ def _saving(
     checkpoints.finish()
     if stop.received:
         monitor.run.event("signal", signal=stop.received.name)
-        raise Interrupted(stop.received, checkpoints.last_step, monitor.run.path, parts.ranks.rank)
+        ending = f"after step {checkpoints.last_step}: stopped, saved in {monitor.run.path}"
+        raise Interrupted(stop.received, ending, parts.ranks.rank)

@@ -15,6 +15,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs import make
+from ppo.envs.first_look import Spaces, look
 from ppo.envs.worker import RolloutInfo
 from ppo.models import make_model
 
@@ -59,9 +60,9 @@ def make_env(env_name: str, **flags: Any) -> Any:
     return make.make_env(environment_flags(env_name, **flags))
 
 
-def spaces_of(env_name: str, **flags: Any) -> make.Spaces:
+def spaces_of(env_name: str, **flags: Any) -> Spaces:
     """Return the spaces of an environment that make_env makes."""
-    return make.spaces_of(environment_flags(env_name, **flags))
+    return look(environment_flags(env_name, **flags))
 
 
 def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:

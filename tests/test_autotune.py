@@ -2,9 +2,9 @@
 
 import json
 import os
-import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +16,15 @@ from tests.running import run_main
 
 
 class Pool(AbstractContextManager["Pool"]):
-    """Collect in so many seconds."""
+    """Collect in so many seconds, by a clock of its own."""
+
+    now = 0.0
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def collect(self, iteration: int) -> None:
-        time.sleep(self.seconds)
+        Pool.now += self.seconds
 
     def __exit__(self, *exception: object) -> None:
         pass
@@ -45,6 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of the cache, on a machine that has nothing else to do."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(autotune.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(autotune, "time", SimpleNamespace(perf_counter=lambda: Pool.now))
     return tmp_path / "ppo" / "workers"
 
 

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from ppo.algorithm import buffers
 from ppo.algorithm.buffers import rollout_layout
 from ppo.algorithm.rollout import Rollout
-from ppo.envs.make import Spaces
+from ppo.envs.first_look import Spaces
 from ppo.errors import ConfigError
 from ppo.system import hardware
 from tests.running import make_components, make_network

@@ -1,7 +1,6 @@
 """The check command: problems of environments in plain sentences."""
 
 import re
-from functools import partial
 
 import gymnasium
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import main
 from ppo.analysis.check import findings, is_same
 from ppo.envs.random_play import play
-from tests.running import make_env, run_main
+from tests.running import environment_flags, run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
@@ -77,7 +76,7 @@ def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture)
 
 
 def test_atari_games_repeat_themselves() -> None:
-    lines = [*findings(partial(make_env, "BreakoutNoFrameskip-v4"), 0)]
+    lines = findings(environment_flags("BreakoutNoFrameskip-v4"), 0)
     assert [
         line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")
     ]

@@ -219,11 +219,14 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
     [
         (),
         pytest.param(("--model=lstm", "--hidden_size=16"), marks=pytest.mark.slow),
-        (
-            "--normalize_advantages=rollout",
-            "--batch_size=48",
-            "--target_kl=0.001",
-            "--learning_rate=0.003",
+        pytest.param(
+            (
+                "--normalize_advantages=rollout",
+                "--batch_size=48",
+                "--target_kl=0.001",
+                "--learning_rate=0.003",
+            ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["mlp", "lstm", "settings"],
@@ -283,6 +286,7 @@ def test_a_run_of_two_ranks_is_resumed_by_one_process_exactly(torchrun, tmp_path
     ]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_costs_only_what_was_not_saved(torchrun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     flags = (*SMALL, *QUIET, "--total_steps=12800", "--checkpoint_every=20", f"--run_dir={run}")

@@ -111,7 +111,9 @@ def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
     assert "is not finite" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)]
+)
 def test_nothing_is_reported_with_presets(name: str, tmp_path: Path) -> None:
     done = run_main(
         f"--env_name={name}", "--num_iterations=5", "--eval_episodes=0", f"--run_dir={tmp_path}"

@@ -2,7 +2,6 @@
 
 import pickle
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -46,22 +45,27 @@ def test_errors_that_name_a_wrong_value_are_value_errors() -> None:
 
 @pytest.mark.parametrize(
     ("received", "exit_code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)],
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGUSR1, 143),
+        (signal.SIGHUP, 129),
+    ],
 )
 def test_an_interrupted_run_says_where_it_was_saved(
     received: signal.Signals, exit_code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    error = Interrupted(received, 128, Path("runs/x"), 0)
+    error = Interrupted(received, "after step 128: stopped, saved in runs/x")
     assert str(error) == f"{received.name} after step 128: stopped, saved in runs/x"
     assert error.exit_code == exit_code
     assert not hasattr(error, "is_reported")
-    assert Interrupted(received, 128, Path("runs/x"), 1).is_reported
+    assert Interrupted(received, "after step 128", rank=1).is_reported
 
 
 def test_torchrun_does_not_start_interrupted_ranks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "launch")
-    assert Interrupted(signal.SIGTERM, 128, Path("runs/x"), 0).exit_code == 0
+    assert Interrupted(signal.SIGTERM, "after step 128").exit_code == 0
 
 
 def test_an_environments_error_keeps_its_traceback_between_processes() -> None:

@@ -30,13 +30,14 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             seen += list(observations)
             return [12] * len(observations)
 
-        result = evaluate(act, envs, SEEDS, 0)
+        result = evaluate(act, envs, SEEDS)
         assert result == {
             "episodes": 7,
             "mean": pytest.approx(np.mean(returns)),
             "std": pytest.approx(np.std(returns)),
             "returns": returns,
             "lengths": lengths,
+            "unfinished": 0,
         }
         assert sorted(seed for seed, step in seen if step == 0) == SEEDS
         assert len(seen) == sum(lengths)
@@ -44,7 +45,8 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
 
 def test_without_episodes_there_is_no_mean() -> None:
     nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    found = evaluate(lambda *_: [], [], [], 0)
+    nothing["unfinished"] = 0
+    found = evaluate(lambda *_: [], [], [])
     assert found == nothing
 
 
@@ -81,7 +83,6 @@ def test_a_lost_life_does_not_end_an_episode() -> None:
         lambda observations, *_: [0] * len(observations),
         [Lives(), Lives()],
         SEEDS,
-        0,
     )
     assert result == {
         "episodes": 7,
@@ -89,7 +90,18 @@ def test_a_lost_life_does_not_end_an_episode() -> None:
         "std": 0.0,
         "returns": 7 * [6.0],
         "lengths": 7 * [6],
+        "unfinished": 0,
     }
+
+
+def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_its_return_so_far() -> None:
+    """Of Counting the seed says when it ends: after 5, 8, 4, 7, 3, 6 and 9 steps."""
+    envs = [make_env("tests.environments:Counting-v0") for _ in range(3)]
+    result = evaluate(lambda observations, *_: [12] * len(observations), envs, SEEDS, max_steps=6)
+    lengths = [min(6, 3 + seed % 7) for seed in SEEDS]
+    assert result["lengths"] == lengths
+    assert result["returns"] == [12.0 * length for length in lengths]
+    assert result["unfinished"] == sum(3 + seed % 7 > 6 for seed in SEEDS) > 0
 
 
 def test_evaluations_while_training_change_nothing_and_keep_the_best(tmp_path: Path) -> None:

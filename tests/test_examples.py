@@ -31,7 +31,7 @@ def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -
     assert [row["iteration"] for row in metrics(tmp_path / "run")] == ["1", "2"]
 
 
-@pytest.mark.parametrize("name", ["own_loss", "use_api"])
+@pytest.mark.parametrize("name", [pytest.param("own_loss", marks=pytest.mark.slow), "use_api"])
 def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
     """They are run in another folder, where they leave their run."""
     command = [sys.executable, "-m", f"examples.{name}"]

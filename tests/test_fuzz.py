@@ -1,19 +1,30 @@
 """Whatever a user types or became of a file: an answer in one sentence, no other exception."""
 
 import dataclasses
+import json
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import allowed_values, parse_flags
+from ppo.config.resolve import resolve
 from ppo.errors import CheckpointError, ConfigError
+from ppo.monitor import Monitor
+from ppo.policy.load import load_policy
 from ppo.run import checkpoint
+from ppo.run.state import restore, snapshot
+from tests.running import PLAIN, learn
 
 FIELDS = [option.name for option in dataclasses.fields(Config)]
 NAMES = {
@@ -312,3 +323,71 @@ def test_a_file_that_only_looks_like_a_checkpoint_is_refused(header: bytes, tmp_
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
     with pytest.raises(CheckpointError, match="give another"):
         checkpoint.load(path)
+
+
+ODD_VALUES = [None, True, -7, 1.5, 10**30, 10**400, "", "auto", "a text", [], [[1], 2], {"a": 1}]
+CHANGES: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda tensor: tensor.double(),
+    lambda tensor: tensor.to(torch.bfloat16),
+    lambda tensor: tensor.bool(),
+    lambda tensor: tensor.repeat(2, *tensor.shape),
+    lambda tensor: tensor.flatten()[:-1],
+    lambda tensor: tensor.new_zeros(()),
+]
+
+
+def mutant(state: dict[str, Any], random: Random) -> dict[str, Any]:
+    """Return a state with another setting, another value or tensor, or without one."""
+    name = random.choice(sorted(state))
+    kind = random.choice(["setting", "value", "tensor", "missing"])
+    if kind == "setting":
+        changed = random.choice([*sorted(state["config"]), "new"])
+        return {**state, "config": {**state["config"], changed: random.choice(ODD_VALUES)}}
+    if kind == "value":
+        return {**state, name: random.choice([*ODD_VALUES, torch.zeros(2)])}
+    if kind == "tensor":
+        name = random.choice([name for name in sorted(state) if torch.is_tensor(state[name])])
+        return {**state, name: random.choice(CHANGES)(state[name])}
+    return {other: value for other, value in state.items() if other != name}
+
+
+def seal(path: Path, state: dict[str, Any]) -> None:
+    """Write a state as a checkpoint whose digest is right."""
+    tensors = {name: value.contiguous() for name, value in state.items() if torch.is_tensor(value)}
+    values = {name: value for name, value in state.items() if name not in tensors}
+    values["format"] = checkpoint.FORMAT
+    values["sha256"] = checkpoint.digest(
+        {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16},
+        json.dumps(values, sort_keys=True),
+    )
+    save_file(tensors, path, {"state": json.dumps(values, sort_keys=True)})
+
+
+def test_a_sealed_checkpoint_of_anything_is_used_or_refused_at_once(tmp_path: Path) -> None:
+    settings = {"env_name": "CartPole-v1", "num_envs": 2, "num_steps": 8, "hidden_size": 8}
+    config, spaces = resolve(Config(**PLAIN | settings))
+
+    def make() -> tuple[Components, Monitor]:
+        parts = Components(config, spaces)
+        return parts, Monitor(parts, None)  # type: ignore[arg-type]
+
+    parts, monitor = make()
+    with parts.make_pool() as workers:
+        learn(parts, workers.collect(1))
+    whole = checkpoint.copy_state(snapshot(parts, monitor))
+    path = tmp_path / "checkpoint"
+    seal(path, whole)
+    load_policy(path)
+    random = Random(0)
+    refused = 0
+    for _ in range(40):
+        seal(path, mutant(whole, random))
+        begin = time.monotonic()
+        for use in (load_policy, lambda path: restore(*make(), checkpoint.load(path))):
+            try:
+                use(path)
+            except CheckpointError as error:
+                assert_is_one_sentence(str(error))
+                refused += 1
+        assert time.monotonic() - begin < 4
+    assert 40 < refused < 80

@@ -9,7 +9,7 @@ import pytest
 import ppo.run.loggers.logger
 from ppo.config.config import Config
 from ppo.run.loggers.logger import Histograms, Logger, Loggers
-from ppo.run.reader import read_rows
+from tests.running import metrics
 
 
 class Run(SimpleNamespace):
@@ -77,7 +77,7 @@ def test_a_logger_gets_every_iteration_and_the_summary(
         loggers.finish({"steps": 20})
     expected = ["start after 0", "log 1", "log 2", "summarize 20", "close"]
     assert Recorder.last.calls == expected
-    assert [row["step"] for row in read_rows(tmp_path, 9)] == ["10", "20"]
+    assert [row["step"] for row in metrics(tmp_path)] == ["10", "20"]
 
 
 def test_loggers_of_a_resumed_run_know_where_it_continues(
@@ -86,7 +86,7 @@ def test_loggers_of_a_resumed_run_know_where_it_continues(
     with Loggers(CONFIG, Run(tmp_path), [], rows(1, 2)) as loggers:
         loggers.log({"iteration": 3, "step": 30})
     assert Recorder.last.calls[0] == "start after 20"
-    assert [row["step"] for row in read_rows(tmp_path, 9)] == ["10", "20", "30"]
+    assert [row["step"] for row in metrics(tmp_path)] == ["10", "20", "30"]
 
 
 def test_a_logger_that_raises_is_dropped_and_named(
@@ -100,7 +100,7 @@ def test_a_logger_that_raises_is_dropped_and_named(
     assert Recorder.last.calls == ["start after 0", "log 1", "log 2"]
     message = "--logger=tensorboard: out of order; training continues without it"
     assert run.events == [("logger_failed", message)]
-    assert len(read_rows(tmp_path, 9)) == 3
+    assert len(metrics(tmp_path)) == 3
 
 
 def test_a_logger_that_cannot_be_imported_is_dropped_too(
@@ -111,7 +111,7 @@ def test_a_logger_that_cannot_be_imported_is_dropped_too(
     with Loggers(CONFIG, run, []) as loggers:
         loggers.log({"iteration": 1})
     assert [kind for kind, _ in run.events] == ["logger_failed"]
-    assert len(read_rows(tmp_path, 9)) == 1
+    assert len(metrics(tmp_path)) == 1
 
 
 def test_an_interrupt_aborts_loggers(tmp_path: Path, registry: dict[str, str]) -> None:

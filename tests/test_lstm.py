@@ -76,7 +76,7 @@ def collected(
     parts = make_components(env_name, **{**SMALL, "normalize_observations": True, **values})
     # As after some learning: Counting's numbers are large.
     parts.normalize_observation.load_state_dict(
-        {"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0])}
+        {"mean": np.array([2**15, 3.0]), "variance": np.array([2.0**28, 4.0]), "count": 1.0}
     )
     random = np.random.default_rng(0)
     parts.buffers.behaviour_weights[:] = random.normal(

@@ -77,12 +77,13 @@ def test_other_ids_are_left_alone():
 def test_a_known_id_makes_that_environment():
     env = make_env("CartPole-v1")
     assert env.spec.id == "CartPole-v1"
-    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2), False)
+    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2), False, ())
 
 
 def test_module_and_id_import_the_module_first(module):
     assert f"{module}:Plain-v0" not in gymnasium.registry
-    assert spaces_of(f"{module}:Plain-v0") == (*2 * (spaces.Box(-1, 1, (2, 3)),), False)
+    env = make_env(f"{module}:Plain-v0")
+    assert [env.observation_space, env.action_space] == 2 * [spaces.Box(-1, 1, (2, 3))]
 
 
 @pytest.mark.parametrize(

@@ -20,29 +20,36 @@ class Run(SimpleNamespace):
         self.events.append((kind, message))
 
 
+def row(iteration: int) -> dict[str, Any]:
+    return {"iteration": iteration, "step": 10 * iteration, "seconds": 0.5}
+
+
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     file = MetricsFile(Run(tmp_path), [])
     for iteration in (1, 2, 3):
-        file.write({"iteration": iteration, "loss": iteration / 3, "nothing": None})
+        file.write({**row(iteration), "loss": iteration / 3, "nothing": None})
     file.close()
     text = (tmp_path / "metrics.csv").read_text()
-    assert text == "iteration,loss,nothing\n1,0.333333,\n2,0.666667,\n3,1,\n"
-    assert [row["iteration"] for row in read_rows(tmp_path, 2)] == ["1", "2"]
+    assert text == (
+        "iteration,step,seconds,loss,nothing\n1,10,0.5,0.333333,\n2,20,0.5,0.666667,\n3,30,0.5,1,\n"
+    )
+    assert [found["iteration"] for found in read_rows(Run(tmp_path), 2)] == ["1", "2"]
 
 
 def test_a_resumed_run_continues_after_the_rows_that_were_saved(tmp_path: Path) -> None:
     first = MetricsFile(Run(tmp_path), [])
     for iteration in (1, 2, 3):
-        first.write({"iteration": iteration, "loss": 1.5})
-    second = MetricsFile(Run(tmp_path), read_rows(tmp_path, 1))
-    second.write({"iteration": 2, "loss": 2.5, "new": 3})
-    assert (tmp_path / "metrics.csv").read_text() == "iteration,loss,new\n1,1.5,\n2,2.5,3\n"
+        first.write({**row(iteration), "loss": 1.5})
+    second = MetricsFile(Run(tmp_path), read_rows(Run(tmp_path), 1))
+    second.write({**row(2), "loss": 2.5, "new": 3})
+    text = (tmp_path / "metrics.csv").read_text()
+    assert text == "iteration,step,seconds,loss,new\n1,10,0.5,1.5,\n2,20,0.5,2.5,3\n"
 
 
 def test_a_torn_row_does_not_count(tmp_path: Path) -> None:
-    (tmp_path / "metrics.csv").write_text("iteration,loss\n1,2\n2")
-    assert [row["iteration"] for row in read_rows(tmp_path, 9)] == ["1"]
-    assert read_rows(tmp_path / "nowhere", 9) == []
+    (tmp_path / "metrics.csv").write_text("iteration,step,seconds\n1,2,3\n2")
+    assert [found["iteration"] for found in read_rows(Run(tmp_path), 9)] == ["1"]
+    assert read_rows(Run(tmp_path / "nowhere"), 9) == []
 
 
 def test_rows_wait_in_memory_for_a_file_that_cannot_be_made(

@@ -11,6 +11,7 @@ import torch
 
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
+from ppo.envs.isolation import ISOLATION
 from ppo.monitor import EpisodeStatistics, Monitor
 from ppo.system.clock import Clock
 from tests.running import make_components
@@ -124,14 +125,14 @@ def test_an_evaluation_that_fails_does_not_end_training(
     run = Run(tmp_path)
     monitor = Monitor(parts, run)  # type: ignore[arg-type]
 
-    def fail() -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
         raise WorkerError("environment X raised", "its traceback")
 
-    monkeypatch.setattr(monitor, "_evaluate", fail)
+    monkeypatch.setattr(ISOLATION, "call", fail)
     assert monitor._evaluate_if_due() == {"evaluation_return_mean": None}
     assert not monitor.is_best
     assert [(kind, message) for kind, message, _ in run.told] == [
-        ("evaluation_failed", "environment X raised; training continues")
+        ("evaluation_failed", "environment X raised")
     ]
 
 

@@ -1,5 +1,8 @@
 """A model's parameters as one vector."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ from ppo.algorithm.adam import Adam
 from ppo.algorithm.parameters import flatten_parameters, make_optimizer, replaced_weights
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from tests.running import run_main
 
 
 def test_a_models_parameters_and_gradients_are_views_of_two_vectors() -> None:
@@ -47,3 +51,14 @@ def test_the_optimizer_is_the_flags_and_steps_the_vector() -> None:
 def test_an_optimizer_that_cannot_be_made_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"--optimizer={name} cannot be "):
         make_optimizer(Config(optimizer=name), torch.ones(3), torch.ones(3), 0.1)
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam"])
+def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
+    name: str, tmp_path: Path
+) -> None:
+    flag = f"--optimizer=torch.optim:{name}"
+    done = run_main("--env_name=CartPole-v1", flag, f"--run_dir={tmp_path / 'run'}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(f"error: {flag} cannot be used .*: give a class .*\n", done.stderr)
+    assert not (tmp_path / "run").exists()

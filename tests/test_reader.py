@@ -9,6 +9,7 @@ import pytest
 from ppo.errors import ConfigError
 from ppo.run.reader import read_rows, read_run
 from ppo.system.files import read_json
+from tests.test_metrics_file import Run
 
 TABLE = "iteration,step,seconds,episode_return_mean\n1,10,0.5,\n2,20,1.0,3.5\n"
 
@@ -56,10 +57,10 @@ def test_what_is_no_run_is_refused(name: str, content: str | None, folder: Path)
 def test_rows_up_to_an_iteration_are_read_without_those_that_were_torn(folder: Path) -> None:
     with (folder / "metrics.csv").open("a") as file:
         file.write("3,30,1.5,4\n4,40")
-    assert [row["step"] for row in read_rows(folder, 2)] == ["10", "20"]
-    assert [row["step"] for row in read_rows(folder, 9)] == ["10", "20", "30"]
+    assert [row["step"] for row in read_rows(Run(folder), 2)] == ["10", "20"]
+    assert [row["step"] for row in read_rows(Run(folder), 9)] == ["10", "20", "30"]
     (folder / "metrics.csv").unlink()
-    assert read_rows(folder, 9) == []
+    assert read_rows(Run(folder), 9) == []
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "1", "null", "\xff"])

@@ -58,6 +58,7 @@ def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) 
     assert metrics(tmp_path) == metrics(parent / "s5")
 
 
+@pytest.mark.slow
 def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
     flags = (
         "--env_name=Pendulum-v1",
@@ -172,7 +173,7 @@ def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
         json.dumps({"env_name": "E", "env_kwargs": {"a": 1}, "seed": None})
     )
     (tmp_path / "metrics.csv").write_text(
-        "step,seconds,episode_return_mean,approx_kl\n10,1,,0.1\n20,2,,0.2\n"
+        "iteration,step,seconds,episode_return_mean,approx_kl\n1,10,1,,0.1\n2,20,2,,0.2\n"
     )
     write_report(read_run(tmp_path), None, tmp_path / "report.html")
     assert "<video" not in (tmp_path / "report.html").read_text()

@@ -3,14 +3,15 @@
 import pytest
 
 from ppo.config.config import Config
-from ppo.config.run_flags import LOGGERS, ExecutionFlags, LoggingFlags, RunFlags
+from ppo.config.run_flags import LOGGERS, ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.errors import ConfigError
 
 
 def test_logging_changes_nothing_of_the_run() -> None:
     assert LoggingFlags.names(scope="run") == LoggingFlags.names()
-    assert {*RunFlags.names(scope="training")} == {"eval_episodes", "eval_every"}
-    assert {*ExecutionFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
+    assert {*RunFlags.names(scope="training")} == {"eval_episodes", "eval_every", "eval_max_steps"}
+    assert not ExecutionFlags.names(scope="run")
+    assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
 
 
 def test_what_is_only_watched_does_not_matter_for_speed() -> None:

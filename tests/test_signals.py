@@ -4,21 +4,19 @@ import signal
 
 import pytest
 
-from ppo.system.signals import StopSignals, Terminated
+from ppo.system.signals import URGENT, StopSignals, Terminated
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, *URGENT])
 def test_a_signal_is_recorded_and_the_handlers_are_restored(number: signal.Signals) -> None:
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    before = [signal.getsignal(each) for each in (signal.SIGINT, *URGENT)]
     with StopSignals() as stop:
         assert stop.received is None
         signal.raise_signal(number)
         assert stop.received == number
         if number != signal.SIGINT:
             signal.raise_signal(number)  # as often as it comes
-    assert [
-        signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    ] == before
+    assert [signal.getsignal(each) for each in (signal.SIGINT, *URGENT)] == before
 
 
 def test_a_second_interrupt_raises_at_once() -> None:
@@ -28,7 +26,7 @@ def test_a_second_interrupt_raises_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", URGENT)
 def test_an_urgent_signal_interrupts_only_interruptible_work(number: signal.Signals) -> None:
     reached = []
     with StopSignals() as stop:

@@ -50,7 +50,6 @@ class Adam:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned, on the device of the weights."""
-        self.state = {
-            name: tensor.to(self.weights.device).clone()
-            for name, tensor in state["state"][0].items()
-        }
+        saved = state["state"][0]
+        names = ("step", "exp_avg", "exp_avg_sq")
+        self.state = {name: saved[name].to(self.weights.data).clone() for name in names}

@@ -8,7 +8,7 @@ import numpy as np
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
-from ppo.envs.make import Spaces
+from ppo.envs.first_look import Spaces
 from ppo.envs.shared import SharedArray
 from ppo.system.hardware import check_memory
 

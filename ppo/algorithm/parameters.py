@@ -50,7 +50,7 @@ def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:
     """Make the optimizer of a weight vector (P,).
 
-    Raises ConfigError if --optimizer names nothing that is made as torch.optim's classes are.
+    Raises ConfigError if --optimizer names nothing that is made and steps as torch.optim.SGD does.
     """
     parameter = nn.Parameter(weights)
     parameter.grad = gradients
@@ -60,10 +60,13 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
         if weights.device.type in ("cpu", "cuda"):
             return Adam(parameter, **options)
     make = import_named("optimizer", config.optimizer)
+    tried = nn.Parameter(torch.zeros(1))
+    tried.grad = torch.zeros(1)
     try:
+        make([tried], **options).step()
         return make([parameter], **options)
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         raise ConfigError(
-            f"--optimizer={config.optimizer} cannot be used ({error}): "
-            "give a class of torch.optim, or one that is made in the same way"
+            f"--optimizer={config.optimizer} cannot be used ({error}): give a class of "
+            "torch.optim, or one like it, that steps by dense gradients and without a closure"
         ) from error

@@ -3,10 +3,12 @@
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ppo.envs.make import make_env
 from ppo.envs.random_play import RandomPlay, play
 
 
@@ -30,8 +32,12 @@ def checker_warnings(env: Any) -> list[str]:
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 
-def findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
-    """Yield a line on each property of the environments that make() returns."""
+def findings(config: Any, seed: int) -> list[str]:
+    """Return a line on each property of the environments that make_env(config) returns."""
+    return list(_findings(partial(make_env, config), seed))
+
+
+def _findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     env = make()
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"

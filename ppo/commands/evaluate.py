@@ -1,10 +1,12 @@
 """Evaluate a saved policy."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from rich.progress import Progress
 
 from ppo.analysis.statistics import confidence_interval
 from ppo.commands.shared import (
@@ -17,6 +19,7 @@ from ppo.commands.shared import (
 )
 from ppo.config.flags import Count, flag
 from ppo.errors import ConfigError
+from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import write_json
 
@@ -25,6 +28,9 @@ class Evaluate(PolicyCommand):
     """Evaluate a policy by whole episodes, as the environment itself counts them."""
 
     episodes: Count = flag(100, "Number of episodes.")
+    max_steps: Count = flag(
+        MAX_STEPS, "Number of steps after which an episode is cut off, with its return so far."
+    )
     num_envs: Count = flag(8, "Number of environments played side by side.")
     stochastic: bool = flag(
         False, "Sample actions as in training instead of taking the most likely ones."
@@ -42,8 +48,8 @@ class Evaluate(PolicyCommand):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError for unusable files, CheckpointError, EnvironmentUnavailable,
-        WorkerError if the environment raises."""
+        """Raises ConfigError for unusable files, CheckpointError, also if the environment cannot be
+        made, WorkerError if it raises."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = None
@@ -54,14 +60,20 @@ class Evaluate(PolicyCommand):
         before = _read_list(check_folder("--output=", output))
         policy = self.load(path)
         seed = policy.config.seed if self.seed is None else self.seed
-        result = policy.evaluate(
-            self.episodes,
-            not self.stochastic,
-            1 if self.render else self.num_envs,
-            render_mode=self.render,
-            video=video,
-            seed=seed,
-        )
+        with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
+            task = progress.add_task("evaluation", total=self.episodes)
+            result = policy.isolated(
+                "the evaluation",
+                policy.evaluate,
+                self.episodes,
+                not self.stochastic,
+                1 if self.render else self.num_envs,
+                render_mode=self.render,
+                video=video,
+                seed=seed,
+                max_steps=self.max_steps,
+                on_progress=lambda done: progress.update(task, completed=done),
+            )
         interval = confidence_interval(result["returns"], np.mean)
         median = float(np.median(result["returns"]))
         print(
@@ -69,6 +81,8 @@ class Evaluate(PolicyCommand):
             f"{interval_text(interval)}, median {median:.1f}, "
             f"mean length {np.mean(result['lengths']):.0f}, episodes: {self.episodes}"
         )
+        if result["unfinished"]:
+            print(f"{result['unfinished']} episodes were cut off after {self.max_steps:,} steps")
         entry = {
             "checkpoint": str(path),
             "env_name": policy.config.env_name,

@@ -13,7 +13,7 @@ class Export(PolicyCommand):
     def __call__(self) -> None:
         """Raises as ppo.policy.export.export and Evaluate do."""
         path = new_file("", self.output, (".onnx",))
-        policy = self.load(find_checkpoint(self.run), "float32")
+        policy = self.load(find_checkpoint(self.run), precision="float32")
         from ppo.policy.export import export  # heavy
 
         difference = export(policy, path)

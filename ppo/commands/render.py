@@ -24,7 +24,8 @@ class Render(PolicyCommand):
         episode = find_episode(folder, self.episode)
         default = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
         video = new_file("--video=", self.video or default, VIDEOS)
-        self.load(path).replay(episode, video)
+        policy = self.load(path)
+        policy.isolated("the video", policy.replay, episode, video)
         print(
             f"{self.episode} episode: return {episode['episode_return']:.6g} in "
             f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"

@@ -4,11 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,15 @@ from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.commands.shared import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
-from ppo.errors import ConfigError, PPOError
+from ppo.errors import ConfigError, Interrupted, PPOError
 from ppo.run.reader import read_run
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
-from ppo.system.signals import URGENT
+from ppo.system.output import discard
+from ppo.system.process import die_with_parent
+from ppo.system.signals import StopSignals
+
+SECONDS_BETWEEN_LOOKS = 0.05
 
 
 class SeedFailed(PPOError):
@@ -37,7 +41,7 @@ def train_seeds(given: Settings, config: Config) -> None:
     """Train with each of config.seeds seeds in a process of its own, as many at once as fit.
 
     Then draw all curves as one, and print a table. given: the flags of the command line. Raises
-    ConfigError if the folder is not empty, SeedFailed.
+    ConfigError if the folder is not empty or there are not so many seeds, SeedFailed, Interrupted.
     """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
@@ -48,6 +52,7 @@ def train_seeds(given: Settings, config: Config) -> None:
             f"the folder {parent} is not empty, and no run is overwritten: choose another by "
             "--run_dir"
         )
+    replace(config, seed=config.seed + config.seeds - 1)  # is there such a seed?
     cores = available_cores()
     num_workers = min(cores, config.num_envs)
     if config.num_workers != "auto":
@@ -75,32 +80,43 @@ def train_seeds(given: Settings, config: Config) -> None:
 
 
 def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
-    """Run commands and forward urgent signals to them. Raises SeedFailed if one fails."""
-    processes: list[subprocess.Popen[bytes]] = []
-    is_ending = Event()
+    """Run commands, and pass signals on to them; after one, or a failure, no other is begun.
 
-    def run(folder: Path) -> None:
-        if is_ending.is_set():
-            return
-        print(f"seed {folder.name.removeprefix('s')}: {folder}", flush=True)
-        process = subprocess.Popen(commands[folder])
-        processes.append(process)
-        exit_code = process.wait()
-        if exit_code:
-            raise SeedFailed(folder, exit_code)
-
-    def forward(number: int, frame: object) -> None:
-        is_ending.set()
-        for process in processes:
-            process.send_signal(number)  # nothing happens to those that have ended
-
-    for number in URGENT:
-        signal.signal(number, forward)
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        list(pool.map(run, commands))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    Raises SeedFailed, and Interrupted after a signal. The processes die with this one.
+    """
+    waiting = list(commands)
+    running: dict[Path, subprocess.Popen[bytes]] = {}
+    failure: PPOError | None = None
+    sent: signal.Signals | None = None
+    with StopSignals() as stop:
+        while running or waiting:
+            if stop.received and stop.received != sent:
+                sent = stop.received
+                failure = Interrupted(
+                    sent, "stopped the runs of all seeds: --resume=auto continues"
+                )
+                for process in running.values():
+                    process.send_signal(sent)
+            for folder, process in list(running.items()):
+                if exit_code := process.poll():
+                    failure = failure or SeedFailed(folder, exit_code)
+                if exit_code is not None:
+                    del running[folder]
+            if failure:
+                waiting.clear()
+            while waiting and len(running) < at_once:
+                folder = waiting.pop(0)
+                try:
+                    print(f"seed {folder.name.removeprefix('s')}: {folder}", flush=True)
+                except OSError:  # nobody reads it any more
+                    discard(sys.stdout)
+                # In a session of its own, Ctrl-C reaches it once only: from here.
+                running[folder] = subprocess.Popen(
+                    commands[folder], start_new_session=True, preexec_fn=die_with_parent
+                )
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    if failure:
+        raise failure
 
 
 def _print_table(summaries: list[dict[str, Any]]) -> None:

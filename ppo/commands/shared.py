@@ -1,18 +1,22 @@
 """Flags and checks of files that several commands share."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo.config.flags import Flags, flag
+from ppo.config.flags import flag
+from ppo.config.run_flags import TimeoutFlags
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
-from ppo.policy.policy import Policy, load_policy
+from ppo.policy.load import load_policy
+from ppo.policy.policy import Policy
 
 VIDEOS = (".mp4", ".gif")
 
 
-class PolicyCommand(Flags):
+class PolicyCommand(TimeoutFlags):
     """Saved policy."""
 
     run: str = flag(
@@ -23,9 +27,14 @@ class PolicyCommand(Flags):
     )
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
-    def load(self, path: Path, precision: str | None = None) -> Policy:
-        """Load the policy of a checkpoint, as ppo.policy.policy.load_policy does."""
-        return load_policy(path, self.env_name, self.model, precision=precision)
+    def load(self, path: Path, **changes: Any) -> Policy:
+        """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
+        ISOLATION.start()
+        changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
+        policy = load_policy(path, self.env_name, self.model, **changes)
+        for warning in policy.spaces.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        return policy
 
 
 def folder_of(checkpoint: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ppo.commands import COMMANDS
 from ppo.config.config import Config, folder_to_resume, load_preset
 from ppo.config.flags import Settings, parse_flags
-from ppo.envs.make import canonical_id, family_of
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.system.files import folder_name, read_json
 
@@ -32,6 +32,7 @@ def train(arguments: Sequence[str]) -> None:
         from ppo.commands.seeds import train_seeds
 
         gc.enable()
+        ISOLATION.close()
         train_seeds(given, config)
     else:
         from ppo import trainer
@@ -47,21 +48,23 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
     """
     lines = [f"  {name:10}{about}" for name, about in COMMANDS.items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
+    ISOLATION.start()
+    from ppo.envs.first_look import describe  # heavy, as what the process imports meanwhile
+
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
     saved: Settings = {}
     tuned: Settings = {}
     resume = folder_to_resume(given)
     if resume:
-        from ppo.run.checkpoint import saved_settings  # heavy
+        from ppo.policy.load import saved_settings  # heavy
 
         saved = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}
     asked = {**vars(Config()), **saved, **given}
-    env_name = canonical_id(asked["env_name"])
+    looked_at = ("env_name", "env_kwargs", "step_timeout", "reset_timeout")
+    env_name, family, _ = describe(Config(**{name: asked[name] for name in looked_at}))
     if not resume:
-        env_kwargs = Config(env_kwargs=asked["env_kwargs"]).env_kwargs
-        family, _ = family_of(env_name, env_kwargs)
         preset = load_preset(asked["preset"], env_name, family)
         tuned = {name: value for name, value in preset.items() if name not in given}
     config = Config(**{**tuned, **saved, **given, "env_name": env_name})

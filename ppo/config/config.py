@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags
+from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -13,7 +13,13 @@ PRESETS = Path(__file__).parent / "presets"
 
 # A dataclass has the fields of its last base first.
 class Config(
-    LoggingFlags, RunFlags, ExecutionFlags, AlgorithmFlags, NetworkFlags, EnvironmentFlags
+    LoggingFlags,
+    RunFlags,
+    TimeoutFlags,
+    ExecutionFlags,
+    AlgorithmFlags,
+    NetworkFlags,
+    EnvironmentFlags,
 ):
     """All settings of a run. The plain defaults are those of Baselines' PPO2 with normalisation.
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args
 
 from typing_extensions import dataclass_transform
 
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, HelpShown
 
 Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
@@ -90,9 +90,9 @@ def parse_flags(
 ) -> Settings:
     """Return the texts that a command line gives, by field name, for kind to convert.
 
-    Prints the help, which begins with about, if asked to: the flags of kind and of each of its
-    bases are a group, titled by the first line of its docstring. Raises ConfigError for an unknown
-    flag.
+    Prints the help, which begins with about, if asked to, and raises HelpShown: the flags of kind
+    and of each of its bases are a group, titled by the first line of its docstring. Raises
+    ConfigError for an unknown flag.
     """
     options = {option.name: option for option in fields(kind)}
     values = [name.upper() for name, option in options.items() if "nargs" in option.metadata]
@@ -129,6 +129,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message.removeprefix("argument "))
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise HelpShown
 
 
 def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
@@ -202,6 +205,7 @@ def _convert(option: Field[Any], value: Any) -> Any:
         json.dumps(value, allow_nan=False)  # a checkpoint must be able to hold it
         return {**value}
     if kind is str:
+        text.encode()  # a ValueError if it is not UTF-8
         if re.fullmatch(metadata.get("pattern", ".+"), text):
             return text
         raise ValueError

@@ -5,7 +5,7 @@ from typing import Any
 
 from ppo.config.config import Config
 from ppo.envs.families import FAMILIES, IMAGE_FIELDS
-from ppo.envs.make import Spaces, canonical_id, family_of, spaces_of
+from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model, image_shape
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -17,9 +17,8 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     Raises EnvironmentUnavailable, ModelMismatch if the model cannot read the observations,
     ConfigError if there is no such device or a flag means nothing for this environment.
     """
-    config = replace(config, env_name=canonical_id(config.env_name))
-    own_family, meanings = family_of(config.env_name, config.env_kwargs)
-    config = _replace_auto(config, **meanings)
+    env_name, own_family, meanings = describe(config)
+    config = _replace_auto(replace(config, env_name=env_name), **meanings)
     spaces = spaces_of(config)
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults

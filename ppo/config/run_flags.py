@@ -46,6 +46,11 @@ class ExecutionFlags(Flags):
     torch_deterministic: bool = flag(
         False, "Let torch use deterministic algorithms only; on the CPU all are."
     )
+
+
+class TimeoutFlags(Flags):
+    """Timeouts of environments."""
+
     step_timeout: Positive = run_flag(
         60.0, "Seconds after which a worker whose environment has not finished a step is replaced."
     )
@@ -79,6 +84,7 @@ class RunFlags(Flags):
         1,
         "Number of runs with successive seeds from --seed on, each in a process and a folder of "
         "its own.",
+        high=1000,
     )
     checkpoint_every: Count = run_flag(
         100, "Iterations between checkpoints, of which the last three and the best are kept."
@@ -87,6 +93,11 @@ class RunFlags(Flags):
         20,
         "Number of episodes in an evaluation by the most likely actions; there is one at the end.",
         low=0,
+    )
+    eval_max_steps: Count = flag(
+        30_000,
+        "Number of steps after which an episode of an evaluation is cut off; it counts with its "
+        "return so far.",
     )
     eval_every: Count | None = flag(
         None,

@@ -4,7 +4,7 @@ import math
 from copy import copy
 from typing import Any
 
-from ppo.envs.make import Spaces
+from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models import image_shape, make_model

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppo.envs.episodes import close_env
 from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
+from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
 
@@ -80,10 +82,10 @@ def export(policy: Policy, path: Path) -> float:
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
             "from Python, by ppo.load_policy"
         )
-    with policy.make_env() as env:
-        observations = np.stack(play(env, policy.config.seed, NUM_STEPS).observations)
-    actor = Actor(policy.model, policy.weights)
-    exported = ExportedPolicy(policy, actor.model, env.action_space)
+    observations = policy.isolated("the export", _observe, policy)
+    model = new_model(policy.config, policy.spaces, to_act=True)
+    actor = Actor(model, policy.weights)
+    exported = ExportedPolicy(policy, model, policy.spaces.actions)
     states = np.zeros((len(observations), actor.state_size), np.float32)
     inputs = {"observation": observations}
     if states.size:
@@ -108,6 +110,14 @@ def export(policy: Policy, path: Path) -> float:
     except ImportError as error:
         raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     return difference
+
+
+def _observe(policy: Policy) -> Any:
+    """Return observations (n, *observation) of random actions."""
+    env = policy.make_env()
+    record = play(env, policy.config.seed, NUM_STEPS)
+    close_env(env)
+    return np.stack(record.observations)
 
 
 def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:

@@ -1,58 +1,58 @@
 """Use a trained policy: act, evaluate, and replay episodes of its training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from gymnasium import Env
 from numpy import ndarray
-from torch.nn.utils import parameters_to_vector
 
-from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.episodes import WHOLE_EPISODE, close_env
 from ppo.envs.errors import worker_error
-from ppo.envs.make import Spaces, make_env, spaces_of
+from ppo.envs.first_look import Spaces
+from ppo.envs.isolation import ISOLATION
+from ppo.envs.make import make_env
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import Filmed, open_video
-from ppo.errors import CheckpointError, NotRepeated
-from ppo.models import make_actor
-from ppo.models.numpy_mlp import layout_of
-from ppo.policy.build import new_model, new_normalizer
-from ppo.policy.evaluation import evaluate
-from ppo.run.checkpoint import load, trusted_settings
+from ppo.errors import NotRepeated
+from ppo.policy.evaluation import MAX_STEPS, evaluate
 from ppo.run.highlights import find_episode
-from ppo.system.state_dict import select_prefix
 
 
+@dataclass(eq=False)
 class Policy:
-    """Act in the environments of make_env(), which preprocess observations as in training."""
+    """Act in the environments of make_env(), which preprocess observations as in training.
 
-    def __init__(
-        self, config: Any, spaces: Spaces, weights: ndarray, *, normalize: NormalizeObservation
-    ) -> None:
-        """config: the run's, resolved; weights: (P,), all of the model's parameters."""
-        self.config = config
-        self.weights = weights
-        self.normalize = normalize
-        self.model = new_model(config, spaces, to_act=True)
-        self.actor = make_actor(lambda: self.model, layout_of(self.model), weights)
-        self.to_actions = action_converter(spaces.actions, config.squash_actions)
-        self.to_mask = mask_converter(spaces.actions) if spaces.has_masks else None
-        self.generator = np.random.default_rng(config.seed)
+    config: the run's, resolved; weights: (P,), all of the model's parameters; make_actor: from
+    weights to a ppo.models.actor.Actor. A copy in another process begins anew."""
+
+    config: Any
+    spaces: Spaces
+    weights: ndarray
+    make_actor: Callable[[ndarray], Any]
+    normalize: NormalizeObservation
+
+    def __post_init__(self) -> None:
+        self.actor = self.make_actor(self.weights)
+        self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
+        self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
+        self.generator = np.random.default_rng(self.config.seed)
         self.reset()
+
+    def __reduce__(self) -> Any:
+        return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
     def make_env(self, render_mode: str | None = None) -> Env:
         """Make a new environment as in training."""
-        config = copy(self.config)
+        config = self.config
         if render_mode:
-            env_kwargs = {**config.env_kwargs, "render_mode": render_mode}
-            vars(config).update(env_kwargs=env_kwargs)
+            config = replace(config, env_kwargs={**config.env_kwargs, "render_mode": render_mode})
         return make_env(config)
 
     def reset(self) -> None:
@@ -95,12 +95,13 @@ class Policy:
         render_mode: str | None = None,
         video: Path | None = None,
         seed: int | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> dict[str, Any]:
         """Play whole episodes; return what ppo.policy.evaluation.evaluate does.
 
         The episodes' seeds follow from seed, None for the run's, so that they are always the same.
-        video: a new file, .mp4 or .gif, for which episodes are played one after another. Raises
-        WorkerError if an environment raises."""
+        video: a new file, .mp4 or .gif, for which episodes are played one after another;
+        max_steps: of an episode. Raises WorkerError if an environment raises."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -109,13 +110,20 @@ class Policy:
             render_mode = "rgb_array"
         envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
         act = partial(self.act, deterministic=deterministic)
+        state_size = self.actor.state_size
         try:
             with _filmed(envs, video) as filmed:
-                return evaluate(act, filmed, seeds, self.actor.state_size)
-        except Exception as error:
+                return evaluate(act, filmed, seeds, state_size=state_size, max_steps=max_steps)
+        except (Exception, SystemExit) as error:
             raise worker_error(
                 f"environment {self.config.env_name} in evaluation", error
             ) from error
+
+    def isolated(
+        self, purpose: str, method: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Any:
+        """Return a method's result, called on a copy of the policy by ISOLATION.call."""
+        return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
 
     def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
@@ -151,40 +159,7 @@ def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
             yield envs
     finally:
         for env in envs:
-            env.close()
-
-
-def load_policy(
-    path: str | Path,
-    env_name: str | None = None,
-    model: str | None = None,
-    *,
-    precision: str | None = None,
-) -> Policy:
-    """Load the policy of a checkpoint.
-
-    env_name, model: repeat them if they are import paths, which a file alone is not trusted with;
-    precision: float32 or bfloat16 instead of training's. Raises CheckpointError if the file is
-    damaged, or of another environment or model."""
-    path = Path(path)
-    state = load(path)
-    repeated = {"env_name": env_name, "model": model}
-    config = SimpleNamespace(**trusted_settings(path, state, repeated, names=tuple(repeated)))
-    config.precision = precision or config.precision
-    spaces = spaces_of(config)
-    network = new_model(config, spaces)
-    normalize = new_normalizer(config, spaces)
-    parameters = select_prefix("model", state)
-    statistics = select_prefix("normalize_observation", state)
-    try:
-        if parameters.keys() != dict(network.named_parameters()).keys():
-            raise KeyError("its parameters have other names")
-        network.load_state_dict(parameters, strict=False)  # a shared trunk has two names
-        normalize.load_state_dict({name: tensor.numpy() for name, tensor in statistics.items()})
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{path} is of another network or environment: {error}") from error
-    weights = parameters_to_vector(network.parameters()).detach().numpy()
-    return Policy(config, spaces, weights, normalize=normalize)
+            close_env(env)
 
 
 def best_video(folder: Path, policy: Policy) -> Path | None:
@@ -193,7 +168,7 @@ def best_video(folder: Path, policy: Policy) -> Path | None:
         episode = find_episode(folder, "best")
         path = folder / "videos" / f"best-{episode['step']}.mp4"
         if not path.exists():
-            policy.replay(episode, path)
+            policy.isolated("the video", policy.replay, episode, path)
         return path
     except Exception:  # rendering an environment may raise anything
         return None

@@ -8,10 +8,8 @@ tensor's name, dtype, shape and bytes. No pickle is ever written or read.
 import hashlib
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -22,10 +20,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ppo.config.config import Config, run_folder
+from ppo.config.config import run_folder
 from ppo.errors import CheckpointError, ConfigError, NotSaved
-from ppo.system.files import atomic_write
+from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
+from ppo.system.output import show
 from ppo.system.state_dict import State
 
 FORMAT = 4
@@ -33,7 +32,7 @@ NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the step
-IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
+MOST_TENSORS = 10_000
 
 
 def copy_state(state: State) -> State:
@@ -73,11 +72,14 @@ def save(path: Path, state: State) -> None:
 def load(path: Path) -> State:
     """Read a checkpoint's state. Raises CheckpointError if it is unreadable or damaged."""
     try:
-        if path.stat().st_size > physical_memory() / 4:
-            raise ValueError("it is larger than this machine can be asked to read")
+        if path.stat().st_size > physical_memory() / 4 or not path.is_file():
+            raise ValueError("it is no file, or larger than this machine can be asked to read")
         with safe_open(path, "pt") as file:
+            names = list(file.keys())
+            if len(names) > MOST_TENSORS:
+                raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))
-            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            tensors = {name: file.get_tensor(name) for name in names}
         if values.pop("sha256", None) != digest(tensors, _canonical(values)):
             raise ValueError("it is damaged: its content is not what was saved")
         if values.pop("format", None) != FORMAT:
@@ -99,48 +101,23 @@ def digest(tensors: Mapping[str, Tensor], values: str) -> str:
     return result.hexdigest()
 
 
-def saved_settings(run: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a run's settings: from its newest intact checkpoint; those of scope "run" from its
-    config.json. Raises CheckpointError if there are none, or as trusted_settings does."""
-    path, state = load_newest(run / "checkpoints", lambda damage: None)
-    settings = trusted_settings(path, state, repeated)
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        saved = json.loads((run / "config.json").read_text())
-        names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
-        watched = {name: saved[name] for name in names}
-        Config(**watched)
-        settings |= watched
-    try:
-        Config(**settings)
-    except (ConfigError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} has settings that this version does not accept ({error}): give another"
-        ) from error
-    return settings
-
-
-def trusted_settings(
-    path: Path,
-    state: State,
-    repeated: Mapping[str, Any],
-    names: Sequence[str] = IMPORT_PATHS,
-) -> dict[str, Any]:
-    """Return the settings of a checkpoint's run.
-
-    repeated: what the user gives now; an import path in the file is trusted only if it is in it.
-    names: the settings by which something would be imported. Raises CheckpointError for a path that
-    is not trusted, or if the file has no settings.
-    """
-    settings = state.get("config")
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{path} has no config: give another")
-    for name in names:
-        wanted = str(settings.get(name))
-        if ":" in wanted and not wanted.startswith("torch.optim:") and repeated.get(name) != wanted:
-            raise CheckpointError(
-                f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
-            )
-    return settings
+def misfits(state: State, wanted: State) -> str:
+    """Describe the first parameters of a state that are not wanted, and the first tensors that are
+    missing in it or have another dtype or shape than those wanted."""
+    others = sorted(state.keys() - wanted.keys())
+    problems = [f"{name} is not wanted" for name in others if name.startswith("model.")]
+    for name, value in sorted(wanted.items()):
+        if hasattr(value, "dtype"):
+            here = torch.as_tensor(value)
+            found = state.get(name)
+            if not isinstance(found, Tensor):
+                problems.append(f"{name} is missing")
+            elif (found.dtype, found.shape) != (here.dtype, here.shape):
+                problems.append(
+                    f"{name} is {found.dtype} {tuple(found.shape)}, "
+                    f"here {here.dtype} {tuple(here.shape)}"
+                )
+    return "; ".join(problems[:3])
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -175,8 +152,7 @@ def find_checkpoint(name: str) -> Path:
             f"{name}: there is no such run or checkpoint; "
             "give a run's folder or a file in its checkpoints/"
         )
-    warn = partial(print, "warning:", file=sys.stderr)
-    return load_newest(folder / "checkpoints", warn)[0]
+    return load_newest(folder / "checkpoints", lambda damage: show(f"warning: {damage}"))[0]
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
@@ -195,13 +171,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.failure: Exception | None = None
         self.thread = Thread()
         with suppress(OSError):  # then nothing can be saved either, which will be said
-            for leftover in folder.glob(".tmp-*"):
+            for leftover in folder.glob(f"{TEMPORARY}*"):
                 leftover.unlink()
 
     def adopt(self, state: State) -> None:
         """Count earlier files of the resumed run, up to its state, as written by this one."""
         for path in reversed(newest_first(self.folder)):
-            with suppress(CheckpointError):
+            with suppress(CheckpointError, KeyError, TypeError):
                 found = load(path)
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)

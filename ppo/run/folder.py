@@ -7,7 +7,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 import uuid
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
@@ -18,11 +17,13 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
-from ppo.system.files import AppendedFile, folder_name, read_json, write_json
+from ppo.run.reader import METRICS
+from ppo.system.files import TEMPORARY, AppendedFile, folder_name, read_json, write_json
+from ppo.system.output import shorten, show
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
-BARELY_BEGUN = {"lock", "config.json", "events.jsonl", EPISODES, "checkpoints"}
+BARELY_BEGUN = {"lock", "config.json", "events.jsonl", METRICS, EPISODES, "checkpoints"}
 FAULTS = (
     "worker_lost",
     "observation_outside",
@@ -44,14 +45,15 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
-        self.path = Path(str(config.resume) if config.is_resumed else path)
+        self.path = Path(str(config.resume) if config.is_resumed else path).absolute()
         choose = "choose another by --run_dir or --name"
         self.faults = faults
         self.iteration = 0
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            files = {path.name for path in self.path.iterdir()}
+            names = {path.name for path in self.path.iterdir()}
+            files = {name for name in names if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
                 files -= BARELY_BEGUN
             if files and not config.is_resumed:
@@ -79,13 +81,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         if kind in self.faults:
             self.faults[kind] += count
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        event = {"time": now, "iteration": self.iteration, "kind": kind, "message": message}
-        line = json.dumps(event | details) + "\n"
+        event: dict[str, Any] = {"time": now, "iteration": self.iteration, "kind": kind}
+        for name, value in {"message": message, **details}.items():
+            event[name] = shorten(value) if isinstance(value, str) else value
+        line = json.dumps(event) + "\n"
         with self.guard:
             self.events.append(line)
         if message:
-            with suppress(OSError):  # the output may go to a full disk
-                print(f"warning: {message}", file=sys.stderr, flush=True)
+            show(f"warning: {message}")
 
     def __exit__(self, *exception: object) -> None:
         self.events.close()

@@ -1,6 +1,5 @@
 """Read what a run has written to its folder."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,29 +25,60 @@ def read_run(folder: Path) -> RunRecord:
     """Raises ConfigError unless it is the folder of a run that has finished an iteration."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        rows = _read_table(folder / METRICS)
+        rows, problem = _read_table(folder / METRICS)
+        if problem or not rows:
+            raise ValueError(problem or f"{METRICS} has no rows")
         metrics = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
-        if not metrics.keys() >= {"step", "seconds", RETURN} or "env_name" not in config:
+        if RETURN not in metrics or "env_name" not in config:
             raise ValueError("columns are missing")
-    except (OSError, ValueError, TypeError, KeyError, IndexError, csv.Error) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ConfigError(
             f"{folder} is no run that can be plotted ({error}): give a run's folder"
         ) from error
     return RunRecord(folder, config, metrics)
 
 
-def read_rows(folder: Path, iteration: int) -> list[Row]:
+def read_rows(run: Any, iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration: the state after later ones was not saved.
-    Torn rows are left out; without a readable file there are none."""
+
+    Without a readable file there are none. A damaged one is set aside, for it will be written anew,
+    and named by an event.
+    """
+    path = run.path / METRICS
     try:
-        rows = _read_table(folder / METRICS)
-    except (OSError, ValueError, csv.Error):
+        rows, problem = _read_table(path)
+        if problem:
+            aside = path.with_name(f"{METRICS}.damaged")
+            number = 1
+            while aside.exists():
+                number += 1
+                aside = path.with_name(f"{METRICS}.damaged-{number}")
+            path.rename(aside)
+            run.event(
+                "metrics_damaged", f"{problem}: it is kept as {aside}, its other rows are used"
+            )
+    except OSError:
         return []
-    return [
-        row for row in rows if None not in row.values() and int(row["iteration"] or 0) <= iteration
-    ]
+    return [row for row in rows if int(row["iteration"]) <= iteration]
 
 
-def _read_table(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file, strict=True))
+def _read_table(path: Path) -> tuple[list[Row], str]:
+    """Read the whole lines of metrics.csv: return rows of numbers, and what is wrong with others.
+    Raises OSError."""
+    header, *lines = path.read_text(errors="replace").split("\n")
+    names = header.split(",")
+    rows: dict[int, Row] = {}
+    problem = ""
+    if lines and "iteration" not in names:
+        problem = f"{path} begins with another line than its header"
+    for number, line in enumerate(lines[:-1], 2):  # nothing follows the end of the last whole one
+        try:
+            row = dict(zip(names, line.split(","), strict=True))
+            for text in row.values():
+                float(text or "nan")
+            float(row["seconds"])
+            int(row["step"])
+            rows[int(row["iteration"])] = row
+        except (KeyError, ValueError):
+            problem = problem or f"line {number} of {path} is no row of numbers"
+    return list(rows.values()), problem

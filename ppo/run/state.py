@@ -1,7 +1,6 @@
 """The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
 import platform
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from ppo.config.config import Config
 from ppo.errors import CheckpointError
-from ppo.run.checkpoint import Checkpoints, copy_state, load_newest
+from ppo.run.checkpoint import Checkpoints, load_newest, misfits
 from ppo.run.folder import RunFolder
-from ppo.system.state_dict import State, select_prefix
+from ppo.system.state_dict import State
 
 # There are more or fewer of these each time, so they cannot be compared with those of a new run.
 VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
@@ -61,6 +60,8 @@ def restore(parts: Any, monitor: Any, state: State) -> list[str]:
     CheckpointError if it is of another environment or model, or was made with other fixed settings.
     """
     present = parts.config.__getstate__()
+    if not isinstance(state.get("config"), dict):
+        raise CheckpointError("the checkpoint has no config: give another")
     saved = {**Config().__getstate__(), **state["config"]}  # of older versions flags are missing
     watched = Config.names(scope="run")
     changed = [
@@ -71,15 +72,13 @@ def restore(parts: Any, monitor: Any, state: State) -> list[str]:
         raise CheckpointError(
             f"the run was begun with {wrong}: leave these flags out, or begin another run"
         )
-    if problems := sorted(_misfits(parts, state)):
-        raise CheckpointError(
-            f"the checkpoint is of another environment or network: {'; '.join(problems)}"
-        )
+    if problems := _misfits(parts, state):
+        raise CheckpointError(f"the checkpoint is of another environment or network: {problems}")
     try:
         made_before = dict(state["made_with"])
         parts.load_state_dict(state)
         monitor.load_state_dict(state)
-    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # what does not fit may fail anywhere
         raise CheckpointError(
             f"the checkpoint cannot be resumed ({error}): give another"
         ) from error
@@ -91,23 +90,17 @@ def restore(parts: Any, monitor: Any, state: State) -> list[str]:
     return differences
 
 
-def _misfits(parts: Any, state: State) -> Iterator[str]:
-    """Say which tensors of a state are missing, or are not as those of the run's parts."""
-    here = copy_state(parts.learning_state() | parts.environment_state())
-    for name, wanted in here.items():
-        if not isinstance(wanted, Tensor) or name.startswith(VARYING):
-            continue
-        shape = tuple(wanted.shape)
-        if name in parts.environment_state():  # of this rank; the state has those of all ranks
-            shape = (parts.config.num_envs, *shape[1:])
-        found = state.get(name)
-        if not isinstance(found, Tensor):
-            yield f"{name} is missing"
-        elif (tuple(found.shape), found.dtype) != (shape, wanted.dtype):
-            yield f"{name} is {found.dtype} {tuple(found.shape)}, here {wanted.dtype} {shape}"
-    for name, tensor in select_prefix("optimizer", state).items():
-        if tensor.numel() not in (1, parts.learner.weights.numel()):
-            yield f"optimizer.{name} is {tensor.dtype} {tuple(tensor.shape)}"
+def _misfits(parts: Any, state: State) -> str:
+    """Describe the first tensors of a state that are missing or are not as those of the parts."""
+    wanted = parts.learning_state()
+    for name, table in parts.environment_state().items():  # of this rank; a state has all ranks'
+        row = torch.as_tensor(table[:1])
+        wanted[name] = row.expand(parts.config.num_envs, *row.shape[1:])
+    wanted = {name: x for name, x in wanted.items() if not name.startswith(VARYING)}
+    for name, x in state.items():
+        if name.startswith("optimizer.") and isinstance(x, Tensor) and x.numel() > 1:
+            wanted[name] = parts.learner.weights.to(x.dtype)
+    return misfits(state, wanted)
 
 
 def made_with() -> dict[str, Any]:

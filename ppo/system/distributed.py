@@ -71,7 +71,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         if self.rank == 0:
             try:
                 outcome[0] = function()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 outcome[1] = error
         self.exchange(distributed.broadcast_object_list, outcome)
         result, failure = outcome

@@ -1,11 +1,14 @@
 """Files that a crash or a full disk never leaves half-written."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+TEMPORARY = ".tmp-"  # begins the names of files that are being written
 
 
 class AppendedFile:
@@ -18,12 +21,14 @@ class AppendedFile:
 
     def append(self, text: str) -> OSError | None:
         """Write a text after all that still waits. Returns the error if something could not be
-        written."""
+        written, or if the file has been removed."""
         self.waiting += text.encode()
         try:
             while self.waiting:
                 written = self.file.write(self.waiting)
                 self.waiting = self.waiting[written:]
+            if os.fstat(self.file.fileno()).st_nlink == 0:
+                raise FileNotFoundError("it has been removed")
         except OSError as error:
             return error
         return None
@@ -36,8 +41,9 @@ class AppendedFile:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary file in the same folder that replaces path on success. After an error path
     is unchanged."""
-    temporary = path.with_name(f".tmp-{path.name}")
+    temporary = path.with_name(TEMPORARY + path.name)
     try:
+        temporary.unlink(missing_ok=True)  # which a killed process may have left
         yield temporary
         temporary.replace(path)
     finally:

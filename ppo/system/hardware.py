@@ -1,6 +1,8 @@
 """Look up what this machine has: devices, cores and memory."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -46,6 +48,19 @@ def available_cores() -> int:
 def physical_memory() -> int:
     """Return the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextmanager
+def within_limits(what: str, flags: str) -> Iterator[None]:
+    """Raise ConfigError if the system refuses what is made here. flags: what to lower, as the
+    message says."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be made ({error.strerror or error}): --{flags} must be lower, or a "
+            "limit higher (ulimit -n, ulimit -f, the size of /dev/shm)"
+        ) from error
 
 
 def check_memory(flags: str, needed: int) -> None:

@@ -14,3 +14,7 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         raise error_class(
             f"--{flag}={path} cannot be imported ({error}): give module:Name"
         ) from error
+    except SystemExit as error:
+        raise error_class(
+            f"--{flag}={path} cannot be imported, for it calls sys.exit: make it importable"
+        ) from error

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-URGENT = (signal.SIGTERM, signal.SIGUSR1)  # the machine will be taken away soon
+# The machine will be taken away soon, or the terminal is gone.
+URGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Terminated(BaseException):
@@ -14,8 +15,9 @@ class Terminated(BaseException):
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):
-    """Record SIGINT, SIGTERM and SIGUSR1 instead of ending the process, until the context is left.
+    """Record SIGINT and urgent signals instead of ending the process, until the context is left.
 
+    Urgent ones that are ignored, as SIGHUP is below nohup, stay ignored.
     With at_once=True a second SIGINT raises KeyboardInterrupt, and an urgent signal raises
     Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
     ranks agree to stop together."""
@@ -24,8 +26,9 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         self.at_once = at_once
         self.may_raise = False
         self.received: signal.Signals | None = None
+        urgent = [number for number in URGENT if signal.getsignal(number) != signal.SIG_IGN]
         self.handlers_before = {
-            number: signal.signal(number, self._record) for number in (signal.SIGINT, *URGENT)
+            number: signal.signal(number, self._record) for number in (signal.SIGINT, *urgent)
         }
 
     @contextmanager

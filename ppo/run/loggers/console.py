@@ -1,5 +1,6 @@
 """Progress on the console."""
 
+import sys
 import time
 from contextlib import suppress
 
@@ -8,8 +9,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
+from ppo.system.output import discard
 
 SECONDS_BETWEEN_LINES = 5
+
+
+class PatientConsole(Console):
+    """Raise an error when nobody reads any more; rich itself would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        discard(sys.stdout)
+        raise EOFError("nobody reads its output any more")
 
 
 class ConsoleLogger(Logger):
@@ -25,7 +35,7 @@ class ConsoleLogger(Logger):
         self.next_line = 0.0
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
-        self.console = Console(highlight=False, markup=False, soft_wrap=True)
+        self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
         settings = config.__getstate__().items() if config.verbose > 1 else ()
         self._print("\n".join([*(f"{name}={value}" for name, value in settings), *self.notes]))
         self.bar = Progress(
@@ -58,10 +68,21 @@ class ConsoleLogger(Logger):
                 known = {name: value for name, value in metrics.items() if value is not None}
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
+    def show_progress(self, done: int) -> None:
+        text = f"evaluation: {done} of {self.config.eval_episodes} episodes"
+        self.bar.update(self.task, description=text)
+        now = time.monotonic()
+        if self.bar.disable and now >= self.next_line:
+            self.next_line = now + SECONDS_BETWEEN_LINES
+            self._print(text)
+
     def summarize(self, summary: Metrics) -> None:
-        if summary["evaluation"]["episodes"]:
+        result = summary["evaluation"]
+        if result["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
-            self._print(text.format(**summary["evaluation"]))
+            if result["unfinished"]:
+                text += ", {unfinished} of them cut off by --eval_max_steps"
+            self._print(text.format(**result))
         if total := sum(self.seconds.values()):
             share = self.seconds["collecting"] / total
             limit = "the learner limits the speed"
@@ -89,5 +110,5 @@ class ConsoleLogger(Logger):
         return ", ".join([*parts, f"{share:.0%} collecting"])
 
     def _print(self, text: str) -> None:
-        with suppress(OSError):  # the reader has gone, or the output goes to a full disk
+        with suppress(OSError):  # the output may go to a full disk
             self.console.print(text)

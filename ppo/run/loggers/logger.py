@@ -45,6 +45,9 @@ class Logger:
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         """Show the metrics of an iteration, and in some of them histograms."""
 
+    def show_progress(self, done: int) -> None:
+        """Show how many episodes of the final evaluation are over."""
+
     def summarize(self, summary: Metrics) -> None:
         """Show the results of a finished run."""
 
@@ -82,9 +85,15 @@ class Loggers(AbstractContextManager["Loggers"]):
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
 
+    def show_progress(self, done: int) -> None:
+        """Show how many episodes of the final evaluation are over."""
+        self._call_all("show_progress", done)
+
     def finish(self, summary: Metrics) -> None:
-        """Log the results of a run that was not cut short."""
+        """Log the results of a run that was not cut short. Raises NotSaved if metrics.csv is not
+        complete."""
         self._call_all("summarize", summary)
+        self.metrics_file.finish()
 
     def __exit__(self, *exception: object) -> None:
         self.metrics_file.close()
@@ -100,7 +109,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         """Drop a logger that raises."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.loggers.pop(name, None)
             self.run.event(
                 "logger_failed", f"--logger={name}: {error}; training continues without it"

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from ppo.errors import NotSaved
 from ppo.run.folder import RunFolder
 from ppo.run.reader import METRICS, Row
 from ppo.system.files import AppendedFile, atomic_write
@@ -20,7 +21,7 @@ class MetricsFile:
         self.run = run
         self.rows = list(rows)
         self.file: AppendedFile | None = None
-        self.is_failing = False
+        self.failure: OSError | None = None
 
     def write(self, metrics: Row) -> None:
         """Write a row; floats have six digits."""
@@ -35,11 +36,19 @@ class MetricsFile:
         except OSError as error:
             failure = error
             self.rows.append(row)
-        if failure and not self.is_failing:
+        if failure and not self.failure:
             self.run.event(
-                "log_delayed", f"{METRICS} cannot be written ({failure}); its rows wait in memory"
+                "log_delayed", f"{path} cannot be written ({failure}); training continues"
             )
-        self.is_failing = failure is not None
+        self.failure = failure
+
+    def finish(self) -> None:
+        """Raise NotSaved if rows are missing."""
+        if self.failure:
+            raise NotSaved(
+                f"rows are missing in {self.run.path / METRICS}, which could not be written "
+                f"({self.failure}): checkpoints are not concerned"
+            )
 
     def close(self) -> None:
         if self.file:

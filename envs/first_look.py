@@ -1,0 +1,60 @@
+"""The first look at an environment: what a run must know of it before anything is made."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Box
+
+from ppo.envs.checks import CheckData
+from ppo.envs.episodes import close_env, layers
+from ppo.envs.isolation import ISOLATION
+from ppo.envs.make import canonical_id, explained_errors, family_of, make_env
+from ppo.envs.spaces import ACTION_MASK
+
+PURPOSE = "the first look"
+
+
+class Spaces(NamedTuple):
+    """An environment's spaces, whether it reports action masks, and what its author should know."""
+
+    observations: Box
+    actions: Any
+    has_masks: bool
+    warnings: tuple[str, ...] = ()
+
+
+def describe(config: Any) -> Any:
+    """Return the id that an environment has today, its family, None if it has none, and what "auto"
+    means for its flags. From now on the config's timeouts count. Raises as spaces_of does."""
+    ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
+    env_name = config.env_name
+    return ISOLATION.call(PURPOSE, env_name, _describe, env_name, config.env_kwargs)
+
+
+def spaces_of(config: Any) -> Spaces:
+    """Look at an environment in a process of its own. Raises as look does, and WorkerError if the
+    environment dies or hangs."""
+    found: Spaces = ISOLATION.call(PURPOSE, config.env_name, look, config)
+    return found
+
+
+def look(config: Any) -> Spaces:
+    """Make an environment, reset it, and take a step, at random if all actions are allowed.
+
+    Raises as make_env does, WorkerError also for what the reset and the step raise or return."""
+    env: Any = make_env(config)
+    with explained_errors(config.env_name):
+        _, info = env.reset(seed=0)
+        has_masks = ACTION_MASK in info and not isinstance(env.action_space, Box)
+        if not has_masks:
+            env.action_space.seed(0)
+            env.step(env.action_space.sample())
+    problems = [layer.sloppiness for layer in layers(env) if isinstance(layer, CheckData)]
+    problems.append(close_env(env))
+    warnings = [f"environment {config.env_name}: {problem}" for problem in problems if problem]
+    return Spaces(env.observation_space, env.action_space, has_masks, tuple(warnings))
+
+
+def _describe(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:
+    current = canonical_id(env_name)
+    return current, *family_of(current, env_kwargs)

@@ -1,0 +1,120 @@
+"""Call functions that use environments in a process of its own: no hang or crash reaches this one.
+
+Training has worker processes; what else needs an environment, such as the first look at it and
+evaluations, is called here, with the same timeouts and messages."""
+
+import atexit
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from ppo.envs.errors import worker_error
+from ppo.envs.heartbeat import CALLS, HEARTBEAT
+from ppo.envs.shared import SharedArray
+from ppo.envs.worker_process import WorkerProcess
+from ppo.errors import PPOError
+
+OnProgress = Callable[[int], object]
+
+
+def ignore(done: int) -> None:
+    """Take no notice of progress."""
+
+
+@dataclass
+class Caller:
+    """Call functions in the isolated process."""
+
+    env_indices: range
+    heartbeat: SharedArray
+
+    def __post_init__(self) -> None:
+        import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
+
+        HEARTBEAT.array = self.heartbeat.array
+
+    def run(self, function: Callable[..., Any], arguments: Any, options: Any) -> Any:
+        """Return the result of a function, as a tuple of one. Raises WorkerError for what others
+        than this project raise."""
+        HEARTBEAT("start")
+        try:
+            return (function(*arguments, **options),)
+        except PPOError:
+            raise
+        except BaseException as error:
+            raise worker_error("the environment", error) from error
+
+    def close(self) -> None:
+        """Do nothing: functions close their environments."""
+
+
+class IsolatedProcess(WorkerProcess):
+    """A process that calls functions. name: what they are for; env_ids: of their environment."""
+
+    def describe_call(self, call: int) -> tuple[str, str]:
+        name = CALLS[call]
+        timeout = "step" if name in ("step", "render") else "reset"
+        return timeout, f"in the {name} of environment {self.env_ids[0]}"
+
+
+class Isolation:
+    """Call functions in the isolated process, from start to close; before and after in this one.
+
+    A process that is lost is replaced. timeouts: seconds, as those of a worker."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.process: IsolatedProcess | None = None
+        self.timeouts = {"step": 60.0, "reset": 120.0}
+
+    def start(self) -> None:
+        """Start the process, unless it runs; it gets ready while the caller continues."""
+        if not self.is_on:
+            atexit.register(self.close)  # before multiprocessing waits for it
+            self.is_on = True
+        if not (self.process and self.process.process.is_alive()):
+            self.process = IsolatedProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
+
+    def call(
+        self,
+        purpose: str,
+        env_name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        on_progress: OnProgress = ignore,
+        **options: Any,
+    ) -> Any:
+        """Return function(*arguments, **options).
+
+        purpose: names the work in messages. on_progress: receives what HEARTBEAT.report_progress
+        tells there. Raises WorkerError if the function raises, dies or hangs, and every PPOError
+        as it is."""
+        if not self.is_on:
+            return function(*arguments, **options)
+        self.start()
+        process: Any = self.process
+        process.name = purpose
+        process.env_ids = [env_name]
+        process.timeouts = self.timeouts
+        process.heartbeat[2] = 0
+        process.send(function, arguments, options)
+        try:
+            while (reply := process.poll()) is None:
+                wait([process.connection], 0.05)
+                on_progress(int(process.heartbeat[2]))
+        except BaseException:  # also a signal: nobody waits for the result any more
+            process.end(0.0)
+            raise
+        return reply[0]
+
+    def close(self) -> None:
+        """End the process at once, if there is one."""
+        atexit.unregister(self.close)
+        self.is_on = False
+        if self.process:
+            self.process.end(0.0)
+            self.process = None
+
+
+ISOLATION = Isolation()

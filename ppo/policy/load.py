@@ -1,0 +1,120 @@
+"""Load a policy from a checkpoint, whose settings are checked before anything is made by them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.utils import parameters_to_vector
+
+from ppo.config.config import Config
+from ppo.config.flags import Settings
+from ppo.config.resolve import resolve
+from ppo.errors import CheckpointError, ConfigError
+from ppo.models import make_actor
+from ppo.models.numpy_mlp import layout_of
+from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.policy import Policy
+from ppo.run.checkpoint import load, load_newest, misfits
+from ppo.system.files import read_json
+from ppo.system.state_dict import State, add_prefix, select_prefix
+
+IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
+
+
+def load_policy(
+    path: str | Path, env_name: str | None = None, model: str | None = None, **changes: Any
+) -> Policy:
+    """Load the policy of a checkpoint.
+
+    env_name, model: repeat them if they are import paths, which a file alone is not trusted with;
+    changes: other values of flags than the run's, such as precision="float32". Raises
+    CheckpointError if the file is damaged, or of another environment or model."""
+    path = Path(path)
+    state = load(path)
+    # Schedules may be functions, which a file cannot hold; they do not matter here.
+    config = saved_config(
+        path, state, {"env_name": env_name, "model": model}, Config.names(schedules=())
+    )
+    return _restore_policy(path, state, replace(config, **changes))
+
+
+def saved_settings(run: Path, given: Settings) -> Settings:
+    """Read a run's settings: from its newest intact checkpoint; those of scope "run" from its
+    config.json. Raises CheckpointError if there are none, and as load_policy does."""
+    path, state = load_newest(run / "checkpoints", lambda damage: None)
+    repeated = {name: given.get(name) for name in IMPORT_PATHS}
+    _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
+    settings: Settings = state["config"]
+    with suppress(KeyError, ValueError):
+        saved = read_json(run / "config.json", {})
+        names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
+        watched = {name: saved[name] for name in names}
+        Config(**watched)
+        settings |= watched
+    return settings
+
+
+def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[str]) -> Config:
+    """Return the needed settings of a checkpoint's run, checked as flags are.
+
+    repeated: what the user gives now of settings that may import code; an import path in the file
+    is trusted only if it is the same. Raises CheckpointError for one that is not trusted, and
+    naming a setting that is not accepted.
+    """
+    settings = state.get("config")
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{path} has no config: give another")
+    try:
+        if unknown := settings.keys() - {*Config.names()}:
+            raise ConfigError(f"{min(unknown)} is unknown")
+        config = Config(**{name: settings[name] for name in settings.keys() & needed})
+        for name in ("iteration", "step"):
+            count = state.get(name)
+            if not isinstance(count, int) or not 0 <= count < 2**53:
+                raise ConfigError(f"{name}={count} is no count")
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path} has settings that this version does not accept ({error}): give another"
+        ) from error
+    for name, given in repeated.items():
+        wanted = str(settings.get(name))
+        if ":" in wanted and not wanted.startswith("torch.optim:") and given != wanted:
+            raise CheckpointError(
+                f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
+            )
+    return config
+
+
+def _restore_policy(path: Path, state: State, config: Config) -> Policy:
+    """Make the policy of a checkpoint.
+
+    Before any memory is allocated whose size the settings imply, they are compared with the tensors
+    that there are; a model of the user's own class is trusted. Raises CheckpointError unless they
+    fit.
+    """
+    try:
+        config, spaces = resolve(replace(config, device="cpu", compile=False))
+        shape = (config.num_envs, *spaces.observations.shape)
+        if getattr(state.get("next.observations"), "shape", None) != shape:
+            raise ConfigError(f"next.observations is missing, or not of shape {shape}")
+        with torch.device("cpu" if ":" in config.model else "meta"):  # which has no memory
+            network = new_model(config, spaces)
+        normalize = new_normalizer(config, spaces)
+        statistics = add_prefix("normalize_observation", vars(normalize.statistics))
+        parameters = add_prefix("model", dict(network.named_parameters()))
+        if problems := misfits(state, parameters | statistics):
+            raise ConfigError(problems)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} is of another network or environment ({error}): give another"
+        ) from error
+    found = {name: state[name].numpy() for name in statistics}
+    normalize.load_state_dict(select_prefix("normalize_observation", found))
+    weights = parameters_to_vector(state[name] for name in parameters).numpy()
+    rebuild = partial(new_model, config, spaces, to_act=True)
+    actor = partial(make_actor, rebuild, layout_of(network))
+    return Policy(config, spaces, weights, actor, normalize)

@@ -1,0 +1,41 @@
+"""What a command prints to the user, who may have stopped reading."""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+MOST_SHOWN = 10_000  # characters of a message, in a run's files, too
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # other than the end of a line
+
+
+def shorten(text: str) -> str:
+    """Leave out the middle of a long text."""
+    if len(text) <= MOST_SHOWN:
+        return text
+    half = MOST_SHOWN // 2
+    return f"{text[:half]} [... {len(text) - 2 * half} characters ...] {text[-half:]}"
+
+
+def show(text: str) -> None:
+    """Print a text to standard error if that can be written to; control characters, which might
+    command the terminal, are escaped."""
+    with suppress(OSError):  # the reader has gone, or the output goes to a full disk
+        escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], shorten(text.rstrip()))
+        print(escaped, file=sys.stderr, flush=True)
+
+
+def flush_output() -> None:
+    """Write all that was printed, or discard what cannot be written: Python would complain of it at
+    its exit, and change the exit code."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # closed ones are None
+        try:
+            stream.flush()
+        except OSError:
+            discard(stream)
+
+
+def discard(stream: TextIO) -> None:
+    """Let all that is printed to a stream from now on go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

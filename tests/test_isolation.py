@@ -1,0 +1,93 @@
+"""Calling functions in a process of its own."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.isolation import Isolation
+
+
+@pytest.fixture
+def isolation() -> Iterator[Isolation]:
+    result = Isolation()
+    result.start()
+    yield result
+    result.close()
+
+
+def work(episodes: int) -> int:
+    """Play some episodes, and return the number of the process that did."""
+    for done in range(episodes):
+        HEARTBEAT.report_progress(done + 1)
+        time.sleep(0.1)
+    return os.getpid()
+
+
+def refuse() -> None:
+    raise EnvironmentUnavailable("there is none")
+
+
+def die() -> None:
+    HEARTBEAT("step")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(call: str) -> None:
+    HEARTBEAT(call)
+    time.sleep(60)
+
+
+def test_functions_are_called_in_one_process_and_tell_their_progress(isolation: Isolation) -> None:
+    seen: list[int] = []
+    first = isolation.call("work", "Some-v0", work, 3, on_progress=seen.append)
+    assert first != os.getpid()
+    assert seen == sorted(seen)
+    assert {1, 2} <= {*seen} <= {0, 1, 2, 3}
+    assert isolation.call("work", "Some-v0", work, episodes=0) == first
+
+
+def test_what_is_not_started_is_called_here() -> None:
+    assert Isolation().call("work", "Some-v0", work, 1) == os.getpid()
+
+
+def test_errors_of_this_project_arrive_as_they_are_and_others_are_named(
+    isolation: Isolation,
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"^there is none$"):
+        isolation.call("work", "Some-v0", refuse)
+    with pytest.raises(WorkerError, match=r"^the environment raised ValueError: invalid literal"):
+        isolation.call("work", "Some-v0", int, "x")
+    assert isolation.call("work", "Some-v0", int, "3") == 3  # in a new process
+
+
+def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None:
+    with pytest.raises(WorkerError, match=r"^the work was killed by SIGKILL in the step of .*Some"):
+        isolation.call("the work", "Some-v0", die)
+    assert isolation.call("the work", "Some-v0", work, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("step", r"step of environment Some-v0: over 0.2 s \(--step_timeout\)"),
+        ("close", r"close of environment Some-v0: over 0.4 s \(--reset_timeout\)"),
+    ],
+)
+def test_a_hang_is_named_and_ended(isolation: Isolation, call: str, said: str) -> None:
+    process = isolation.call("work", "Some-v0", work, 0)
+    isolation.timeouts = {"step": 0.2, "reset": 0.4}
+    with pytest.raises(WorkerError, match=f"^the work hung in the {said}"):
+        isolation.call("the work", "Some-v0", hang, call)
+    assert not os.path.exists(f"/proc/{process}")
+
+
+def test_nothing_is_left_after_it_is_closed(isolation: Isolation) -> None:
+    process = isolation.call("work", "Some-v0", work, 0)
+    isolation.close()
+    assert not os.path.exists(f"/proc/{process}")
+    assert isolation.call("work", "Some-v0", work, 0) == os.getpid()
