@@ -31,7 +31,8 @@ class CheckData(Wrapper):
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
-        self.is_inside = checker(env.observation_space)
+        self.space = env.observation_space  # of a wrapper it would take time at every step
+        self.is_inside = checker(self.space)
 
     def reset(self, **options: Any) -> Any:
         result: Any = self.env.reset(**options)
@@ -67,13 +68,12 @@ class CheckData(Wrapper):
 
     def _check(self, observation: Any) -> Any:
         """Return an observation in the types of its space."""
-        space = self.env.observation_space
         if self.is_converting:
-            observation = convert(observation, space)
+            observation = convert(observation, self.space)
         try:
             is_inside = self.is_inside(observation)
         except BadData as problem:
-            observation = convert(observation, space)
+            observation = convert(observation, self.space)
             is_inside = self.is_inside(observation)
             self.is_converting = True
             self.sloppiness = f"{problem}, to which it is converted: return that"
@@ -81,7 +81,7 @@ class CheckData(Wrapper):
             self.num_outside += 1
             if self.is_strict:
                 raise BadData(
-                    f"its observation {describe_value(observation)} is outside of {space}"
+                    f"its observation {describe_value(observation)} is outside of {self.space}"
                 )
         return observation
 
