@@ -25,12 +25,12 @@ class CheckData(Wrapper):
     outside of the space is counted in num_outside, or, if is_strict, bad data too."""
 
     num_outside = 0
-    sloppiness = ""
     is_converting = False
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
+        self.sloppiness: dict[str, str] = {}
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
@@ -61,7 +61,9 @@ class CheckData(Wrapper):
         if getattr(reward, "size", None) == 1:
             number = reward.item()
             if reward.shape:
-                self.sloppiness = f"its reward is {describe_value(reward)}: return a number"
+                self.sloppiness["reward"] = (
+                    f"its reward is {describe_value(reward)}: return a number"
+                )
         if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
             raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
@@ -76,7 +78,7 @@ class CheckData(Wrapper):
             observation = convert(observation, self.space)
             is_inside = self.is_inside(observation)
             self.is_converting = True
-            self.sloppiness = f"{problem}, to which it is converted: return that"
+            self.sloppiness["observation"] = f"{problem}, to which it is converted: return that"
         if not is_inside:
             self.num_outside += 1
             if self.is_strict:

@@ -49,10 +49,14 @@ def look(config: Any) -> Spaces:
         if not has_masks:
             env.action_space.seed(0)
             env.step(env.action_space.sample())
-    problems = [layer.sloppiness for layer in layers(env) if isinstance(layer, CheckData)]
-    problems.append(close_env(env))
-    warnings = [f"environment {config.env_name}: {problem}" for problem in problems if problem]
-    return Spaces(env.observation_space, env.action_space, has_masks, tuple(warnings))
+    problems: list[str] = []
+    for layer in layers(env):
+        if isinstance(layer, CheckData):
+            problems += layer.sloppiness.values()
+    if problem := close_env(env):
+        problems.append(problem)
+    warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)
+    return Spaces(env.observation_space, env.action_space, has_masks, warnings)
 
 
 def _describe(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:

@@ -197,10 +197,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.thread = Thread(target=self._write, args=(self.last_state, is_best), daemon=True)
         self.thread.start()
 
-    def wait(self) -> None:
-        """Wait until nothing is being written."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until nothing is being written, or for so many seconds."""
         if self.thread.is_alive():
-            self.thread.join()
+            self.thread.join(seconds)
 
     def finish(self) -> None:
         """Wait for the last one. Raises NotSaved if it could not be written."""
@@ -213,8 +213,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             )
 
     def __exit__(self, *exception: object) -> None:
-        if not isinstance(exception[1], KeyboardInterrupt):
-            self.wait()
+        # A thread that is still writing when Python ends may abort the process.
+        self.wait(1.0 if isinstance(exception[1], KeyboardInterrupt) else None)
 
     def _write(self, state: State, is_best: bool) -> None:
         path = self.folder / f"{state['step']:012d}.safetensors"
