@@ -1,4 +1,4 @@
-"""What a command prints to the user, who may have stopped reading."""
+"""Print to the user, who may have stopped reading."""
 
 import os
 import re
