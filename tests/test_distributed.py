@@ -148,6 +148,7 @@ def test_environments_that_cannot_be_shared_evenly_are_refused() -> None:
     assert SINGLE_PROCESS.env_ids(5) == range(5)
 
 
+@pytest.mark.slow
 def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     done = torchrun(str(tmp_path), program="--module tests.rank")
     assert done.wait(120) == 0, done.stderr.read()

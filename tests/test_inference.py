@@ -130,6 +130,7 @@ def test_overlapped_rollouts_join_without_a_gap() -> None:
         np.testing.assert_array_equal(before["observations"][-1], after["observations"][0])
 
 
+@pytest.mark.slow
 def test_overlap_repeats_itself_and_resumes_exactly(tmp_path: Path) -> None:
     flags = [
         "--env_name=CartPole-v1",
