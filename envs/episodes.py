@@ -176,7 +176,7 @@ def close_env(env: Env) -> str:
     """Close an environment; return what it raises, which must not be the end of anything."""
     try:
         env.close()
-    except BaseException as error:  # even a signal's: it ends what it should a little later
+    except BaseException as error:  # KeyboardInterrupt, too: closing must not end anything
         return f"it raised {type(error).__name__} as it was closed: {error}"
     return ""
 

@@ -230,7 +230,7 @@ class Components:
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
-        weights = self.learner.weights.cpu().numpy()
+        weights = self.learner.weights.cpu().numpy().copy()
         return Policy(
             self.config, self.spaces, weights, self.make_actor, self.normalize_observation
         )

@@ -215,7 +215,7 @@ class Monitor:
             )
         except WorkerError as error:
             self.run.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
-            result = evaluate(list, [], [])
+            result = evaluate(list, [], [])  # the result of no episodes
         return result
 
     def _film_if_due(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,19 @@ class Policy:
     normalize: NormalizeObservation
 
     def __post_init__(self) -> None:
-        self.actor = self.make_actor(self.weights)
         self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
         self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
         self.generator = np.random.default_rng(self.config.seed)
-        self.reset()
+
+    @cached_property
+    def actor(self) -> Any:
+        """The network, which a policy that is only sent to another process does not need."""
+        return self.make_actor(self.weights)
+
+    @cached_property
+    def state(self) -> ndarray:
+        """The recurrent state (1, S) that the episode so far has led to."""
+        return np.zeros((1, self.actor.state_size), np.float32)
 
     def __reduce__(self) -> Any:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
@@ -57,7 +65,7 @@ class Policy:
 
     def reset(self) -> None:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
-        self.state = np.zeros((1, self.actor.state_size), np.float32)
+        vars(self).pop("state", None)
 
     def predict(
         self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None
