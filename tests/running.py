@@ -46,6 +46,16 @@ TINY = {
     "num_minibatches": 1,
     "num_epochs": 1,
 }
+# A run of ten iterations by main.py, whose first flag names the environment.
+BRIEF = (
+    "--env_name=CartPole-v1",
+    "--preset=none",
+    "--num_envs=4",
+    "--num_steps=64",
+    "--num_workers=0",
+    "--total_steps=2560",
+    "--eval_episodes=2",
+)
 TIMES = {
     "seconds",
     "steps_per_second",

@@ -12,18 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import main
 from ppo import Config, train
 from ppo.run.highlights import find_episode
-from tests.running import metrics, run_main
+from tests.running import BRIEF, metrics, run_main
 
-RUN = (
-    "--env_name=CartPole-v1",
-    "--preset=none",
-    "--num_envs=4",
-    "--num_steps=64",
-    "--num_workers=0",
-    "--total_steps=2560",
-    "--checkpoint_every=3",
-    "--eval_episodes=2",
-)
+RUN = (*BRIEF, "--checkpoint_every=3")
 HISTOGRAMS = {
     "observations",
     "actions",

@@ -15,18 +15,9 @@ import pytest
 from ppo.analysis.report import command, write_report
 from ppo.run.highlights import find_episode
 from ppo.run.reader import read_run
-from tests.running import metrics, run_main
+from tests.running import BRIEF, metrics, run_main
 
-FLAGS = (
-    "--env_name=CartPole-v1",
-    "--preset=none",
-    "--num_envs=4",
-    "--num_steps=64",
-    "--num_workers=0",
-    "--total_steps=2560",
-    "--eval_episodes=2",
-    "--logger=none",
-)
+FLAGS = (*BRIEF, "--logger=none")
 
 
 @pytest.fixture(scope="module")
