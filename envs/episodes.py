@@ -8,6 +8,8 @@ import numpy as np
 from gymnasium import Env, Wrapper
 from numpy import ndarray
 
+from ppo.envs.errors import EnvironmentUnavailable
+
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
 
@@ -38,6 +40,8 @@ class FreshEveryEpisode(Wrapper):
 
     is_fresh = True
 
+    attributes: Mapping[str, Any] = {}
+
     def __init__(self, make: Callable[[], Env]) -> None:
         super().__init__(make())
         self.make = make
@@ -46,6 +50,7 @@ class FreshEveryEpisode(Wrapper):
         if not self.is_fresh:
             close_env(self.env)
             self.env = self.make()
+            set_attributes(self.env, self.attributes)
         self.is_fresh = False
         return self.env.reset(**options)
 
@@ -54,21 +59,25 @@ class OpenEpisode(NamedTuple):
     """A whole episode that continues beyond a rollout.
 
     number: of the reset that began it; actions: (L, D) since then, to replay it, or None if they
-    are unknown or too many; emulator: its emulator's own state, if it has one."""
+    are unknown or too many; emulator: its emulator's own state, if it has one; attributes: of the
+    environment, as set_attributes has set them."""
 
     number: int
     actions: ndarray | None
     emulator: bytes | None = None
+    attributes: dict[str, Any] | None = None
 
 
 class PlayedEpisode(NamedTuple):
-    """A whole episode that is over, and what it takes to replay it: number and actions (L, D)."""
+    """A whole episode that is over, and what it takes to replay it: number, actions (L, D), and the
+    environment's attributes."""
 
     episode_return: float
     episode_length: int
     environment: int
     number: int
     actions: ndarray
+    attributes: dict[str, Any]
 
 
 class OpenEpisodes:
@@ -89,19 +98,23 @@ class OpenEpisodes:
         self.restart(info.reset_envs, numbers)
         played = []
         starts = [0] * len(self.open)
-        for step, index, episode_return, length in info.episodes:
-            number, known, _ = self.open[index]
+        for step, index, episode_return, length, attributes in info.episodes:
+            number, known, *_ = self.open[index]
             if known is not None:
                 whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
-                played.append(PlayedEpisode(episode_return, length, index, number, whole))
+                played.append(
+                    PlayedEpisode(episode_return, length, index, number, whole, attributes)
+                )
             starts[index] = step + 1
             next_number = numbers[index] + dones[: step + 1, index].sum()
             self.open[index] = OpenEpisode(int(next_number), self.no_actions)
-        for index, (number, known, _) in enumerate(self.open):
+        for index, (number, known, *_) in enumerate(self.open):
             longer = None
             if known is not None and len(known) <= LONGEST_REPLAY:
                 longer = np.concatenate([known, actions[starts[index] :, index]])
-            self.open[index] = OpenEpisode(number, longer, info.emulators.get(index))
+            self.open[index] = OpenEpisode(
+                number, longer, info.emulators.get(index), info.attributes.get(index)
+            )
         return played
 
     def restart(self, env_indices: Sequence[int], numbers: ndarray) -> None:
@@ -112,7 +125,7 @@ class OpenEpisodes:
 
 def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[str, ndarray]:
     """Return open episodes as arrays by name. no_actions: (0, D)."""
-    numbers, actions, emulators = zip(*episodes, strict=True)
+    numbers, actions, emulators, attributes = zip(*episodes, strict=True)
     arrays = {
         "numbers": np.array(numbers),
         "lengths": np.array([-1 if known is None else len(known) for known in actions]),
@@ -121,6 +134,8 @@ def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[
     for index, emulator in enumerate(emulators):
         if emulator is not None:
             arrays[f"emulator.{index}"] = np.frombuffer(emulator, np.uint8).copy()
+    if any(attributes):
+        arrays["attributes"] = np.frombuffer(json.dumps(attributes).encode(), np.uint8).copy()
     return arrays
 
 
@@ -130,6 +145,9 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
     Raises KeyError or ValueError if the arrays do not fit together."""
     actions = arrays["actions"].astype(no_actions.dtype)
     lengths = arrays["lengths"]
+    attributes = [None] * len(lengths)
+    if "attributes" in arrays:
+        attributes = json.loads(arrays["attributes"].tobytes())
     if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
     episodes = []
@@ -140,7 +158,7 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
             actions = actions[length:]
         state = arrays.get(f"emulator.{index}")
         emulator = None if state is None else state.tobytes()
-        episodes.append(OpenEpisode(int(number), known, emulator))
+        episodes.append(OpenEpisode(int(number), known, emulator, attributes[index]))
     return episodes
 
 
@@ -170,6 +188,26 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
             wrapper.restore(observation)
     game.np_random.bit_generator.state = generator
     game.restore_emulator(emulator)
+
+
+def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
+    """Pass attributes to the set_training of an environment or of a wrapper, else set them by name
+    on the environment itself. Raises EnvironmentUnavailable if it has no such attribute."""
+    if not attributes:
+        return
+    for layer in layers(env):
+        if isinstance(layer, FreshEveryEpisode):
+            layer.attributes = attributes
+        if hasattr(layer, "set_training"):
+            layer.set_training(**attributes)
+            return
+    for name, value in attributes.items():
+        if not hasattr(layer, name):
+            raise EnvironmentUnavailable(
+                f"set_env({name}={value}): the environment has neither set_training nor an "
+                f"attribute {name}: define one"
+            )
+        setattr(layer, name, value)
 
 
 def close_env(env: Env) -> str:

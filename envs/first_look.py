@@ -15,12 +15,14 @@ PURPOSE = "the first look"
 
 
 class Spaces(NamedTuple):
-    """An environment's spaces, whether it reports action masks, and what its author should know."""
+    """An environment's spaces, whether it reports action masks, what its author should know, and
+    the return from which on its author calls it solved."""
 
     observations: Box
     actions: Any
     has_masks: bool
     warnings: tuple[str, ...] = ()
+    reward_threshold: float | None = None
 
 
 def describe(config: Any) -> Any:
@@ -56,7 +58,8 @@ def look(config: Any) -> Spaces:
     if problem := close_env(env):
         problems.append(problem)
     warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)
-    return Spaces(env.observation_space, env.action_space, has_masks, warnings)
+    threshold = env.spec.reward_threshold if env.spec else None
+    return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
 
 
 def _describe(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, pairwise
 from multiprocessing.connection import wait
@@ -47,14 +47,17 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
+        attributes: Any = (),
     ) -> None:
         """Start the workers; they get ready while the caller goes on.
 
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
         count as a hang; sampler: samples actions for all environments, if workers do not;
-        first_id: the number of the first environment in the whole run."""
+        first_id: the number of the first environment in the whole run; attributes: of environments
+        in episodes that begin from now on, which the caller may change."""
         self.on_event = on_event
+        self.attributes = attributes
         self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
@@ -80,9 +83,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead."""
         for worker in self.workers:
-            worker.send("restore", [episodes[index] for index in worker.env_indices])
+            own = [episodes[index] for index in worker.env_indices]
+            worker.send("restore", own, self.attributes)
         # A worker may have been lost by what it restored: the next one resets its environments.
-        return sorted(chain(*self._receive(self.workers, "restore", []).values()))
+        replies = self._receive(self.workers, "restore", [], self.attributes)
+        return sorted(chain(*replies.values()))
 
     def collect(self, iteration: int) -> RolloutInfo:
         """Have all environments fill the shared rollout.
@@ -95,14 +100,17 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             if not self.is_collecting:
                 self.collect_async(iteration)
             self.is_collecting = False
-            infos = self._receive(self.workers, "collect", iteration)
+            infos = self._receive(self.workers, "collect", iteration, self.attributes)
         return merge(infos.values())
 
-    def collect_async(self, iteration: int) -> None:
-        """Have workers that sample begin a rollout; collect waits for it."""
+    def collect_async(self, iteration: int, attributes: Mapping[str, Any] | None = None) -> None:
+        """Have workers that sample begin a rollout; collect waits for it. attributes: instead of
+        the present ones."""
         self.is_collecting = True
+        if attributes is None:
+            attributes = self.attributes
         for worker in self.workers:
-            worker.send("collect", iteration)
+            worker.send("collect", iteration, attributes)
 
     def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
         """Collect with actions sampled in this process.
@@ -112,7 +120,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.sampler.begin(iteration)
         while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
-                worker.send("begin", iteration)
+                worker.send("begin", iteration, self.attributes)
             alive = self._step_by_turns(self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
@@ -234,11 +242,10 @@ def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
     """Return what the workers' parts of a rollout bring together, in order of time."""
-    episodes, last_observations, reset_envs, num_outside, emulators = zip(*infos, strict=True)
+    episodes, last_observations, reset_envs, *tables = zip(*infos, strict=True)
     return RolloutInfo(
         sorted(chain(*episodes)),
         sorted(chain(*last_observations)),
         sorted(chain(*reset_envs)),
-        dict(ChainMap(*num_outside)),
-        dict(ChainMap(*emulators)),
+        *(dict(ChainMap(*table)) for table in tables),
     )

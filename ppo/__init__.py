@@ -7,6 +7,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
 LAZY = {
+    "Callback": "ppo.callback:Callback",
     "Config": "ppo.config.config:Config",
     "Learner": "ppo.algorithm.learner:Learner",
     "Policy": "ppo.policy.policy:Policy",

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import COMMANDS
-from ppo.envs.errors import WorkerError
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, PPOError
 from ppo.system.output import flush_output, show
 
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error) or type(error).__name__
         if isinstance(error, SystemExit):
             message = f"something has called sys.exit({error.code!r}): --debug shows where"
-        if isinstance(error, WorkerError):
+        if isinstance(error, PPOError):
             for details in error.args[1:]:  # a traceback
                 show(details)
         if not hasattr(error, "is_reported"):  # by the first rank

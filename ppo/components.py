@@ -134,6 +134,7 @@ class Components:
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
+        self.env_attributes: dict[str, Any] = {}  # of new episodes, by Run.set_env
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config)
         self.learner.ranks = self.ranks
@@ -180,6 +181,7 @@ class Components:
                 reset_timeout=self.config.reset_timeout,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
+                attributes=self.env_attributes,
                 **options,
             )
 
@@ -226,13 +228,19 @@ class Components:
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
+        self.behaviour_attributes = dict(self.env_attributes)  # with --overlap, of that rollout
         self.buffers.behaviour_weights[:] = self.learner.weights.cpu()
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
         weights = self.learner.weights.cpu().numpy().copy()
         return Policy(
-            self.config, self.spaces, weights, self.make_actor, self.normalize_observation
+            self.config,
+            self.spaces,
+            weights,
+            self.make_actor,
+            self.normalize_observation,
+            dict(self.env_attributes),
         )
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
@@ -241,6 +249,8 @@ class Components:
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
         reset_envs = workers.restore(self.open_episodes.open)
+        if self.config.overlap:
+            workers.collect_async(self.iteration + 1, self.behaviour_attributes)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts
         self.open_episodes.restart(reset_envs, counts - 1)
@@ -266,9 +276,11 @@ class Components:
             "iteration": self.iteration,
             "step": self.step,
             "faults": dict(self.faults),
+            "env_attributes": self.env_attributes,
         }
         if self.config.overlap:
             state["acting.weights"] = self.buffers.behaviour_weights
+            state["acting.env_attributes"] = self.behaviour_attributes
         return state
 
     def state_dict(self) -> State:
@@ -288,9 +300,11 @@ class Components:
         self.iteration = int(state["iteration"])
         self.faults |= state["faults"]
         self.learner.load_state_dict(state)
+        self.env_attributes.update(state.get("env_attributes", {}))
         self.publish_weights()
         if self.config.overlap and "acting.weights" in arrays:
             self.buffers.behaviour_weights[:] = arrays["acting.weights"]
+            self.behaviour_attributes = state.get("acting.env_attributes", {})
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
         self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}

@@ -35,6 +35,10 @@ class NotSaved(PPOError):
     """The last state of a run could not be written."""
 
 
+class CallbackError(PPOError):
+    """A callback has failed. args: what it raised, and the traceback."""
+
+
 class NotFinite(PPOError):
     """A loss, a gradient or a weight is infinite or not a number."""
 

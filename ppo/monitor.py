@@ -1,6 +1,10 @@
-"""Watch a run: read rollouts, batches and metrics, and never change what is learned."""
+"""Watch a run by callbacks, which read rollouts, batches and metrics."""
 
+import traceback
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -8,15 +12,18 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.analysis.doctor import Doctor
 from ppo.analysis.histograms import make_histograms
 from ppo.analysis.report import report_run
+from ppo.callback import Callback, Run
 from ppo.components import Components
-from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.policy.evaluation import evaluate
+from ppo.envs.worker import Episode
+from ppo.errors import CallbackError, PPOError
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
+from ppo.run.reader import Row
+from ppo.stopping import make_stopping
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
-from ppo.system.state_dict import State
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
 class EpisodeStatistics:
@@ -47,42 +54,80 @@ class EpisodeStatistics:
         self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
 
 
-class Monitor:
-    """Count episodes and faults, evaluate, diagnose, note highlights and make videos.
+class Evaluation(Callback):
+    """Evaluate the policy every --eval_every iterations."""
 
-    is_best: whether the last evaluation was the best so far. histograms: of the last iteration, if
-    they are due.
+    def on_iteration(self, run: Run) -> None:
+        if run.config.eval_every:
+            is_due = run.is_due(run.config.eval_every)
+            run.log("evaluation_return_mean", run.evaluate()["mean"] if is_due else None)
+
+
+class Videos(Callback):
+    """Film an episode of the policy every --video_every iterations; a failure ends nothing."""
+
+    def on_iteration(self, run: Run) -> None:
+        if run.is_due(run.config.video_every):
+            path = run.folder.path / "videos" / f"{run.step}.mp4"
+            try:
+                path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
+                policy = run.policy()
+                policy.isolated("the video", policy.evaluate, 1, video=path)
+            except Exception as error:
+                run.folder.event(
+                    "video_failed", f"{path} cannot be made: {error}; training continues"
+                )
+
+
+class Monitor:
+    """Count episodes and faults, make an iteration's metrics, and call the callbacks.
+
+    histograms: of the last iteration, if they are due. callbacks: the user's own. The checkpoint
+    has the state of the trainer's own callbacks as it is, and of the user's by their number.
     """
 
-    def __init__(self, parts: Components, run: RunFolder) -> None:
+    def __init__(
+        self, parts: Components, folder: RunFolder, callbacks: Sequence[Callback] = ()
+    ) -> None:
         self.parts = parts
         self.config = parts.config
-        self.run = run
+        self.run = Run(parts, folder, self.notify)
         self.episodes = EpisodeStatistics()
-        self.best: float | None = None
-        self.highlights = EpisodeHighlights()
         self.warned_envs: set[int] = set()
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
-        self.doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
+        doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
+        self.user_callbacks = list(callbacks)
+        stopping = make_stopping(self.config, parts.spaces.reward_threshold)
+        self.built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor, *stopping]
+        self.callbacks = [*self.built_in[:4], *self.user_callbacks, *stopping]
+
+    def notify(self, method: str, *arguments: Any) -> None:
+        """Call a method of all callbacks in turn, with the run and further arguments. Raises
+        CallbackError for what others than this project raise."""
+        for callback in self.callbacks:
+            with _explained_errors(callback, method):
+                getattr(callback, method)(self.run, *arguments)
+
+    def start(self, rows: Sequence[Row]) -> None:
+        """Start the callbacks. rows: metrics of the iterations before a resumed run."""
+        self.run.rows = rows
+        self._call_on_rank0(lambda: self.notify("on_start"))
+
+    def note_checkpoint(self) -> None:
+        """Tell the callbacks that a checkpoint is being saved."""
+        self._call_on_rank0(lambda: self.notify("on_checkpoint"))
 
     def after_update(
         self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
     ) -> Metrics:
-        """Watch an iteration whose update is done. Returns all of its metrics, update's included;
-        the names are the same in each iteration."""
+        """Watch an iteration whose update is done; return all metrics, the update's, too."""
         parts = self.parts
-        self._count_episodes(rollout)
+        run = self.run
+        ended = self._count_episodes(rollout)
         self._make_histograms(rollout, batch)
-        evaluation = self._evaluate_if_due()
-        parts.ranks.on_rank0(self._film_if_due)
-        learning = {"episodes": self.episodes.count, **self.episodes.means(), **metrics}
-        for problem in self.doctor.look(
-            rollout, batch, learning, progress=parts.iteration / self.config.iterations
-        ):
-            self.run.event("doctor", problem)
         if num_skipped := metrics["skipped_steps"]:
-            self.run.event(
+            run.folder.event(
                 "step_skipped",
                 f"{num_skipped} gradient steps of iteration {parts.iteration} were skipped: their "
                 "loss or gradient was not finite",
@@ -90,32 +135,30 @@ class Monitor:
             )
         exchanging = parts.ranks.seconds
         parts.ranks.seconds = 0.0
-        return {
+        run.rollout = rollout
+        run.batch = batch
+        run.metrics = {
             "iteration": parts.iteration,
             "step": parts.step,
             "seconds": clock.elapsed,
             "steps_per_second": self.config.rollout_size / sum(clock.phases.values()),
-            **learning,
-            **evaluation,
+            "episodes": self.episodes.count,
+            **self.episodes.means(),
+            **metrics,
             **{f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()},
             "seconds_exchanging": exchanging,
-            **{f"faults/{name}": count for name, count in parts.faults.items()},
         }
+        run.is_best = False
+        run.is_save_due = False
 
-    def save_highlights(self) -> None:
-        """Note the best, median and worst episode since the last time."""
-        self.run.episodes.append(self.highlights.to_json_lines(self.parts.step))
-        self.highlights.episodes.clear()
+        def call() -> None:
+            for episode in ended:
+                self.notify("on_episode", episode)
+            self.notify("on_iteration")
 
-    def note_lost_episodes(self, env_ids: list[int]) -> None:
-        """Tell the user in which environments of a resumed run the open episode was lost."""
-        lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
-        if lost:
-            self.run.event(
-                "episodes_lost",
-                f"resume is not exact: environments {lost} did not repeat their open episode, a "
-                "new one began there; --fresh_env_per_episode may help from the start",
-            )
+        self._call_on_rank0(call)
+        faults = {f"faults/{name}": count for name, count in parts.faults.items()}
+        return {**run.metrics, **faults}
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
         """Evaluate the final policy, and write summary.json and the report; return the summary."""
@@ -126,107 +169,110 @@ class Monitor:
             "steps": self.parts.step,
             "seconds": round(seconds, 3),
             "steps_per_second": round(self.parts.step / seconds, 1),
+            "stopped": self.run.stop_reason or None,
             "episodes": self.episodes.count,
             "mean_return": self.episodes.means()["episode_return_mean"],
-            "evaluation": self._evaluate(on_progress),
+            "evaluation": self.run.evaluate(on_progress=on_progress),
         }
-        folder = self.run.path
-        write_json(folder / "summary.json", summary)
+        folder = self.run.folder
+        write_json(folder.path / "summary.json", summary)
+        self.notify("on_end")
         if self.config.report:
             try:
-                report_run(folder, self.parts.policy())
+                report_run(folder.path, self.run.policy())
             except Exception as error:
-                self.run.event(
+                folder.event(
                     "report_failed", f"curve.png and report.html cannot be written: {error}"
                 )
         return summary
 
+    def note_lost_episodes(self, env_ids: list[int]) -> None:
+        """Tell the user in which environments of a resumed run the open episode was lost."""
+        lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
+        if lost:
+            self.run.folder.event(
+                "episodes_lost",
+                f"resume is not exact: environments {lost} did not repeat their open episode, a "
+                "new one began there; --fresh_env_per_episode may help from the start",
+            )
+
     def state_dict(self) -> State:
-        """Return what the metrics of a resumed run depend on."""
-        return {**self.episodes.state_dict(), "best": self.best}
+        """Return what the metrics and the callbacks of a resumed run depend on."""
+        state = self.episodes.state_dict()
+        for callback in self.built_in:
+            state |= callback.state_dict()
+        for number, callback in enumerate(self.user_callbacks):
+            with _explained_errors(callback, "state_dict"):
+                state |= add_prefix(f"callbacks.{number}", callback.state_dict())
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.episodes.load_state_dict(state)
-        if state["best"] is not None:
-            self.best = float(state["best"])
+        for callback in self.built_in:
+            callback.load_state_dict(state)
+        for number, callback in enumerate(self.user_callbacks):
+            if own := select_prefix(f"callbacks.{number}", state):
+                callback.load_state_dict(own)
 
-    def _is_due(self, every: int | None) -> bool:
-        return every is not None and self.parts.iteration % every == 0
+    def _call_on_rank0(self, call: Callable[[], None]) -> None:
+        """Call callbacks in the first rank; tell all what they have decided."""
+        run = self.run
 
-    def _count_episodes(self, rollout: Rollout) -> None:
+        def decide() -> tuple[bool, bool, str, dict[str, Any]]:
+            call()
+            return run.is_best, run.is_save_due, run.stop_reason, self.parts.env_attributes
+
+        decisions = self.parts.ranks.broadcast_from_rank0(decide)
+        run.is_best, run.is_save_due, run.stop_reason, attributes = decisions
+        self.parts.env_attributes.update(attributes)
+
+    def _count_episodes(self, rollout: Rollout) -> list[Episode]:
         """Count what all ranks report: episodes, and observations outside of their space, of which
-        the user is warned once for each environment."""
+        the user is warned once for each environment. Returns the episodes, in order, with their
+        environments' ids."""
         env_ids = self.parts.env_ids
         info = rollout.info
-        ended = [(x.step, env_ids[x.environment], *x[2:]) for x in info.episodes]
+        ended = [x._replace(environment=env_ids[x.environment]) for x in info.episodes]
         outside = [(env_ids[index], count) for index, count in info.num_outside.items() if count]
         ranks = self.parts.ranks.gather((ended, outside))
-        for _, _, episode_return, length in sorted(x for rank in ranks for x in rank[0]):
-            self.episodes.add(episode_return, length)
-        self.highlights.add(rollout.played_episodes)
+        episodes = sorted(episode for rank in ranks for episode in rank[0])
+        for episode in episodes:
+            self.episodes.add(episode.episode_return, episode.episode_length)
         for env_id, count in sorted(found for rank in ranks for found in rank[1]):
             if env_id in self.warned_envs:
                 self.parts.faults["observation_outside"] += count
             else:
                 self.warned_envs.add(env_id)
-                self.run.event(
+                self.run.folder.event(
                     "observation_outside",
                     f"environment {env_id} has shown an observation outside of its space; it is "
                     "used as it is, and more are only counted",
                     count,
                 )
+        return episodes
 
     def _make_histograms(self, rollout: Rollout, batch: Batch) -> None:
         """Make histograms if they are due, and if a logger that shows them is asked for."""
         self.histograms = None
         is_shown = {"tensorboard", "wandb"} & {*self.config.logger.split(",")}
-        if is_shown and self._is_due(self.config.histogram_every):
+        if is_shown and self.run.is_due(self.config.histogram_every):
             space = self.parts.spaces.observations
             self.histograms = self.parts.ranks.on_rank0(
                 make_histograms, self.parts.learner, rollout, batch, space
             )
 
-    def _evaluate_if_due(self) -> dict[str, float | None]:
-        """Return a metric if there are regular evaluations, None between them."""
-        self.is_best = False
-        mean = None
-        if not self.config.eval_every:
-            return {}
-        if self._is_due(self.config.eval_every):
-            mean = self.parts.ranks.broadcast_from_rank0(self._evaluate)["mean"]
-        if mean is not None and (self.best is None or mean > self.best):
-            self.best = mean
-            self.is_best = True
-        return {"evaluation_return_mean": mean}
 
-    def _evaluate(self, on_progress: OnProgress = ignore) -> Metrics:
-        """Evaluate the present policy; no weight, statistic or random stream of the run changes. If
-        the environment fails, that is noted, and there are no episodes."""
-        policy = self.parts.policy()
-        try:
-            result: Metrics = policy.isolated(
-                "the evaluation",
-                policy.evaluate,
-                self.config.eval_episodes,
-                num_envs=self.config.num_envs,
-                max_steps=self.config.eval_max_steps,
-                on_progress=on_progress,
-            )
-        except WorkerError as error:
-            self.run.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
-            result = evaluate(list, [], [])  # the result of no episodes
-        return result
-
-    def _film_if_due(self) -> None:
-        """Make a video of an episode of the present policy; its failure does not end training."""
-        if self._is_due(self.config.video_every):
-            path = self.run.path / "videos" / f"{self.parts.step}.mp4"
-            try:
-                path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                policy = self.parts.policy()
-                policy.isolated("the video", policy.evaluate, 1, video=path)
-            except Exception as error:
-                self.run.event(
-                    "video_failed", f"{path} cannot be made: {error}; training continues"
-                )
+@contextmanager
+def _explained_errors(callback: Callback, method: str) -> Iterator[None]:
+    """Turn what a callback raises into an error that names it."""
+    try:
+        yield
+    except PPOError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CallbackError(
+            f"callback {type(callback).__name__} raised {type(error).__name__} in {method}: "
+            f"{error}",
+            traceback.format_exc(),
+        ) from error

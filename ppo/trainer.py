@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
+from ppo.callback import Callback
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.envs.isolation import ISOLATION
@@ -22,16 +23,19 @@ from ppo.system.signals import StopSignals, Terminated
 
 
 def train(
-    config: Config, notes: Sequence[str] = (), make_learner: MakeLearner = make_learner
+    config: Config,
+    callbacks: Sequence[Callback] = (),
+    notes: Sequence[str] = (),
+    make_learner: MakeLearner = make_learner,
 ) -> dict[str, Any]:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
-    Returns the content of summary.json, and the path of the last checkpoint. notes: lines for the
-    user at the start; make_learner: makes a Learner of your own. Raises ConfigError,
-    EnvironmentUnavailable or ModelMismatch before the first iteration, CheckpointError if there is
-    nothing to resume, RunInUse if another process has the folder; WorkerError if an environment
-    cannot start or fails too often, NotFinite, NotSaved; Interrupted after a signal. However it
-    ends, the state after the last whole iteration is saved.
+    Returns the content of summary.json, and the path of the last checkpoint. callbacks: of your
+    own; notes: lines for the user at the start; make_learner: makes a Learner of your own. Raises
+    ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration, CheckpointError
+    if there is nothing to resume, RunInUse if another process has the folder; WorkerError if an
+    environment cannot start or fails too often, CallbackError, NotFinite, NotSaved; Interrupted
+    after a signal. However it ends, the state after the last whole iteration is saved.
     """
     ranks = join_ranks()
     parts, found = prepare_run(config, ranks, make_learner)
@@ -43,14 +47,13 @@ def train(
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
-        monitor = Monitor(parts, run)
+        monitor = Monitor(parts, run, callbacks)
         for warning in parts.spaces.warnings:
             run.event("environment", warning)
         if config.is_resumed:
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
         rows = read_rows(run, parts.iteration)
-        monitor.doctor.remember(rows)
         clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
         notes = [*notes, *found, f"run folder: {run.path}"]
         with (
@@ -61,6 +64,7 @@ def train(
                 StopSignals(at_once=ranks.size == 1) as stop,
                 _saving(parts, monitor, checkpoints, stop),
             ):
+                monitor.start(rows)
                 for iteration in range(first, config.iterations + 1):
                     run.iteration = iteration
                     with stop.interruptible():
@@ -82,13 +86,14 @@ def train(
                         clock.end_phase("learning")
                         metrics = monitor.after_update(rollout, batch, metrics, clock)
                     is_last = stop.agree_to_stop(ranks.gather) or iteration == config.iterations
-                    is_due = monitor.is_best or iteration % config.checkpoint_every == 0
+                    is_last = is_last or bool(monitor.run.stop_reason)
+                    is_due = monitor.run.is_save_due or iteration % config.checkpoint_every == 0
                     if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                         checkpoints.keep(snapshot(parts, monitor))
                     loggers.log(metrics, monitor.histograms)
                     if is_due:
-                        monitor.save_highlights()
-                        checkpoints.save(monitor.is_best)
+                        checkpoints.save(monitor.run.is_best)
+                        monitor.note_checkpoint()
                     if is_last:
                         break
             finish = partial(monitor.finish, clock, loggers.show_progress)
@@ -113,11 +118,11 @@ def _saving(
         checkpoints.save()
         checkpoints.wait()
         raise
-    if parts.step == checkpoints.last_step:  # else a signal cut off an iteration with its episodes
-        monitor.save_highlights()
     checkpoints.save()
+    if parts.step == checkpoints.last_step:  # else a signal cut off an iteration with its episodes
+        monitor.note_checkpoint()
     checkpoints.finish()
     if stop.received:
-        monitor.run.event("signal", signal=stop.received.name)
-        ending = f"after step {checkpoints.last_step}: stopped, saved in {monitor.run.path}"
+        monitor.run.folder.event("signal", signal=stop.received.name)
+        ending = f"after step {checkpoints.last_step}: stopped, saved in {monitor.run.folder.path}"
         raise Interrupted(stop.received, ending, parts.ranks.rank)

@@ -3,12 +3,13 @@
 The limits are such that no run in results/learning would have been warned of."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
+from ppo.callback import Callback
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once
@@ -21,7 +22,7 @@ LARGE_BONUS = 0.05
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
 
-class Doctor:
+class Doctor(Callback):
     """Examine every iteration and report each problem once. num_actions: the dimension of
     continuous actions, 0 for discrete ones."""
 
@@ -34,10 +35,14 @@ class Doctor:
         self.first: dict[str, float] = {}
         self.best_return = -float("inf")
 
-    def remember(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in the metrics of a resumed run's earlier iterations."""
-        for row in rows:
+    def on_start(self, run: Any) -> None:
+        for row in run.rows:
             self._note(row)
+
+    def on_iteration(self, run: Any) -> None:
+        progress = run.iteration / self.config.iterations
+        for problem in self.look(run.rollout, run.batch, run.metrics, progress=progress):
+            run.folder.event("doctor", problem)
 
     def look(
         self, rollout: Rollout, batch: Batch, metrics: Metrics, *, progress: float

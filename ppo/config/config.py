@@ -49,6 +49,9 @@ class Config(
         if self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
+        if self.patience and not (self.best_by or self.eval_every):
+            raise ConfigError(f"--patience={self.patience}: give --best_by or --eval_every as well")
+
     def __getstate__(self) -> Settings:
         """Return all values as JSON can hold them; functions by name."""
         state = vars(self).copy()

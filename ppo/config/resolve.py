@@ -46,6 +46,11 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         raise ConfigError(
             "--share_trunk=False: leave it out, policy and value share the state of the lstm"
         )
+    if config.stop_when == "solved" and spaces.reward_threshold is None:
+        raise ConfigError(
+            f"--stop_when=solved: {config.env_name} names no reward_threshold, give "
+            "episode_return_mean>NUMBER"
+        )
     device = find_device(config.device, images is not None)
     on_cuda = device.startswith("cuda")
     if config.compile and not on_cuda:

@@ -12,6 +12,7 @@ LOGGERS = {
     "wandb": "ppo.run.loggers.wandb:WandbLogger",
 }
 LOGGER = "|".join(LOGGERS)
+CONDITION = r"([\w/]+) *([<>]=?) *(-?[\d.]+(?:e[+-]?\d+)?)"  # such as env/success_rate>0.95
 
 
 class ExecutionFlags(Flags):
@@ -104,6 +105,28 @@ class RunFlags(Flags):
         "Iterations between further evaluations, the best of which is kept as best.safetensors; "
         "none evaluates at the end only.",
         speed=False,
+    )
+    best_by: str | None = run_flag(
+        None,
+        "Metric of which a new greatest value is saved as best.safetensors; none is the mean "
+        "return of the evaluations of --eval_every.",
+    )
+    stop_when: str | None = run_flag(
+        None,
+        "Condition that ends the run, such as env/success_rate>0.95; solved is a return of the "
+        "environment's own reward_threshold, proved by an evaluation. Means over the last "
+        "episodes count from the 100th on.",
+        pattern=f"solved|{CONDITION}",
+        form="a metric, <, <=, > or >= and a number, or solved",
+    )
+    max_time: str | None = run_flag(
+        None,
+        "Time after which the run ends, over all its parts if it was resumed.",
+        pattern=r"\d+(\.\d+)?[smhd]",
+        form="a number and a unit, like 90s, 30m, 2h or 1d",
+    )
+    patience: Count | None = run_flag(
+        None, "Iterations without a new greatest value of --best_by after which the run ends."
     )
 
 

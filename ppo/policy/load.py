@@ -117,4 +117,4 @@ def _restore_policy(path: Path, state: State, config: Config) -> Policy:
     weights = parameters_to_vector(state[name] for name in parameters).numpy()
     rebuild = partial(new_model, config, spaces, to_act=True)
     actor = partial(make_actor, rebuild, layout_of(network))
-    return Policy(config, spaces, weights, actor, normalize)
+    return Policy(config, spaces, weights, actor, normalize, state.get("env_attributes", {}))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.envs.episodes import WHOLE_EPISODE, close_env
+from ppo.envs.episodes import WHOLE_EPISODE, close_env, set_attributes
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
@@ -30,13 +30,15 @@ class Policy:
     """Act in the environments of make_env(), which preprocess observations as in training.
 
     config: the run's, resolved; weights: (P,), all of the model's parameters; make_actor: from
-    weights to a ppo.models.actor.Actor. A copy in another process begins anew."""
+    weights to a ppo.models.actor.Actor; env_attributes: of environments, by Run.set_env. A copy in
+    another process begins anew."""
 
     config: Any
     spaces: Spaces
     weights: ndarray
     make_actor: Callable[[ndarray], Any]
     normalize: NormalizeObservation
+    env_attributes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
@@ -61,7 +63,9 @@ class Policy:
         config = self.config
         if render_mode:
             config = replace(config, env_kwargs={**config.env_kwargs, "render_mode": render_mode})
-        return make_env(config)
+        env = make_env(config)
+        set_attributes(env, self.env_attributes)
+        return env
 
     def reset(self) -> None:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
@@ -138,7 +142,8 @@ class Policy:
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
         number = episode["number"]
         is_over = True
-        envs = [self.make_env("rgb_array" if video else None)]
+        policy = replace(self, env_attributes=episode.get("attributes") or {})
+        envs = [policy.make_env("rgb_array" if video else None)]
         with _filmed(envs, video) as (env,):
             for action in self.to_actions(episode["actions"]):
                 if is_over:  # it begins, or a life was lost and the game goes on

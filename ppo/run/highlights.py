@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ppo.callback import Callback
 from ppo.errors import ConfigError
 
 EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
 
 
-class EpisodeHighlights:
+class EpisodeHighlights(Callback):
     """Collect the episodes (ppo.envs.episodes.PlayedEpisode) since the last checkpoint.
 
     Once they have more than most_steps in all, only the best, the median and the worst are kept.
@@ -25,6 +26,13 @@ class EpisodeHighlights:
     def __init__(self, most_steps: int = 200_000) -> None:
         self.most_steps = most_steps
         self.episodes: list[Any] = []
+
+    def on_iteration(self, run: Any) -> None:
+        self.add(run.rollout.played_episodes)
+
+    def on_checkpoint(self, run: Any) -> None:
+        run.folder.episodes.append(self.to_json_lines(run.step))
+        self.episodes.clear()
 
     def add(self, episodes: Sequence[Any]) -> None:
         """Add episodes that are over."""

@@ -1,0 +1,137 @@
+"""Watch and steer a run: the base of callbacks, of the trainer's own and of the user's."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
+from ppo.config.config import Config
+from ppo.envs.errors import WorkerError
+from ppo.envs.isolation import OnProgress, ignore
+from ppo.system.state_dict import State
+
+
+class Callback:
+    """Base class of callbacks: override what you need.
+
+    run: the Run that is watched. All methods are called in the trainer's process, of
+    several ranks in the first one's, and between two rollouts. What one raises ends the run, whose
+    state after the last whole iteration is saved.
+    """
+
+    def on_start(self, run: Any) -> None:
+        """Get ready for the first iteration; of a resumed run, after load_state_dict."""
+
+    def on_iteration(self, run: Any) -> None:
+        """Look at an iteration whose update is done: run.metrics, run.rollout and run.batch."""
+
+    def on_episode(self, run: Any, episode: Any) -> None:
+        """Look at a ppo.envs.worker.Episode that ended in this iteration, before on_iteration."""
+
+    def on_evaluation(self, run: Any, result: Any) -> None:
+        """Look at the result of ppo.policy.evaluation.evaluate, during training or at its end."""
+
+    def on_checkpoint(self, run: Any) -> None:
+        """Take notice that the state of the last iteration is being saved, by a thread."""
+
+    def on_end(self, run: Any) -> None:
+        """Finish, after the final evaluation of a run that no signal or error has ended."""
+
+    def state_dict(self) -> State:
+        """Return what a checkpoint is to keep: tensors, arrays, and values of JSON by name."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what state_dict() returned when the resumed run was saved."""
+
+
+@dataclass
+class Run:
+    """A run, as callbacks see it.
+
+    parts: its ppo.components.Components; folder: its ppo.run.folder.RunFolder; notify: calls a
+    method of all callbacks; rows: the metrics before a resumed run; metrics, rollout, batch: of the
+    last iteration; is_best: whether its metric of --best_by is the greatest so far.
+    """
+
+    parts: Any
+    folder: Any
+    notify: Callable[..., None]
+    rows: Sequence[Metrics] = ()
+    metrics: Metrics = field(default_factory=dict)
+    rollout: Rollout | None = None
+    batch: Batch = field(default_factory=dict)
+    is_best = False
+    is_save_due = False
+    stop_reason = ""
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run, resolved."""
+        config: Config = self.parts.config
+        return config
+
+    @property
+    def iteration(self) -> Any:
+        """Iterations until now, of the whole run."""
+        return self.parts.iteration
+
+    @property
+    def step(self) -> Any:
+        """Environment steps until now."""
+        return self.parts.step
+
+    def is_due(self, every: int | None) -> bool:
+        """Return whether something is due that is done every so many iterations."""
+        return bool(every and self.iteration % every == 0)
+
+    def policy(self) -> Any:
+        """Return the present policy, to play with."""
+        return self.parts.policy()
+
+    def log(self, name: str, value: float | None) -> None:
+        """Add a metric to this iteration. Raises ValueError unless it is a finite number."""
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"the metric {name} is {value}, not a finite number")
+        self.metrics[name] = None if value is None else float(value)
+
+    def stop(self, reason: str) -> None:
+        """End the run after this iteration, as if it were its last one."""
+        self.stop_reason = self.stop_reason or reason
+
+    def save(self) -> None:
+        """Save a checkpoint of this iteration."""
+        self.is_save_due = True
+
+    def set_env(self, **attributes: Any) -> None:
+        """Change the training task: from its next episode on, each environment gets attributes.
+
+        They are passed to the environment's set_training(**attributes), else set by name on it, and
+        are kept in checkpoints; evaluations get them, too. Raises TypeError or ValueError unless
+        JSON can hold them.
+        """
+        self.parts.env_attributes.update(json.loads(json.dumps(attributes, allow_nan=False)))
+
+    def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> Metrics:
+        """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic
+        or random stream of the run changes. If the environment fails, that is noted, and there are
+        no episodes. Returns what ppo.policy.evaluation.evaluate does."""
+        policy = self.policy()
+        if episodes is None:
+            episodes = self.config.eval_episodes
+        try:
+            result: Metrics = policy.isolated(
+                "the evaluation",
+                policy.evaluate,
+                episodes,
+                num_envs=self.config.num_envs,
+                max_steps=self.config.eval_max_steps,
+                on_progress=on_progress,
+            )
+        except WorkerError as error:
+            self.folder.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
+            result = policy.evaluate(0)
+        self.notify("on_evaluation", result)
+        return result

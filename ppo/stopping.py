@@ -1,0 +1,118 @@
+"""Callbacks that keep the best state of a run, and that end it before its last step."""
+
+import operator
+import re
+from typing import Any
+
+from ppo.callback import Callback
+from ppo.config.config import Config
+from ppo.config.flags import suggest
+from ppo.config.run_flags import CONDITION
+from ppo.errors import ConfigError
+from ppo.system.state_dict import State
+
+WINDOW = 100  # episodes that running means are taken over
+PROOF = 100  # episodes of the evaluation that proves an environment to be solved
+COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def make_stopping(config: Config, reward_threshold: float | None) -> list[Callback]:
+    """Make the callbacks that flags ask for. reward_threshold: the environment's own."""
+    found: list[Callback] = [KeepBest(config)]
+    if config.stop_when == "solved":
+        found.append(StopWhenSolved(float(reward_threshold or 0)))
+    elif config.stop_when:
+        found.append(StopWhen("stop_when", config.stop_when))
+    if config.max_time:
+        seconds = float(config.max_time[:-1]) * UNITS[config.max_time[-1]]
+        found.append(StopWhen("max_time", f"seconds>={seconds}"))
+    return found
+
+
+class KeepBest(Callback):
+    """Save a checkpoint whenever a metric is greater than ever, and end a run in which it has not
+    become greater for --patience iterations."""
+
+    def __init__(self, config: Config) -> None:
+        self.name = config.best_by
+        if not self.name and config.eval_every:
+            self.name = "evaluation_return_mean"
+        self.best: float | None = None
+        self.best_iteration = 0
+
+    def on_iteration(self, run: Any) -> None:
+        if not self.name:
+            return
+        value = read_metric(run, "best_by", self.name)
+        if value is not None and (self.best is None or value > self.best):
+            self.best = value
+            self.best_iteration = run.iteration
+            run.is_best = True
+            run.save()
+        patience = run.config.patience
+        if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
+            run.stop(f"{self.name} has not risen above {self.best:.4g} for {patience} iterations")
+
+    def state_dict(self) -> State:
+        return {"best": self.best, "best_iteration": self.best_iteration}
+
+    def load_state_dict(self, state: State) -> None:
+        if state["best"] is not None:
+            self.best = float(state["best"])
+        self.best_iteration = int(state.get("best_iteration", 0))
+
+
+class StopWhen(Callback):
+    """End the run when a metric passes a limit, as in "env/success_rate>0.95"."""
+
+    def __init__(self, flag: str, condition: str) -> None:
+        self.flag = flag
+        self.condition = condition
+        self.name, comparison, limit = re.findall(CONDITION, condition)[0]
+        self.compare = COMPARISONS[comparison]
+        self.limit = float(limit)
+
+    def on_iteration(self, run: Any) -> None:
+        value = read_metric(run, self.flag, self.name)
+        if value is not None and self.compare(value, self.limit):
+            run.stop(f"{self.condition}: it is {value:.4g}")
+
+
+class StopWhenSolved(Callback):
+    """End the run when the last 100 episodes, and then 100 of an evaluation, come to a return."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+        self.tried_after = 0  # episodes
+
+    def on_iteration(self, run: Any) -> None:
+        mean = read_metric(run, "stop_when", "episode_return_mean")
+        episodes = run.metrics["episodes"]
+        if mean is None or mean < self.threshold or episodes < self.tried_after + WINDOW:
+            return
+        self.tried_after = episodes
+        proof = run.evaluate(PROOF)["mean"]
+        if proof is not None and proof >= self.threshold:
+            run.stop(f"solved: {PROOF} episodes of an evaluation return {proof:.4g} on average")
+
+    def state_dict(self) -> State:
+        return {"tried_after": self.tried_after}
+
+    def load_state_dict(self, state: State) -> None:
+        self.tried_after = int(state.get("tried_after", 0))
+
+
+def read_metric(run: Any, flag: str, name: str) -> float | None:
+    """Return a metric of the last iteration; None if it has no value, or if it is a mean over the
+    last episodes that are fewer than 100 yet. Raises ConfigError, naming the flag, if there is no
+    such metric."""
+    is_mean = name.startswith(("env/", "episode_"))
+    has_window = run.metrics["episodes"] >= WINDOW
+    if name not in run.metrics and (has_window or "/" not in name):
+        hint = suggest(name, run.metrics, f"give one of {', '.join(run.metrics)}")
+        raise ConfigError(f"--{flag}: there is no metric {name} in this run: {hint}")
+    if is_mean and not has_window:
+        return None
+    value: float | None = run.metrics.get(name)
+    return value
