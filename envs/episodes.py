@@ -77,7 +77,7 @@ class PlayedEpisode(NamedTuple):
     environment: int
     number: int
     actions: ndarray
-    attributes: dict[str, Any]
+    attributes: dict[str, Any] | None = None
 
 
 class OpenEpisodes:

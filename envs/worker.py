@@ -37,7 +37,7 @@ class Episode(NamedTuple):
     environment: int
     episode_return: float
     episode_length: int
-    attributes: dict[str, Any]
+    attributes: dict[str, Any] | None = None
 
 
 class LastObservation(NamedTuple):
@@ -134,7 +134,7 @@ class Worker:
                 culprit = f"environment {env_id} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
-    def restore(self, episodes: Sequence[OpenEpisode], attributes: Mapping[str, Any]) -> list[int]:
+    def restore(self, episodes: Sequence[OpenEpisode], attributes: Any = ()) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead.
 
         An environment is reset if it does not show what the last row of the rollout shows, or if
@@ -148,7 +148,7 @@ class Worker:
                 self._start_episode(-1, i)
         return self.reset_envs
 
-    def collect(self, iteration: int, attributes: Mapping[str, Any]) -> RolloutInfo:
+    def collect(self, iteration: int, attributes: Any = ()) -> RolloutInfo:
         """Sample actions and step T times."""
         self.begin(iteration, attributes)
         members = range(len(self.envs))
@@ -160,7 +160,7 @@ class Worker:
             self.step(t, members)
         return self.end()
 
-    def begin(self, iteration: int, attributes: Mapping[str, Any]) -> bool:
+    def begin(self, iteration: int, attributes: Any = ()) -> bool:
         """Begin the next rollout with the last row of the one before, the first with resets.
 
         attributes: of environments, for episodes that begin in this rollout."""

@@ -200,12 +200,12 @@ def test_what_was_learned_before_a_resume_counts() -> None:
         {"episode_return_mean": "", "entropy": "0.5"},
     ]
     doctor = Doctor(Config(), 0)
-    doctor.remember([*rows, {"episode_return_mean": "2", "entropy": "0.2"}])
+    doctor.on_start(SimpleNamespace(rows=[*rows, {"episode_return_mean": "2", "entropy": "0.2"}]))
     assert [doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9) for _ in range(40)] == [
         []
     ] * 40
     doctor = Doctor(Config(), 0)
-    doctor.remember(rows)
+    doctor.on_start(SimpleNamespace(rows=rows))
     assert len(doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
 
 

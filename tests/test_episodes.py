@@ -26,7 +26,7 @@ NO_ACTIONS = np.zeros((0, 2), np.float32)
 
 
 def rollout_info(episodes: list[Episode], reset_envs: list[int]) -> Any:
-    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs, emulators={})
+    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs, emulators={}, attributes={})
 
 
 def test_return_and_length_are_reported_with_the_last_step_only() -> None:

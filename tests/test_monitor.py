@@ -106,31 +106,17 @@ def test_observations_outside_of_the_space_are_reported_once_for_each_environmen
     assert parts.faults["observation_outside"] == 3  # the second time; the first one is the event's
 
 
-def test_the_best_evaluation_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = make_components("Counting-v0", **SMALL, eval_every=1)
-    monitor = Monitor(parts, Run(tmp_path))  # type: ignore[arg-type]
-    found = []
-    for mean in (1.0, 3.0, 2.0, 4.0):
-        monkeypatch.setattr(monitor, "_evaluate", lambda mean=mean: {"mean": mean})
-        assert monitor._evaluate_if_due() == {"evaluation_return_mean": mean}
-        found.append(monitor.is_best)
-    assert found == [True, True, False, True]
-    assert monitor.state_dict()["best"] == 4.0
-
-
 def test_an_evaluation_that_fails_does_not_end_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = make_components("Counting-v0", **SMALL, eval_every=1)
-    run = Run(tmp_path)
-    monitor = Monitor(parts, run)  # type: ignore[arg-type]
-
     def fail(*arguments: Any, **options: Any) -> None:
         raise WorkerError("environment X raised", "its traceback")
 
+    parts = make_components("Counting-v0", **SMALL, eval_every=1)
     monkeypatch.setattr(ISOLATION, "call", fail)
-    assert monitor._evaluate_if_due() == {"evaluation_return_mean": None}
-    assert not monitor.is_best
+    monitor, run, metrics = watch(parts, tmp_path)
+    assert metrics["evaluation_return_mean"] is None
+    assert not monitor.run.is_best
     assert [(kind, message) for kind, message, _ in run.told] == [
         ("evaluation_failed", "environment X raised")
     ]
@@ -138,11 +124,11 @@ def test_an_evaluation_that_fails_does_not_end_training(
 
 def test_highlights_are_noted_once(tmp_path: Path) -> None:
     monitor, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path)
-    monitor.save_highlights()
+    monitor.note_checkpoint()
     assert [line["kind"] for line in run.lines] == ["best", "median", "worst"]
     returns = [line["episode_return"] for line in run.lines]
     assert returns == sorted(returns, reverse=True)
-    monitor.save_highlights()
+    monitor.note_checkpoint()
     assert len(run.lines) == 3
 
 

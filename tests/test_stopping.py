@@ -1,0 +1,130 @@
+"""Conditions end a run when they hold, and the best state is the one with the greatest metric."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+from ppo.stopping import KeepBest, StopWhen, StopWhenSolved, make_stopping
+
+
+class Run(SimpleNamespace):
+    """A run of given metrics that remembers what it was told to do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(iteration=0, is_best=False, config=Config(), told=[], **options)
+
+    def at(self, episodes: int = 100, **metrics: Any) -> "Run":
+        self.iteration += 1
+        self.is_best = False
+        named = {name.replace("__", "/"): value for name, value in metrics.items()}
+        self.metrics = {"episodes": episodes, "episode_return_mean": 0.0, **named}
+        return self
+
+    def stop(self, reason: str) -> None:
+        self.told.append(reason)
+
+    def save(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("condition", "stopping", "going_on"),
+    [
+        ("env/x>0.5", 0.6, 0.5),
+        ("env/x >= 0.5", 0.5, 0.4),
+        ("env/x<-1e-3", -0.01, 0.0),
+        ("env/x<=5", 5, 6),
+    ],
+)
+def test_a_condition_ends_the_run(condition: str, stopping: float, going_on: float) -> None:
+    run = Run()
+    callback = StopWhen("stop_when", Config(stop_when=condition).stop_when or "")
+    callback.on_iteration(run.at(env__x=going_on))
+    callback.on_iteration(run.at(env__x=None))
+    assert run.told == []
+    callback.on_iteration(run.at(env__x=stopping))
+    assert run.told == [f"{condition}: it is {stopping:.4g}"]
+
+
+def test_means_of_fewer_than_100_episodes_do_not_count() -> None:
+    run = Run()
+    for name in ("env/x", "episode_return_mean"):
+        StopWhen("stop_when", f"{name}>0.5").on_iteration(
+            run.at(99, env__x=1.0, episode_return_mean=1.0)
+        )
+    assert run.told == []
+    StopWhen("stop_when", "evaluation_return_mean>0.5").on_iteration(
+        run.at(99, evaluation_return_mean=1.0)
+    )
+    assert len(run.told) == 1
+
+
+def test_an_unknown_metric_is_named_with_a_near_one() -> None:
+    wrong = StopWhen("stop_when", "evalution_return_mean>1")
+    with pytest.raises(ConfigError, match=r"did you mean evaluation_return_mean\?"):
+        wrong.on_iteration(Run().at(0, evaluation_return_mean=None))
+    of_env = StopWhen("stop_when", "env/sucess_rate>0.9")
+    of_env.on_iteration(Run().at(99))  # an episode may report it yet
+    with pytest.raises(ConfigError, match=r"--stop_when.*did you mean env/success_rate\?"):
+        of_env.on_iteration(Run().at(100, env__success_rate=0.0))
+
+
+def test_the_greatest_value_is_the_best() -> None:
+    keep = KeepBest(Config(eval_every=1))
+    run = Run()
+    found = []
+    for mean in (1.0, None, 3.0, 2.0, 4.0):
+        keep.on_iteration(run.at(evaluation_return_mean=mean))
+        found.append(run.is_best)
+    assert found == [True, False, True, False, True]
+    again = KeepBest(Config(eval_every=1))
+    again.load_state_dict(keep.state_dict())
+    again.on_iteration(run.at(evaluation_return_mean=3.5))
+    assert not run.is_best
+
+
+def test_patience_counts_iterations_since_the_best() -> None:
+    run = Run()
+    run.config = Config(best_by="env/x", patience=3)
+    keep = KeepBest(run.config)
+    for x in (1.0, 2.0, 2.0, 1.0):
+        keep.on_iteration(run.at(env__x=x))
+    assert run.told == []
+    keep.on_iteration(run.at(env__x=2.0))
+    assert run.told == ["env/x has not risen above 2 for 3 iterations"]
+    with pytest.raises(ConfigError, match="--patience=3: give --best_by or --eval_every"):
+        Config(patience=3)
+
+
+def test_solved_needs_the_return_and_its_proof() -> None:
+    proofs = iter([150.0, 205.0])
+    run = Run(evaluate=lambda episodes: {"mean": next(proofs)})
+    solved = StopWhenSolved(200.0)
+    solved.on_iteration(run.at(100, episode_return_mean=199.0))
+    solved.on_iteration(run.at(110, episode_return_mean=201.0))  # the proof fails
+    solved.on_iteration(run.at(209, episode_return_mean=201.0))  # too early for another
+    assert run.told == []
+    solved.on_iteration(run.at(210, episode_return_mean=201.0))
+    assert run.told == ["solved: 100 episodes of an evaluation return 205 on average"]
+
+
+def test_times_have_units() -> None:
+    for text, seconds in (("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)):
+        *_, timer = make_stopping(Config(max_time=text), None)
+        run = Run()
+        timer.on_iteration(run.at(seconds=seconds - 1))
+        assert run.told == []
+        timer.on_iteration(run.at(seconds=seconds))
+        assert len(run.told) == 1
+    for wrong in ("2", "h", "2 weeks", "-1h"):
+        with pytest.raises(ConfigError, match=r"--max_time=.*like 90s, 30m, 2h or 1d"):
+            Config(max_time=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x", "x>", "x=3", ">3", "x>y", "solved>3x"])
+def test_conditions_are_checked(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="--stop_when="):
+        Config(stop_when=wrong)
