@@ -39,8 +39,7 @@ class FreshEveryEpisode(Wrapper):
     """Make the environment anew for every episode, so that none depends on earlier ones."""
 
     is_fresh = True
-
-    attributes: Mapping[str, Any] = {}
+    attributes: Any = ()
 
     def __init__(self, make: Callable[[], Env]) -> None:
         super().__init__(make())
@@ -65,7 +64,7 @@ class OpenEpisode(NamedTuple):
     number: int
     actions: ndarray | None
     emulator: bytes | None = None
-    attributes: dict[str, Any] | None = None
+    attributes: Any = ()
 
 
 class PlayedEpisode(NamedTuple):
@@ -77,7 +76,7 @@ class PlayedEpisode(NamedTuple):
     environment: int
     number: int
     actions: ndarray
-    attributes: dict[str, Any] | None = None
+    attributes: Any = ()
 
 
 class OpenEpisodes:
@@ -95,11 +94,11 @@ class OpenEpisodes:
         actions: (T, N, D); dones: (T, N), also of episodes that ended for the learner only; info:
         ppo.envs.worker.RolloutInfo; episode_counts: (N,), resets before the rollout's end."""
         numbers = episode_counts - 1 - dones.sum(0)  # of the resets before the rollout
-        self.restart(info.reset_envs, numbers)
+        self.restart(info.reset_envs, numbers, info.attributes)
         played = []
         starts = [0] * len(self.open)
-        for step, index, episode_return, length, attributes in info.episodes:
-            number, known, *_ = self.open[index]
+        for step, index, episode_return, length in info.episodes:
+            number, known, _, attributes = self.open[index]
             if known is not None:
                 whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
                 played.append(
@@ -107,20 +106,22 @@ class OpenEpisodes:
                 )
             starts[index] = step + 1
             next_number = numbers[index] + dones[: step + 1, index].sum()
-            self.open[index] = OpenEpisode(int(next_number), self.no_actions)
-        for index, (number, known, *_) in enumerate(self.open):
+            self.open[index] = OpenEpisode(
+                int(next_number), self.no_actions, attributes=info.attributes
+            )
+        for index, episode in enumerate(self.open):
+            known = episode.actions
             longer = None
             if known is not None and len(known) <= LONGEST_REPLAY:
                 longer = np.concatenate([known, actions[starts[index] :, index]])
-            self.open[index] = OpenEpisode(
-                number, longer, info.emulators.get(index), info.attributes.get(index)
-            )
+            self.open[index] = episode._replace(actions=longer, emulator=info.emulators.get(index))
         return played
 
-    def restart(self, env_indices: Sequence[int], numbers: ndarray) -> None:
+    def restart(self, env_indices: Sequence[int], numbers: ndarray, attributes: Any = ()) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
         for index in env_indices:
-            self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions)
+            number = int(numbers[index])
+            self.open[index] = OpenEpisode(number, self.no_actions, attributes=attributes)
 
 
 def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[str, ndarray]:
@@ -134,8 +135,9 @@ def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[
     for index, emulator in enumerate(emulators):
         if emulator is not None:
             arrays[f"emulator.{index}"] = np.frombuffer(emulator, np.uint8).copy()
-    if any(attributes):
-        arrays["attributes"] = np.frombuffer(json.dumps(attributes).encode(), np.uint8).copy()
+        if attributes[index]:
+            text = json.dumps(attributes[index])
+            arrays[f"attributes.{index}"] = np.frombuffer(text.encode(), np.uint8).copy()
     return arrays
 
 
@@ -145,9 +147,6 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
     Raises KeyError or ValueError if the arrays do not fit together."""
     actions = arrays["actions"].astype(no_actions.dtype)
     lengths = arrays["lengths"]
-    attributes = [None] * len(lengths)
-    if "attributes" in arrays:
-        attributes = json.loads(arrays["attributes"].tobytes())
     if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
     episodes = []
@@ -158,7 +157,8 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
             actions = actions[length:]
         state = arrays.get(f"emulator.{index}")
         emulator = None if state is None else state.tobytes()
-        episodes.append(OpenEpisode(int(number), known, emulator, attributes[index]))
+        text = arrays.get(f"attributes.{index}", np.frombuffer(b"{}", np.uint8)).tobytes()
+        episodes.append(OpenEpisode(int(number), known, emulator, json.loads(text)))
     return episodes
 
 

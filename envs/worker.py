@@ -37,7 +37,6 @@ class Episode(NamedTuple):
     environment: int
     episode_return: float
     episode_length: int
-    attributes: dict[str, Any] | None = None
 
 
 class LastObservation(NamedTuple):
@@ -53,15 +52,15 @@ class RolloutInfo(NamedTuple):
     """The results of a rollout beside its tensors; environments by their number in this rank.
 
     reset_envs: those that were reset before the rollout; num_outside: how many observations were
-    outside of the space; emulators: their states at the end of the rollout; attributes: those that
-    were set, in the episodes that are open then."""
+    outside of the space; emulators: their states at the end of the rollout; attributes: of
+    environments, for episodes that begin in this rollout."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
     reset_envs: list[int]
     num_outside: dict[int, int]
     emulators: dict[int, bytes | None]
-    attributes: dict[int, dict[str, Any]]
+    attributes: dict[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -108,9 +107,8 @@ class Worker:
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
-        self.wanted: dict[str, Any] = {}  # attributes, which an environment gets with an episode
-        self.attributes = [self.wanted for _ in self.envs]
-        self.attributes_set = [*self.attributes]
+        self.attributes: dict[str, Any] = {}  # of environments that are reset now
+        self.present_attributes = [self.attributes for _ in self.envs]
 
     def run(self, method: str, *arguments: Any) -> Any:
         """Carry out a command of the trainer: the name of a method and its arguments.
@@ -140,11 +138,10 @@ class Worker:
         An environment is reset if it does not show what the last row of the rollout shows, or if
         there are no episodes. attributes: of new episodes."""
         self.reset_envs = []
-        self.wanted = dict(attributes)
         for i, index in enumerate(self.env_indices):
             if not episodes or not self._resume(i, episodes[i]):
                 self.reset_envs.append(index)
-                self.attributes[i] = self.wanted
+                self.attributes = dict(attributes)
                 self._start_episode(-1, i)
         return self.reset_envs
 
@@ -164,7 +161,7 @@ class Worker:
         """Begin the next rollout with the last row of the one before, the first with resets.
 
         attributes: of environments, for episodes that begin in this rollout."""
-        self.wanted = dict(attributes)
+        self.attributes = dict(attributes)
         before = self.rollout
         self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
         for name in CARRIED:
@@ -173,10 +170,9 @@ class Worker:
         self.rollout.truncations[:] = False
         if self.reset_envs is None:
             self.reset_envs = list(self.env_indices)
-            self.attributes = [self.wanted for _ in self.envs]
             for i in range(len(self.envs)):
                 self._start_episode(0, i)
-        self.info = RolloutInfo([], [], self.reset_envs, {}, {}, {})
+        self.info = RolloutInfo([], [], self.reset_envs, {}, {}, self.attributes)
         self.reset_envs = []
         return True
 
@@ -201,7 +197,6 @@ class Worker:
     def end(self) -> RolloutInfo:
         """End the rollout."""
         info = self.info
-        info.attributes.update(zip(self.env_indices, self.attributes, strict=True))
         for index, env in zip(self.env_indices, self.envs, strict=True):
             info.emulators[index] = save_emulator(env)
             for layer in layers(env):
@@ -231,10 +226,7 @@ class Worker:
             last = LastObservation(t, index, np.array(observation), rollout.states[t + 1, i].copy())
             self.info.last_observations.append(last)
         if WHOLE_EPISODE in info:  # otherwise the episode ended for the learner only
-            episode_return, length = info[WHOLE_EPISODE]
-            episode = Episode(t, index, episode_return, length, self.attributes[i])
-            self.info.episodes.append(episode)
-            self.attributes[i] = self.wanted
+            self.info.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
 
     def _start_episode(self, row: int, i: int) -> None:
         """Start environment i's next episode, with a recurrent state of zeros."""
@@ -247,16 +239,16 @@ class Worker:
     def _reset(self, i: int, episode: int) -> Any:
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self._beat(~i)
-        if self.attributes[i] != self.attributes_set[i]:
-            set_attributes(self.envs[i], self.attributes[i])
-            self.attributes_set[i] = self.attributes[i]
+        if self.attributes != self.present_attributes[i]:
+            set_attributes(self.envs[i], self.attributes)
+            self.present_attributes[i] = self.attributes
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
         """Replay an open episode in environment i; return whether it shows the same again."""
         last_seen = self.rollout.observations[-1, i]
-        self.attributes[i] = episode.attributes or {}
+        self.attributes = dict(episode.attributes)
         try:
             if episode.emulator is not None:
                 restore_emulator(self.envs[i], episode.emulator, last_seen)

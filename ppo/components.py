@@ -253,7 +253,7 @@ class Components:
             workers.collect_async(self.iteration + 1, self.behaviour_attributes)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts
-        self.open_episodes.restart(reset_envs, counts - 1)
+        self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
         self.normalize_reward.returns[reset_envs] = 0
         return [self.env_ids[index] for index in reset_envs]
 

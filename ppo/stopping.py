@@ -21,7 +21,8 @@ def make_stopping(config: Config, reward_threshold: float | None) -> list[Callba
     """Make the callbacks that flags ask for. reward_threshold: the environment's own."""
     found: list[Callback] = [KeepBest(config)]
     if config.stop_when == "solved":
-        found.append(StopWhenSolved(float(reward_threshold or 0)))
+        solved = f"episode_return_mean>={reward_threshold}"
+        found.append(StopWhen("stop_when", solved, needs_proof=True))
     elif config.stop_when:
         found.append(StopWhen("stop_when", config.stop_when))
     if config.max_time:
@@ -64,43 +65,40 @@ class KeepBest(Callback):
 
 
 class StopWhen(Callback):
-    """End the run when a metric passes a limit, as in "env/success_rate>0.95"."""
+    """End the run when a metric passes a limit, as in "env/success_rate>0.95".
 
-    def __init__(self, flag: str, condition: str) -> None:
+    needs_proof: the mean return of an evaluation must pass the limit, too; it is tried once in 100
+    episodes.
+    """
+
+    def __init__(self, flag: str, condition: str, needs_proof: bool = False) -> None:
         self.flag = flag
         self.condition = condition
         self.name, comparison, limit = re.findall(CONDITION, condition)[0]
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
-
-    def on_iteration(self, run: Any) -> None:
-        value = read_metric(run, self.flag, self.name)
-        if value is not None and self.compare(value, self.limit):
-            run.stop(f"{self.condition}: it is {value:.4g}")
-
-
-class StopWhenSolved(Callback):
-    """End the run when the last 100 episodes, and then 100 of an evaluation, come to a return."""
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+        self.needs_proof = needs_proof
         self.tried_after = 0  # episodes
 
     def on_iteration(self, run: Any) -> None:
-        mean = read_metric(run, "stop_when", "episode_return_mean")
+        value = read_metric(run, self.flag, self.name)
         episodes = run.metrics["episodes"]
-        if mean is None or mean < self.threshold or episodes < self.tried_after + WINDOW:
+        if self.needs_proof and self._holds(value) and episodes >= self.tried_after + WINDOW:
+            self.tried_after = episodes
+            value = run.evaluate(PROOF)["mean"]
+        elif self.needs_proof:
             return
-        self.tried_after = episodes
-        proof = run.evaluate(PROOF)["mean"]
-        if proof is not None and proof >= self.threshold:
-            run.stop(f"solved: {PROOF} episodes of an evaluation return {proof:.4g} on average")
+        if self._holds(value):
+            run.stop(f"{self.condition}: it is {value:.4g}")
 
     def state_dict(self) -> State:
-        return {"tried_after": self.tried_after}
+        return {"tried_after": self.tried_after} if self.needs_proof else {}
 
     def load_state_dict(self, state: State) -> None:
         self.tried_after = int(state.get("tried_after", 0))
+
+    def _holds(self, value: float | None) -> bool:
+        return value is not None and bool(self.compare(value, self.limit))
 
 
 def read_metric(run: Any, flag: str, name: str) -> float | None:

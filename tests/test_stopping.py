@@ -7,7 +7,7 @@ import pytest
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.stopping import KeepBest, StopWhen, StopWhenSolved, make_stopping
+from ppo.stopping import KeepBest, StopWhen, make_stopping
 
 
 class Run(SimpleNamespace):
@@ -102,13 +102,13 @@ def test_patience_counts_iterations_since_the_best() -> None:
 def test_solved_needs_the_return_and_its_proof() -> None:
     proofs = iter([150.0, 205.0])
     run = Run(evaluate=lambda episodes: {"mean": next(proofs)})
-    solved = StopWhenSolved(200.0)
+    solved = StopWhen("stop_when", "episode_return_mean>=200.0", needs_proof=True)
     solved.on_iteration(run.at(100, episode_return_mean=199.0))
     solved.on_iteration(run.at(110, episode_return_mean=201.0))  # the proof fails
     solved.on_iteration(run.at(209, episode_return_mean=201.0))  # too early for another
     assert run.told == []
     solved.on_iteration(run.at(210, episode_return_mean=201.0))
-    assert run.told == ["solved: 100 episodes of an evaluation return 205 on average"]
+    assert run.told == ["episode_return_mean>=200.0: it is 205"]
 
 
 def test_times_have_units() -> None:

@@ -142,7 +142,7 @@ class Policy:
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
         number = episode["number"]
         is_over = True
-        policy = replace(self, env_attributes=episode.get("attributes") or {})
+        policy = replace(self, env_attributes=dict(episode.get("attributes", ())))
         envs = [policy.make_env("rgb_array" if video else None)]
         with _filmed(envs, video) as (env,):
             for action in self.to_actions(episode["actions"]):
