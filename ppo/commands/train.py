@@ -37,7 +37,7 @@ def train(arguments: Sequence[str]) -> None:
     else:
         from ppo import trainer
 
-        trainer.train(config, notes)
+        trainer.train(config, notes=notes)
 
 
 def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
