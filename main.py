@@ -1,7 +1,4 @@
-"""Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp
-
-Worker processes import this file, so it must not import anything heavy.
-"""
+"""Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp"""
 
 import sys
 

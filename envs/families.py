@@ -6,9 +6,11 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from ppo.envs.arguments import wrap
+from ppo.envs.checks import CheckData
 from ppo.envs.episodes import RecordEpisode
 
-IMAGE_FIELDS = ("frame_stack", "screen_size", "frame_skip")  # for images of any environment
+IMAGE_FIELDS = ("screen_size",)  # for images of any environment
 
 
 class Atari:
@@ -43,7 +45,7 @@ class Atari:
         """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
         from ale_py import Action, ALEInterface, LoggerMode
 
-        from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
+        from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset, LimitDecisions
 
         ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
         if config.sticky_actions != "auto":
@@ -61,7 +63,12 @@ class Atari:
                 "pip install --force-reinstall ale_py"
             ) from error
         game = AtariGame(emulator, config.frame_skip, config.noop_max)
-        env: gymnasium.Env = RecordEpisode(game)
+        env: gymnasium.Env = game
+        if config.max_episode_steps:
+            env = LimitDecisions(env, config.max_episode_steps)
+        if config.wrapper:
+            env = CheckData(wrap(env, config.wrapper), config.strict_spaces)
+        env = RecordEpisode(env)
         if config.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():

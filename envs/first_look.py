@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box
 
+from ppo.envs.arguments import tasks_of
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import close_env, layers
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import canonical_id, explained_errors, family_of, make_env
 from ppo.envs.spaces import ACTION_MASK
@@ -30,7 +32,8 @@ def describe(config: Any) -> Any:
     means for its flags. From now on the config's timeouts count. Raises as spaces_of does."""
     ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
     env_name = config.env_name
-    return ISOLATION.call(PURPOSE, env_name, _describe, env_name, config.env_kwargs)
+    env_kwargs = tasks_of(config.env_kwargs)[0]
+    return ISOLATION.call(PURPOSE, env_name, _describe, env_name, env_kwargs)
 
 
 def spaces_of(config: Any) -> Spaces:
@@ -41,10 +44,23 @@ def spaces_of(config: Any) -> Spaces:
 
 
 def look(config: Any) -> Spaces:
-    """Make an environment, reset it, and take a step, at random if all actions are allowed.
+    """Look at an environment of each task.
 
-    Raises as make_env does, WorkerError also for what the reset and the step raise or return."""
-    env: Any = make_env(config)
+    Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
+    what a reset and a step raise or return."""
+    found = _look(config, 0)
+    for index in range(1, len(tasks_of(config.env_kwargs))):
+        if _look(config, index)[:3] != found[:3]:
+            raise EnvironmentUnavailable(
+                f"--env_kwargs: entry {index} of the list has other spaces or masks than entry 0: "
+                "give tasks that are observed and acted in alike"
+            )
+    return found
+
+
+def _look(config: Any, index: int) -> Spaces:
+    """Make an environment, reset it, and take a step, at random if all actions are allowed."""
+    env: Any = make_env(config, index)
     with explained_errors(config.env_name):
         _, info = env.reset(seed=0)
         has_masks = ACTION_MASK in info and not isinstance(env.action_space, Box)

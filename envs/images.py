@@ -11,23 +11,6 @@ MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself
 
 
-class RepeatAction(Wrapper):
-    """Repeat each action a number of times, at most to the episode's end, and sum the rewards."""
-
-    def __init__(self, env: Env, times: int) -> None:
-        super().__init__(env)
-        self.times = times
-
-    def step(self, action: Any) -> Any:
-        total = 0.0
-        for _ in range(self.times):
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return observation, total, terminated, truncated, info
-
-
 class StackImages(Wrapper):
     """Stack the last num_images images to one array (size, size, num_images * channels), uint8.
 

@@ -3,11 +3,12 @@
 import dataclasses
 import difflib
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import gymnasium
@@ -15,13 +16,17 @@ import numpy as np
 from gymnasium import Env, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
+from ppo.envs.arguments import fill_in, tasks_of, wrap
 from ppo.envs.checks import CheckData
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.objects import EnvObject, unpickle
 from ppo.envs.spaces import can_act_in
+from ppo.envs.steps import RepeatAction, StackVectors
 from ppo.errors import PPOError
+from ppo.system.imports import import_code, module_name
 
 ALIASES = {
     "LunarLander-v2": "LunarLander-v3",
@@ -29,6 +34,11 @@ ALIASES = {
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
 UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
+NOT_ONE = (
+    "does not make one gymnasium.Env: give an id, class or function that does, of which --num_envs "
+    "are stepped in parallel"
+)
+NO_ENV = r"inherit from the gymnasium.Env|update the environment class"
 
 
 def canonical_id(env_name: str) -> str:
@@ -52,15 +62,20 @@ def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None,
     return family.name, family.auto_values(spec)
 
 
-def make_env(config: Any) -> Env:
+def make_env(config: Any, index: int = 0) -> Env:
     """Make an environment whose observations are in a Box.
 
-    config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used.
+    config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
+    index: the environment's number in the whole run, which --env_kwargs may contain, and which a
+    class or function with a parameter of this name is given.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
     env_name = config.env_name
+    tasks = tasks_of(config.env_kwargs)
     with explained_errors(env_name):
-        spec, family = _look_up(env_name, config.env_kwargs)
+        spec, family = _look_up(env_name, fill_in(tasks[index % len(tasks)], index))
+        if callable(spec.entry_point) and "index" in signature(spec.entry_point).parameters:
+            spec.kwargs.setdefault("index", index)
         make = family.make if family else _make_checked
         HEARTBEAT("start")
         env = make(spec, config)
@@ -72,7 +87,12 @@ def make_env(config: Any) -> Env:
                 f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
                 "no fixed size or holds no number: choose another environment"
             )
-        env = _observe_box(env, config)
+        num_stacked = config.frame_stack
+        env = _observe_box(env, config, 4 if num_stacked == "auto" else num_stacked)
+        shape = env.observation_space.shape
+        is_vector = len(shape or ()) < 3 and not hasattr(env.observation_space, "image_shape")
+        if is_vector and num_stacked not in ("auto", 1):
+            env = StackVectors(env, num_stacked)
         return env if HEARTBEAT.array is None else Watched(env)
 
 
@@ -81,15 +101,19 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
 
     Of an id without a version, it is the latest one."""
     module, _, name = env_name.rpartition(":")
-    module = module.lstrip(".")  # nothing is relative to the trainer
-    imported: Any = None
-    if module:
-        imported = import_module(module)
+    maker: Any = None
+    if isinstance(env_name, EnvObject):
+        name = env_name.strip("<>")
+        maker = unpickle(env_name.pickled)
+    elif module:
+        imported = import_code(module)
+        if name not in gymnasium.registry:
+            maker = getattr(imported, name, None)
     elif name not in gymnasium.registry:
         for family in FAMILIES:
             import_module(family.module)
-    if name not in gymnasium.registry and hasattr(imported, name):
-        spec = EnvSpec(name, getattr(imported, name))
+    if maker:
+        spec = EnvSpec(name, maker)
     else:
         namespace, base, version = parse_env_id(name)
         if version is None:
@@ -105,18 +129,22 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
 
 def _make_checked(spec: EnvSpec, config: Any) -> Env:
     """Make an environment, with a check of what it returns and a record of whole episodes."""
-    # gymnasium's own checker would cost time at every step.
-    make = partial(gymnasium.make, spec, disable_env_checker=True)
+
+    def make() -> Any:
+        # gymnasium's own checker would cost time at every step.
+        env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
+        if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
+            raise EnvironmentUnavailable(f"--env_name={config.env_name} {NOT_ONE}")
+        return wrap(env, config.wrapper)
+
     env: Any = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
     env = CheckData(env, config.strict_spaces)
     if config.frame_skip > 1:
-        from ppo.envs.images import RepeatAction
-
         env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)
 
 
-def _observe_box(env: Env, config: Any) -> Env:
+def _observe_box(env: Env, config: Any, num_images: int) -> Env:
     """Stack the images of an environment that shows one, flatten other observations."""
     space = env.observation_space
     parts: dict[Any, Any] = {None: space}
@@ -130,7 +158,7 @@ def _observe_box(env: Env, config: Any) -> Env:
     if len(images) == 1:
         from ppo.envs.images import StackImages
 
-        return StackImages(env, config.screen_size, config.frame_stack, images[0])
+        return StackImages(env, config.screen_size, num_images, images[0])
     if not isinstance(space, spaces.Box) or not space.shape:
         return gymnasium.wrappers.FlattenObservation(env)
     return env
@@ -168,7 +196,8 @@ def explained_errors(env_name: str) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         hint = "gymnasium.pprint_registry() lists all"
-        if near := difflib.get_close_matches(name, gymnasium.registry, n=3):
+        known = {*gymnasium.registry, *dir(sys.modules.get(module_name(module)))}
+        if near := difflib.get_close_matches(name, known, n=3):
             hint = f"did you mean {' or '.join(near)}?"
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
     except (gymnasium.error.Error, ImportError) as error:
@@ -179,6 +208,8 @@ def explained_errors(env_name: str) -> Iterator[None]:
             f"--env_name={env_name} cannot be made: {error}{hint}"
         ) from error
     except (Exception, SystemExit) as error:
+        if re.search(NO_ENV, str(error)):
+            raise EnvironmentUnavailable(f"--env_name={env_name} {NOT_ONE}") from error
         if re.search(UNSUITABLE, str(error)):
             raise EnvironmentUnavailable(
                 f"--env_kwargs does not suit --env_name={env_name}: {error}"

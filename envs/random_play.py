@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppo.envs.episodes import close_env
+
 SECONDS = 3.0  # at most
 
 
@@ -19,8 +21,10 @@ class RandomPlay(NamedTuple):
     observations: list[np.ndarray]
 
 
-def play(env: Any, seed: int, num_steps: int = 1_000) -> RandomPlay:
-    """Take random actions, always the same for a seed, for so many steps, or for SECONDS."""
+def play(env: Any, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
+    """Take random actions, always the same for a seed, for so many steps, or for SECONDS.
+
+    close: close the environment afterwards, for instance as it holds a port."""
     record = RandomPlay([], [], [], [], [])
     env.action_space.seed(seed)
 
@@ -45,4 +49,6 @@ def play(env: Any, seed: int, num_steps: int = 1_000) -> RandomPlay:
             record.episodes.append((sum(rewards), len(rewards), not terminated))
             first = len(record.rewards)
             reset()
+    if close:
+        close_env(env)
     return record

@@ -101,9 +101,9 @@ class Worker:
         self.beats = (self.heartbeat or SharedArray((3,), np.int64)).array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
-        for i in range(len(self.env_indices)):
+        for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
-            self.envs.append(make_env(self.config))
+            self.envs.append(make_env(self.config, env_id))
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
@@ -198,7 +198,8 @@ class Worker:
         """End the rollout."""
         info = self.info
         for index, env in zip(self.env_indices, self.envs, strict=True):
-            info.emulators[index] = save_emulator(env)
+            if not self.config.wrapper:  # whose state is unknown
+                info.emulators[index] = save_emulator(env)
             for layer in layers(env):
                 if isinstance(layer, CheckData):
                     info.num_outside[index] = layer.num_outside
@@ -255,12 +256,16 @@ class Worker:
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = self._reset(i, episode.number)
+            number = episode.number
+            observation, _ = self._reset(i, number)
             for action in self.to_actions(episode.actions):
                 self._beat(i)
-                observation, _, terminated, truncated, _ = self.envs[i].step(action)
-                if terminated or truncated:
+                observation, _, terminated, truncated, info = self.envs[i].step(action)
+                if WHOLE_EPISODE in info:
                     return False
+                if terminated or truncated:  # for the learner only
+                    number += 1
+                    observation, _ = self._reset(i, number)
         except Exception:  # whatever it is, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)

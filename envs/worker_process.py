@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,6 +25,7 @@ from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
+CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -95,11 +97,15 @@ class WorkerProcess:
         resource_tracker.ensure_running()  # starting it unblocks signals
         # Workers inherit both: one thread each, and signals blocked until they are ignored.
         environment = dict(os.environ)
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
         os.environ.update(ONE_THREAD)
+        main.__spec__ = CHILD_MAIN
         try:
             self.process.start()
         finally:
+            main.__spec__ = spec
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.environ.clear()
             os.environ.update(environment)

@@ -21,8 +21,6 @@ class PenalizedLearner(Learner):
         return loss + 0.5 * penalty, {**metrics, "penalty": penalty.detach()}
 
 
-if __name__ == "__main__":  # worker processes import this file
-    train(
-        Config(env_name="CartPole-v1", learning_rate=1e-3, total_steps=50_000),
-        make_learner=PenalizedLearner,
-    )
+if __name__ == "__main__":
+    config = Config(learning_rate=1e-3, total_steps=50_000)
+    train("CartPole-v1", config, make_learner=PenalizedLearner)

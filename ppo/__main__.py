@@ -1,6 +1,6 @@
 """Run a command line: python -m ppo, python main.py or ppo, with the same arguments.
 
-Worker processes import this module, so what is heavy is imported where it is used.
+What is heavy is imported where it is used, so that the isolated process starts early.
 """
 
 import gc
@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import COMMANDS
-from ppo.errors import ConfigError, PPOError
+from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.output import flush_output, show
 
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
-
-if "__mp_main__" in sys.modules:  # this is a worker process
-    gc.disable()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> None:
     """Run the command that is named first, else train. Raises ConfigError for an unknown one."""
-    from ppo.config.flags import parse_flags, suggest
+    from ppo.config.flags import parse_flags
 
     name = "train"
     if arguments and not arguments[0].startswith("-"):
@@ -64,6 +61,8 @@ def _run(arguments: Sequence[str]) -> None:
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
         raise ConfigError(f"{name} is no command: {hint}")
+    if name in ("train", "check") and arguments and not arguments[0].startswith("-"):
+        arguments = [f"--env_name={arguments[0]}", *arguments[1:]]
     if name == "train":
         resolve_name("ppo.commands.train:train")(arguments)
         return

@@ -1,7 +1,17 @@
 """Errors that end a command: each message is one sentence that names the cause and the fix."""
 
+import difflib
 import os
 import signal
+from collections.abc import Iterable
+
+
+def suggest(word: str, known: Iterable[str], fallback: str) -> str:
+    """Ask whether the nearest known word was meant, or return the fallback if none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return fallback
 
 
 class PPOError(Exception):

@@ -23,6 +23,7 @@ from ppo.run.reader import Row
 from ppo.stopping import make_stopping
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
+from ppo.system.imports import import_named
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
@@ -97,7 +98,8 @@ class Monitor:
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
         doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
-        self.user_callbacks = list(callbacks)
+        named = [import_named("callback", path) for path in self.config.callback]
+        self.user_callbacks = [*callbacks, *(make() for make in named)]
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
         self.built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor, *stopping]
         self.callbacks = [*self.built_in[:4], *self.user_callbacks, *stopping]

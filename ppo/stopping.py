@@ -6,9 +6,8 @@ from typing import Any
 
 from ppo.callback import Callback
 from ppo.config.config import Config
-from ppo.config.flags import suggest
 from ppo.config.run_flags import CONDITION
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, suggest
 from ppo.system.state_dict import State
 
 WINDOW = 100  # episodes that running means are taken over

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppo.callback import Callback
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
-from ppo.config.config import Config
+from ppo.config.config import Config, with_environments
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
@@ -23,20 +23,26 @@ from ppo.system.signals import StopSignals, Terminated
 
 
 def train(
-    config: Config,
+    env: Any,
+    config: Config | None = None,
+    *,
+    eval_env: Any = None,
     callbacks: Sequence[Callback] = (),
     notes: Sequence[str] = (),
     make_learner: MakeLearner = make_learner,
 ) -> dict[str, Any]:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
-    Returns the content of summary.json, and the path of the last checkpoint. callbacks: of your
-    own; notes: lines for the user at the start; make_learner: makes a Learner of your own. Raises
+    env: an id, a class, or a function that makes a gymnasium.Env, given index=, the environment's
+    number, if it has such a parameter; or the config; eval_env: as env, for evaluations and videos;
+    callbacks: of your own; notes: lines for the user at the start; make_learner: makes a Learner of
+    your own. Returns the content of summary.json, and the path of the last checkpoint. Raises
     ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration, CheckpointError
     if there is nothing to resume, RunInUse if another process has the folder; WorkerError if an
     environment cannot start or fails too often, CallbackError, NotFinite, NotSaved; Interrupted
     after a signal. However it ends, the state after the last whole iteration is saved.
     """
+    config = with_environments(env, config, eval_env)
     ranks = join_ranks()
     parts, found = prepare_run(config, ranks, make_learner)
     config = parts.config

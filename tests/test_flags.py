@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppo.commands import COMMANDS
 from ppo.config.config import Config
-from ppo.config.flags import Auto, Count, Flags, flag, parse_flags, run_flag, suggest
+from ppo.config.flags import Auto, Count, Flags, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
 from tests.running import ROOT
 
@@ -160,7 +160,7 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
     for option in FIELDS:
         entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
         assert f" {option.metadata['help']} Give " in entry
-        default = "none" if option.default is None else option.default
+        default = "none" if option.default in (None, ()) else option.default
         assert re.search(rf"\(default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ppo.config.config import Config
-from ppo.config.resolve import resolve
-from ppo.envs.images import RepeatAction, StackImages
-from ppo.errors import ConfigError
+from ppo.envs.images import StackImages
+from ppo.envs.steps import RepeatAction
 from tests.running import make_env
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
@@ -145,13 +143,6 @@ def test_actions_are_repeated_only_if_frames_are_to_be_skipped(
     frame_skip: int, expected: list[int]
 ) -> None:
     assert repeats(make_env("CarRacing-v3", frame_skip=frame_skip)) == expected
-
-
-def test_to_repeat_actions_is_refused_where_no_images_are_observed() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^--frame_skip means nothing for CartPole-v1: leave it out"
-    ):
-        resolve(Config(env_name="CartPole-v1", frame_skip=2))
 
 
 def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:

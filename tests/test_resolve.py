@@ -31,6 +31,7 @@ def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
         "normalize_observations": (False, True),
         "normalize_rewards": (False, True),
         "frame_skip": (4, 1),
+        "frame_stack": (4, 1),
     }
     assert {name: (getattr(pixels, name), getattr(vectors, name)) for name in expected} == expected
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
@@ -43,13 +44,13 @@ def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
     assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False
 
 
-VECTORS = {"frame_stack": 2, "screen_size": 40, "frame_skip": 2}
+IMAGES = {"frame_stack": 2, "screen_size": 40, "frame_skip": 2}
 ATARI = {"noop_max": 5, "end_on_life_loss": True, "sticky_actions": 0.5, "full_action_space": True}
 
 
 @pytest.mark.parametrize(
     ("env_name", "wrong"),
-    [("CartPole-v1", {**VECTORS, **ATARI}), ("CarRacing-v3", ATARI)],
+    [("CartPole-v1", {"screen_size": 40, **ATARI}), ("CarRacing-v3", ATARI)],
 )
 def test_a_flag_that_means_nothing_for_an_environment_is_refused(env_name, wrong):
     for name, value in wrong.items():
@@ -58,14 +59,16 @@ def test_a_flag_that_means_nothing_for_an_environment_is_refused(env_name, wrong
 
 
 def test_flags_of_images_are_accepted_where_there_are_images():
-    config, spaces = resolve(Config(env_name="CarRacing-v3", **VECTORS))
+    config, spaces = resolve(Config(env_name="CarRacing-v3", **IMAGES))
     assert spaces.observations.shape == (40, 40, 2)  # gray
-    config, _ = resolve(Config(env_name="PongNoFrameskip-v4", **VECTORS, **ATARI))
-    assert vars(config).items() >= {**VECTORS, **ATARI}.items()
+    config, _ = resolve(Config(env_name="PongNoFrameskip-v4", **IMAGES, **ATARI))
+    assert vars(config).items() >= {**IMAGES, **ATARI}.items()
 
 
-def test_one_frame_for_an_action_is_accepted_for_vectors():
-    assert resolve(Config(env_name="CartPole-v1", frame_skip=1))[0].frame_skip == 1
+def test_actions_are_repeated_and_observations_joined_for_vectors_too():
+    config, spaces = resolve(Config(env_name="CartPole-v1", frame_skip=2, frame_stack=3))
+    assert (config.frame_skip, config.frame_stack) == (2, 3)
+    assert spaces.observations.shape == (12,)
 
 
 def test_sticky_actions_follow_the_games_id():

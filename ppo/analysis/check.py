@@ -45,20 +45,20 @@ def _findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
     yield (
         f"a step takes {_duration(record.step_seconds)}, a reset {_duration(record.reset_seconds)}"
     )
-    again = play(env, seed)
-    fresh = play(make(), seed)
+    again = play(env, seed, close=True)
+    fresh = play(make(), seed, close=True)
     if is_same(record, again) and is_same(record, fresh):
         yield (
             "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
             "exactly"
         )
-    elif is_same(fresh, play(make(), seed)):
+    elif is_same(fresh, play(make(), seed, close=True)):
         yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
     if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
-        for problem in checker_warnings(env.unwrapped):
+        for problem in checker_warnings(make().unwrapped):
             yield f"gymnasium's checker: {problem}"
 
 

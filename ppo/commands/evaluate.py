@@ -28,6 +28,9 @@ class Evaluate(PolicyCommand):
     """Evaluate a policy by whole episodes, as the environment itself counts them."""
 
     episodes: Count = flag(100, "Number of episodes.")
+    env_kwargs: Any | None = flag(
+        None, "Keyword arguments of a variant of the environment; none are those of the run."
+    )
     max_steps: Count = flag(
         MAX_STEPS, "Number of steps after which an episode is cut off, with its return so far."
     )
@@ -58,7 +61,10 @@ class Evaluate(PolicyCommand):
         path = find_checkpoint(self.run)
         output = Path(self.output or folder_of(path) / "evaluation.json")
         before = _read_list(check_folder("--output=", output))
-        policy = self.load(path)
+        changes = {}
+        if self.env_kwargs is not None:
+            changes["env_kwargs"] = self.env_kwargs
+        policy = self.load(path, **changes)
         seed = policy.config.seed if self.seed is None else self.seed
         with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
             task = progress.add_task("evaluation", total=self.episodes)
@@ -86,6 +92,7 @@ class Evaluate(PolicyCommand):
         entry = {
             "checkpoint": str(path),
             "env_name": policy.config.env_name,
+            "env_kwargs": policy.config.env_kwargs,
             "seed": seed,
             "deterministic": not self.stochastic,
             **result,

@@ -17,7 +17,7 @@ from ppo.analysis.plots import draw
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.commands.shared import interval_text
 from ppo.config.config import Config
-from ppo.config.flags import Settings
+from ppo.config.flags import Settings, as_arguments
 from ppo.errors import ConfigError, Interrupted, PPOError
 from ppo.run.reader import read_run
 from ppo.system.files import folder_name
@@ -71,8 +71,7 @@ def train_seeds(given: Settings, config: Config) -> None:
             "name": f"{name}-s{seed}",
             "num_workers": num_workers,  # the same for all of them
         }
-        arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-        commands[folder] = [sys.executable, *program, *arguments]
+        commands[folder] = [sys.executable, *program, *as_arguments(flags)]
     _run_side_by_side(commands, max(1, cores // max(1, num_workers)))
     draw([read_run(folder) for folder in commands], parent / "curves.png")
     _print_table([json.loads((folder / "summary.json").read_text()) for folder in commands])

@@ -23,7 +23,12 @@ class PolicyCommand(TimeoutFlags):
         "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
     )
     env_name: str | None = flag(
-        None, "The run's environment, repeated to trust it if it is an import path."
+        None,
+        "The run's environment, repeated to trust it if it is an import path, or given as one if "
+        "it was a class or function in Python.",
+    )
+    wrapper: tuple[str, ...] = flag(
+        (), "The run's wrappers, repeated to trust them if they are import paths."
     )
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
@@ -31,6 +36,8 @@ class PolicyCommand(TimeoutFlags):
         """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
         ISOLATION.start()
         changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
+        if self.wrapper:
+            changes["wrapper"] = self.wrapper
         policy = load_policy(path, self.env_name, self.model, **changes)
         for warning in policy.spaces.warnings:
             print(f"warning: {warning}", file=sys.stderr)

@@ -1,11 +1,14 @@
 """All settings of a run in one frozen, validated dataclass; presets; folders of runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
+from ppo.envs.objects import as_env_name
 from ppo.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -27,6 +30,12 @@ class Config(
     """
 
     def __post_init__(self) -> None:
+        if not isinstance(self.env_name, str):
+            name = getattr(self.env_name, "__name__", "MyEnv")
+            raise ConfigError(
+                f"Config takes an env_name that is a text: write train({name}, Config(...)), or "
+                f'env_name="my_env.py:{name}"'
+            )
         super().__post_init__()
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
             raise ConfigError(
@@ -58,6 +67,8 @@ class Config(
         for name, value in state.items():
             if callable(value):
                 state[name] = f"{value.__module__}:{getattr(value, '__qualname__', value)}"
+            elif isinstance(value, tuple):
+                state[name] = list(value)
         return state
 
     @property
@@ -75,6 +86,18 @@ class Config(
         """Iterations of the whole run: as many whole rollouts as total_steps allows."""
         affordable = self.total_steps // self.rollout_size
         return min(affordable, self.num_iterations or affordable)
+
+
+def with_environments(env: Any, config: Config | None, eval_env: Any) -> Config:
+    """Return a config with the environments that ppo.trainer.train was given, if env is not a
+    config itself. Raises as as_env_name does."""
+    if isinstance(env, Config):
+        config = env
+    else:
+        config = replace(config or Config(), env_name=as_env_name(env))
+    if eval_env is None:
+        return config
+    return replace(config, eval_env=as_env_name(eval_env))
 
 
 def load_preset(preset: str, env_name: str, family: str | None) -> Settings:

@@ -1,20 +1,19 @@
 """Command lines from frozen, validated dataclasses: each field is a flag."""
 
 import argparse
-import difflib
 import inspect
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, get_args
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from typing_extensions import dataclass_transform
 
-from ppo.errors import ConfigError, HelpShown
+from ppo.errors import ConfigError, HelpShown, suggest
 
 Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
@@ -27,7 +26,7 @@ KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "a text",
-    Any: 'JSON like {"name": 1}',
+    Any: 'JSON like {"name": 1} or a list of these',
 }
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -36,7 +35,8 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     """Define a field of Flags: its default, a sentence for --help, and other names.
 
     The field's annotation says which values it takes: those of its first type (Any is an object of
-    JSON), the words of a Literal, and none if it may be None.
+    JSON, or a list of them), the words of a Literal, and none if it may be None. A tuple of texts
+    takes each from a flag of its own.
 
     Metadata that limits its values:
     words: that are allowed besides. schedules: words that stand before a number, with a colon.
@@ -49,6 +49,7 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     fixed: a run cannot be resumed with another value.
     speed: False if it does not matter for the speed of collecting.
     per_host: ranks may have different values.
+    imports: its value may name code, which a checkpoint alone is not trusted with.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
@@ -116,12 +117,13 @@ def parse_flags(
     return vars(given)
 
 
-def suggest(word: str, known: Iterable[str], fallback: str) -> str:
-    """Ask whether the nearest known word was meant, or return the fallback if none is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return fallback
+def as_arguments(settings: Settings) -> list[str]:
+    """Return the command line that gives these values."""
+    arguments = []
+    for name, value in settings.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        arguments += [f"--{name}={one}" for one in values]
+    return arguments
 
 
 class _Parser(argparse.ArgumentParser):
@@ -142,8 +144,10 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
     if "nargs" in metadata:
         group.add_argument(name, metavar=name.upper(), nargs=metadata["nargs"], help=help)
         return
-    default = "none" if option.default is None else option.default
+    default = "none" if option.default in (None, ()) else option.default
     options: Settings = {}
+    if get_origin(option.type) is tuple:
+        options = {"action": "append"}
     if allowed_values(option)[0] is bool:
         options = {"nargs": "?", "const": "true"}
         group.add_argument(
@@ -189,11 +193,14 @@ def _convert(option: Field[Any], value: Any) -> Any:
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
     """
     kind, words, metadata = allowed_values(option)
-    if metadata.get("nargs"):
-        return tuple(value)
+    if get_origin(option.type) is tuple:
+        texts = [value] if isinstance(value, str) else value
+        if all(re.fullmatch(metadata.get("pattern", ".+"), text) for text in texts):
+            return tuple(texts)
+        raise ValueError
     if callable(value) and metadata["schedules"]:
         return value
-    text = str(value)
+    text = value if isinstance(value, str) else str(value)  # an EnvObject stays one
     word = text.lower()
     if word in words:
         return words[word]
@@ -203,6 +210,8 @@ def _convert(option: Field[Any], value: Any) -> Any:
         if isinstance(value, str):
             value = json.loads(value)
         json.dumps(value, allow_nan=False)  # a checkpoint must be able to hold it
+        if isinstance(value, list) and value:
+            return [{**entry} for entry in value]
         return {**value}
     if kind is str:
         text.encode()  # a ValueError if it is not UTF-8

@@ -6,7 +6,11 @@ from typing import Annotated, Any, Literal
 from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag
 from ppo.models import MODELS
 
-ImportPath = Annotated[str, ("pattern", r"[\w.]+:\w+"), ("form", "module:Name")]
+IMPORTED = r"([\w.]+|.+\.py):\w+"
+ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file.py:Name")]
+Call = Annotated[
+    str, ("pattern", rf"{IMPORTED}(\(.*\))?"), ("form", "module:Name(name=value, ...)")
+]
 LINEAR = ("linear",)
 Scheduled = str | Callable[..., float]
 
@@ -16,12 +20,32 @@ class EnvironmentFlags(Flags):
 
     env_name: str = fixed_flag(
         "LunarLander-v3",
-        "The environment: a gymnasium id, module:id (the module is imported first) or "
-        "module:Class.",
+        "The environment: a gymnasium id, module:id (the module is imported first), module:Class, "
+        "or file.py:Class; a function that makes one will do for the class.",
         "env",
         "env_id",
+        imports=True,
     )
-    env_kwargs: Any = fixed_flag("{}", "Keyword arguments that make the environment.")
+    eval_env: str | None = flag(
+        None,
+        "The environment of evaluations and videos, with the same spaces; none is --env_name.",
+        imports=True,
+        speed=False,
+    )
+    env_kwargs: Any = fixed_flag(
+        "{}",
+        "Keyword arguments that make the environment; {9000+10*index} in a text is a number that "
+        "depends on that of the environment, and a list is dealt over the environments.",
+    )
+    max_episode_steps: Count | None = fixed_flag(
+        None, "Steps after which an episode is truncated; none is what the environment's id says."
+    )
+    wrapper: tuple[Call, ...] = fixed_flag(
+        (),
+        "Wrapper around the environment, with Python literals as arguments; repeat it for further "
+        "ones around that.",
+        imports=True,
+    )
     num_envs: Count = fixed_flag(8, "Number of environments stepped in parallel.")
     normalize_observations: bool | Auto = fixed_flag(
         "auto",
@@ -41,8 +65,11 @@ class EnvironmentFlags(Flags):
         False,
         "Make the environment anew for each episode, for one that keeps something over a reset.",
     )
-    frame_stack: Count = fixed_flag(
-        4, "Number of successive images that make up an observation.", high=100
+    frame_stack: Count | Auto = fixed_flag(
+        "auto",
+        "Number of successive images or vectors that make up an observation; auto is 4 for images, "
+        "else 1.",
+        high=100,
     )
     screen_size: Count = fixed_flag(
         84, "Height and width in pixels to which images are resized.", high=1024
@@ -50,6 +77,7 @@ class EnvironmentFlags(Flags):
     frame_skip: Count | Auto = fixed_flag(
         "auto",
         "Number of frames for which each action is repeated; auto is 4 for Atari games, else 1.",
+        "action_repeat",
         high=1000,
     )
     noop_max: int = fixed_flag(
@@ -80,6 +108,7 @@ class NetworkFlags(Flags):
         "The network: one of these, or the import path of a class derived from "
         "ppo.models.actor_critic.ActorCritic; auto is cnn for images, else mlp.",
         words=MODELS,
+        imports=True,
     )
     hidden_size: Count | Auto = fixed_flag(
         "auto", "Units in each hidden layer; auto is the usual size of the model.", high=65536
@@ -156,11 +185,20 @@ class AlgorithmFlags(Flags):
     optimizer: ImportPath = fixed_flag(
         "torch.optim:Adam",
         "Import path of the optimizer; others than Adam have their own default settings.",
+        imports=True,
     )
     learner: ImportPath | Auto = flag(
         "auto",
         "Import path of a class derived from ppo.Learner that computes the update; auto is the "
         "fastest built-in one that fits the model.",
+        imports=True,
+        speed=False,
+    )
+    callback: tuple[ImportPath, ...] = flag(
+        (),
+        "Import path of a class derived from ppo.Callback that watches and steers the run; repeat "
+        "it for further ones.",
+        imports=True,
         speed=False,
     )
     gamma: Fraction = flag(0.99, "Discount factor of rewards per step.")

@@ -13,6 +13,7 @@ from torch.nn.utils import parameters_to_vector
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.resolve import resolve
+from ppo.envs.objects import EnvObject, as_env_name
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import make_actor
 from ppo.models.numpy_mlp import layout_of
@@ -22,31 +23,35 @@ from ppo.run.checkpoint import load, load_newest, misfits
 from ppo.system.files import read_json
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-IMPORT_PATHS = ("env_name", "model", "optimizer", "learner")  # settings that may import code
+HARMLESS = ("torch.optim:", "gymnasium.wrappers:")  # what a file alone is trusted with
 
 
 def load_policy(
-    path: str | Path, env_name: str | None = None, model: str | None = None, **changes: Any
+    path: str | Path, env_name: Any = None, model: str | None = None, **changes: Any
 ) -> Policy:
     """Load the policy of a checkpoint.
 
-    env_name, model: repeat them if they are import paths, which a file alone is not trusted with;
-    changes: other values of flags than the run's, such as precision="float32". Raises
-    CheckpointError if the file is damaged, or of another environment or model."""
+    env_name, model, wrapper: repeat them if they are import paths, which a file alone is not
+    trusted with, and env_name if it is a class or function; changes: other values of flags than the
+    run's, such as precision="float32". Raises CheckpointError if the file is damaged, or of another
+    environment or model."""
     path = Path(path)
     state = load(path)
+    if env_name is not None:
+        env_name = as_env_name(env_name)
+    repeated = {"env_name": env_name, "model": model, "wrapper": changes.get("wrapper")}
     # Schedules may be functions, which a file cannot hold; they do not matter here.
-    config = saved_config(
-        path, state, {"env_name": env_name, "model": model}, Config.names(schedules=())
-    )
-    return _restore_policy(path, state, replace(config, **changes))
+    config = saved_config(path, state, repeated, Config.names(schedules=()))
+    if isinstance(env_name, EnvObject) or config.env_name.startswith("<"):
+        changes["env_name"] = env_name
+    return _restore_policy(path, state, replace(config, **{"eval_env": None, **changes}))
 
 
 def saved_settings(run: Path, given: Settings) -> Settings:
     """Read a run's settings: from its newest intact checkpoint; those of scope "run" from its
     config.json. Raises CheckpointError if there are none, and as load_policy does."""
     path, state = load_newest(run / "checkpoints", lambda damage: None)
-    repeated = {name: given.get(name) for name in IMPORT_PATHS}
+    repeated = {name: given.get(name) for name in Config.names(imports=True)}
     _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
     settings: Settings = state["config"]
     with suppress(KeyError, ValueError):
@@ -81,12 +86,23 @@ def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[
             f"{path} has settings that this version does not accept ({error}): give another"
         ) from error
     for name, given in repeated.items():
-        wanted = str(settings.get(name))
-        if ":" in wanted and not wanted.startswith("torch.optim:") and given != wanted:
-            raise CheckpointError(
-                f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
-            )
+        for wanted in _texts(vars(config)[name]):
+            if wanted.startswith("<") and not given:
+                raise CheckpointError(
+                    f"{path} is of the class or function {wanted}: give it again, by "
+                    f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
+                )
+            is_trusted = wanted in _texts(given) or isinstance(given, EnvObject)
+            if ":" in wanted and not wanted.startswith(HARMLESS) and not is_trusted:
+                raise CheckpointError(
+                    f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
+                )
     return config
+
+
+def _texts(setting: Any) -> list[str]:
+    """Return the texts of a setting that is one or several."""
+    return [*setting] if isinstance(setting, (list, tuple)) else [str(setting)]
 
 
 def _restore_policy(path: Path, state: State, config: Config) -> Policy:

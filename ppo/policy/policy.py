@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
+from ppo.envs.arguments import tasks_of
 from ppo.envs.episodes import WHOLE_EPISODE, close_env, set_attributes
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
@@ -58,12 +59,18 @@ class Policy:
     def __reduce__(self) -> Any:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
-    def make_env(self, render_mode: str | None = None) -> Env:
-        """Make a new environment as in training."""
-        config = self.config
+    def make_env(
+        self, render_mode: str | None = None, number: int = 0, env_name: str | None = None
+    ) -> Env:
+        """Make a new environment as in training, or another one of the same kwargs.
+
+        number: of those that exist at once; their indices follow those of training."""
+        tasks = tasks_of(self.config.env_kwargs)
+        index = self.config.num_envs * len(tasks) + number
+        changes: dict[str, Any] = {"env_name": env_name or self.config.env_name}
         if render_mode:
-            config = replace(config, env_kwargs={**config.env_kwargs, "render_mode": render_mode})
-        env = make_env(config)
+            changes["env_kwargs"] = [{**task, "render_mode": render_mode} for task in tasks]
+        env = make_env(replace(self.config, **changes), index)
         set_attributes(env, self.env_attributes)
         return env
 
@@ -120,7 +127,8 @@ class Policy:
         if video:
             num_envs = 1
             render_mode = "rgb_array"
-        envs = [self.make_env(render_mode) for _ in seeds[:num_envs]]
+        eval_env = self.config.eval_env
+        envs = [self.make_env(render_mode, n, eval_env) for n in range(len(seeds[:num_envs]))]
         act = partial(self.act, deterministic=deterministic)
         state_size = self.actor.state_size
         try:
@@ -143,7 +151,7 @@ class Policy:
         number = episode["number"]
         is_over = True
         policy = replace(self, env_attributes=dict(episode.get("attributes", ())))
-        envs = [policy.make_env("rgb_array" if video else None)]
+        envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
         with _filmed(envs, video) as (env,):
             for action in self.to_actions(episode["actions"]):
                 if is_over:  # it begins, or a life was lost and the game goes on

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,8 +27,8 @@ def choose_num_workers(
 
     config: a resolved ppo.config.config.Config; make_pool: makes a ppo.envs.pool.WorkerPool of so
     many workers; versions: what else speed may depend on. Results are cached, except for
-    environments and models given by import path, which the user may be changing. Nothing is tried
-    on a busy machine, or where there is little to gain."""
+    environments, wrappers and models given by import path or as objects, which the user may be
+    changing. Nothing is tried on a busy machine, or where there is little to gain."""
     num_workers = int(config.num_workers)
     has_choice = num_workers > 1 and not config.overlap and config.inference == "worker"
     if not has_choice or config.iterations < FEWEST_ITERATIONS:
@@ -47,7 +48,7 @@ def choose_num_workers(
             return num_workers, []
         finally:
             gc.collect()  # the trial's environments, before the run freezes what there is
-        if ":" not in f"{config.env_name}{config.model}":
+        if not re.search("[:<]", f"{config.env_name}{config.model}{config.wrapper}"):
             with suppress(OSError, RuntimeError):
                 path = _cache_path(config, versions)
                 path.parent.mkdir(parents=True, exist_ok=True)

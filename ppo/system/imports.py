@@ -1,20 +1,52 @@
 """Import what users name by flags."""
 
-from pkgutil import resolve_name
+import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, suggest
 
 
 def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError) -> Any:
-    """Import what a flag names as module:Name. Raises error_class if that fails."""
+    """Import what a flag names as module:Name or file.py:Name. Raises error_class if that fails."""
+    module, _, name = path.rpartition(":")
     try:
-        return resolve_name(path)
+        imported = import_code(module)
+        if not hasattr(imported, name):
+            hint = suggest(name, dir(imported), "it has no such name")
+            raise ImportError(f"{module} has no {name}, {hint}")
+        return getattr(imported, name)
     except (ImportError, AttributeError, ValueError) as error:
         raise error_class(
-            f"--{flag}={path} cannot be imported ({error}): give module:Name"
+            f"--{flag}={path} cannot be imported ({error}): give module:Name or file.py:Name"
         ) from error
     except SystemExit as error:
         raise error_class(
             f"--{flag}={path} cannot be imported, for it calls sys.exit: make it importable"
         ) from error
+
+
+def import_code(module: str) -> Any:
+    """Import a module by its name or by its file, whose neighbours it can import.
+
+    Raises ImportError if there is none, or if another module has the file's name."""
+    if not module.endswith(".py"):
+        return import_module(module_name(module))
+    file = Path(module).resolve()
+    if not file.is_file():
+        near = suggest(file.name, [path.name for path in file.parent.glob("*.py")], "")
+        raise ImportError(f"there is no file {module} {near}".strip())
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    imported = import_module(file.stem)
+    if Path(str(vars(imported).get("__file__"))).resolve() != file:
+        raise ImportError(f"another module is called {file.stem}, so rename {file.name}")
+    return imported
+
+
+def module_name(module: str) -> str:
+    """Return the name of a module that is given by its name or by its file."""
+    if module.endswith(".py"):
+        return Path(module).stem
+    return module.lstrip(".")  # nothing is relative to the trainer

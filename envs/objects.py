@@ -1,0 +1,42 @@
+"""Environments given as Python objects: classes, and functions that make one."""
+
+import pickle
+from functools import cache
+from typing import Any
+
+from ppo.errors import ConfigError
+
+unpickle = cache(pickle.loads)  # so that all environments of a process are of one class
+
+
+class EnvObject(str):
+    """A label such as "<Reach>" that carries a class or function, pickled, to other processes.
+
+    Settings hold it in place of an id; files keep the label only."""
+
+    pickled: bytes
+
+
+def as_env_name(env: Any) -> str:
+    """Return what --env_name takes for an id, a class, or a function that makes an environment.
+
+    Raises ConfigError if env is none of these, or cannot be sent to other processes."""
+    if isinstance(env, str):
+        return env
+    name = getattr(env, "__name__", type(env).__name__).strip("<>")
+    if not callable(env):
+        raise ConfigError(
+            f"{name} is an object: give an id, a class, or a function that makes one "
+            "gymnasium.Env, of which --num_envs are made"
+        )
+    import cloudpickle
+
+    label = EnvObject(f"<{name}>")
+    try:
+        label.pickled = cloudpickle.dumps(env)
+    except Exception as error:  # whatever its parts raise
+        raise ConfigError(
+            f"environment {label} cannot be sent to other processes ({error}): make what it "
+            "holds inside of the function or in __init__"
+        ) from error
+    return label
