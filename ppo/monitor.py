@@ -23,7 +23,6 @@ from ppo.run.reader import Row
 from ppo.stopping import make_stopping
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
-from ppo.system.imports import import_named
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
@@ -83,8 +82,8 @@ class Videos(Callback):
 class Monitor:
     """Count episodes and faults, make an iteration's metrics, and call the callbacks.
 
-    histograms: of the last iteration, if they are due. callbacks: the user's own. The checkpoint
-    has the state of the trainer's own callbacks as it is, and of the user's by their number.
+    histograms: of the last iteration, if they are due. callbacks: the user's own, called after the
+    trainer's, but before conditions that end the run.
     """
 
     def __init__(
@@ -98,11 +97,9 @@ class Monitor:
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
         doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
-        named = [import_named("callback", path) for path in self.config.callback]
-        self.user_callbacks = [*callbacks, *(make() for make in named)]
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
-        self.built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor, *stopping]
-        self.callbacks = [*self.built_in[:4], *self.user_callbacks, *stopping]
+        built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor]
+        self.callbacks = [*built_in, *callbacks, *stopping]
 
     def notify(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
@@ -201,9 +198,7 @@ class Monitor:
     def state_dict(self) -> State:
         """Return what the metrics and the callbacks of a resumed run depend on."""
         state = self.episodes.state_dict()
-        for callback in self.built_in:
-            state |= callback.state_dict()
-        for number, callback in enumerate(self.user_callbacks):
+        for number, callback in enumerate(self.callbacks):
             with _explained_errors(callback, "state_dict"):
                 state |= add_prefix(f"callbacks.{number}", callback.state_dict())
         return state
@@ -211,9 +206,7 @@ class Monitor:
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.episodes.load_state_dict(state)
-        for callback in self.built_in:
-            callback.load_state_dict(state)
-        for number, callback in enumerate(self.user_callbacks):
+        for number, callback in enumerate(self.callbacks):
             if own := select_prefix(f"callbacks.{number}", state):
                 callback.load_state_dict(own)
 

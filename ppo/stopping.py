@@ -58,9 +58,7 @@ class KeepBest(Callback):
         return {"best": self.best, "best_iteration": self.best_iteration}
 
     def load_state_dict(self, state: State) -> None:
-        if state["best"] is not None:
-            self.best = float(state["best"])
-        self.best_iteration = int(state.get("best_iteration", 0))
+        vars(self).update(state)
 
 
 class StopWhen(Callback):
@@ -91,10 +89,10 @@ class StopWhen(Callback):
             run.stop(f"{self.condition}: it is {value:.4g}")
 
     def state_dict(self) -> State:
-        return {"tried_after": self.tried_after} if self.needs_proof else {}
+        return {"tried_after": self.tried_after}
 
     def load_state_dict(self, state: State) -> None:
-        self.tried_after = int(state.get("tried_after", 0))
+        self.tried_after = int(state["tried_after"])
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and bool(self.compare(value, self.limit))

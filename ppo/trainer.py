@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
-from ppo.callback import Callback
+from ppo.callback import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config, with_environments
 from ppo.envs.isolation import ISOLATION
@@ -43,6 +43,7 @@ def train(
     after a signal. However it ends, the state after the last whole iteration is saved.
     """
     config = with_environments(env, config, eval_env)
+    callbacks = [*callbacks, *named_callbacks(config)]
     ranks = join_ranks()
     parts, found = prepare_run(config, ranks, make_learner)
     config = parts.config
