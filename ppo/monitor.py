@@ -1,6 +1,7 @@
 """Watch a run: read rollouts, batches and metrics, and never change what is learned."""
 
 from collections import deque
+from statistics import fmean
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ppo.analysis.report import report_run
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import OnProgress, ignore
+from ppo.envs.worker import Episode
 from ppo.policy.evaluation import evaluate
 from ppo.run.folder import RunFolder
 from ppo.run.highlights import EpisodeHighlights
@@ -18,33 +20,53 @@ from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.state_dict import State
 
+RECENT = 100  # episodes that are averaged
+MOST_METRICS = 64  # of an environment's own
+
 
 class EpisodeStatistics:
-    """Count episodes, and average the return and length of the last 100."""
+    """Count episodes, and average the return and length of the last 100, and each of the
+    environment's own metrics over the last 100 that report it.
+
+    has_too_many: whether the environment has reported more than MOST_METRICS names."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length)
+        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)  # (return, length)
+        self.metrics: dict[str, list[float]] = {}
+        self.has_too_many = False
 
-    def add(self, episode_return: float, episode_length: float) -> None:
+    def add(self, episode: Episode) -> None:
         """Add an episode that is over."""
         self.count += 1
-        self.recent.append((episode_return, episode_length))
+        self.recent.append((episode.episode_return, episode.episode_length))
+        for name, value in episode.metrics.items():
+            if name in self.metrics or len(self.metrics) < MOST_METRICS:
+                self.metrics[name] = [*self.metrics.get(name, ()), value][-RECENT:]
+            else:
+                self.has_too_many = True
 
     def means(self) -> Metrics:
-        """Return the averages; None before there is an episode."""
+        """Return the averages, None before there is an episode; the environment's own by the names
+        env/..., from the first episode on that reports them."""
         means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
-        return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
+        named = dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
+        return named | {f"env/{name}": fmean(values) for name, values in self.metrics.items()}
 
     def state_dict(self) -> State:
-        """Return the count and the last 100 episodes."""
+        """Return the count and the last 100 episodes, and those with the environment's own
+        metrics, if there are any."""
         recent = np.array(self.recent, np.float64).reshape(-1, 2)
-        return {"episodes": self.count, "episodes.recent": recent}
+        state: State = {"episodes": self.count, "episodes.recent": recent}
+        if self.metrics:
+            state["episodes.metrics"] = {**self.metrics}
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.count = int(state["episodes"])
         self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
+        self.metrics = dict(state.get("episodes.metrics", {}))
 
 
 class Monitor:
@@ -70,7 +92,7 @@ class Monitor:
         self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
     ) -> Metrics:
         """Watch an iteration whose update is done. Returns all of its metrics, update's included;
-        the names are the same in each iteration."""
+        those of the environment appear once an episode reports them."""
         parts = self.parts
         self._count_episodes(rollout)
         self._make_histograms(rollout, batch)
@@ -159,11 +181,18 @@ class Monitor:
         the user is warned once for each environment."""
         env_ids = self.parts.env_ids
         info = rollout.info
-        ended = [(x.step, env_ids[x.environment], *x[2:]) for x in info.episodes]
+        ended = [x._replace(environment=env_ids[x.environment]) for x in info.episodes]
         outside = [(env_ids[index], count) for index, count in info.num_outside.items() if count]
         ranks = self.parts.ranks.gather((ended, outside))
-        for _, _, episode_return, length in sorted(x for rank in ranks for x in rank[0]):
-            self.episodes.add(episode_return, length)
+        had_too_many = self.episodes.has_too_many
+        for episode in sorted(x for rank in ranks for x in rank[0]):
+            self.episodes.add(episode)
+        if self.episodes.has_too_many and not had_too_many:
+            self.run.event(
+                "env_metrics",
+                f"the environment reports more than {MOST_METRICS} numbers by different names; "
+                "further names are ignored",
+            )
         self.highlights.add(rollout.played_episodes)
         for env_id, count in sorted(found for rank in ranks for found in rank[1]):
             if env_id in self.warned_envs:

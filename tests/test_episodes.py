@@ -58,11 +58,11 @@ def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     episodes = OpenEpisodes(2, NO_ACTIONS)
     dones = np.zeros((3, 2), bool)
     dones[1, 1] = True
-    first = rollout_info([Episode(1, 1, 5.0, 2)], [0, 1])
+    first = rollout_info([Episode(1, 1, 5.0, 2, {})], [0, 1])
     (played,) = episodes.update(actions[0], dones, first, np.array([1, 2]))
     assert played[:4] == (5.0, 2, 1, 0)
     np.testing.assert_array_equal(played.actions, actions[0, :2, 1])
-    second = rollout_info([Episode(1, 1, 7.0, 3)], [])
+    second = rollout_info([Episode(1, 1, 7.0, 3, {})], [])
     (played,) = episodes.update(actions[1], dones, second, np.array([1, 3]))
     assert played[:4] == (7.0, 3, 1, 1)
     np.testing.assert_array_equal(

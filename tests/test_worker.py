@@ -64,7 +64,7 @@ def test_three_rollouts_join_without_gap_or_repeat(num_workers: int) -> None:
             assert tables["truncations"][t, environment] == (ended and seed % 2 == 0)
             if ended:
                 total = tables["rewards"][t - step + 1 : t + 1, environment].sum()
-                expected_episodes.append((t, environment, total, step))
+                expected_episodes.append((t, environment, total, step, {}))
                 if seed % 2 == 0:
                     expected_lasts.append((t, environment, [seed, step]))
                 episode, step = episode + 1, 0

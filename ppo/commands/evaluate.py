@@ -22,6 +22,7 @@ from ppo.errors import ConfigError
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import write_json
+from ppo.system.output import format_numbers
 
 
 class Evaluate(PolicyCommand):
@@ -81,6 +82,8 @@ class Evaluate(PolicyCommand):
             f"{interval_text(interval)}, median {median:.1f}, "
             f"mean length {np.mean(result['lengths']):.0f}, episodes: {self.episodes}"
         )
+        if "env" in result:
+            print(f"environment: {format_numbers(result['env'])}")
         if result["unfinished"]:
             print(f"{result['unfinished']} episodes were cut off after {self.max_steps:,} steps")
         entry = {
