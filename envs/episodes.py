@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +42,7 @@ def episode_metrics(info: Any) -> dict[str, float]:
     """Return the numbers and booleans in the info of an episode's last step, by name.
 
     Those in info["episode_metrics"] count, too, and arrays of one number; what is not finite is
-    left out. success_rate repeats is_success, the usual name. In names, _ replaces characters that
-    would not do in a table."""
+    left out. success_rate repeats is_success, the usual name."""
     own = info.get("episode_metrics")
     if isinstance(own, dict):
         info = {**info, **own}
@@ -51,12 +51,19 @@ def episode_metrics(info: Any) -> dict[str, float]:
         if isinstance(value, (ndarray, np.generic)) and value.size == 1:
             value = value.item()
         if isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC:
-            name = re.sub(r"[^\w./-]+", "_", str(key))
-            if name not in NO_METRICS and not name.startswith("_"):
-                metrics[name] = float(value)
+            metrics[metric_name(key)] = float(value)
+    metrics.pop("", None)
     if "is_success" in metrics:
         metrics["success_rate"] = metrics["is_success"]
     return metrics
+
+
+@lru_cache(1024)
+def metric_name(key: Any) -> str:
+    """Return the name of the metric of a key of an info, in which _ replaces characters that would
+    not do in a table; "" if it is no metric."""
+    name = re.sub(r"[^\w./-]+", "_", str(key))
+    return "" if name.startswith("_") or name in NO_METRICS else name
 
 
 class FreshEveryEpisode(Wrapper):

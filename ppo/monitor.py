@@ -33,7 +33,7 @@ class EpisodeStatistics:
     def __init__(self) -> None:
         self.count = 0
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)  # (return, length)
-        self.metrics: dict[str, list[float]] = {}
+        self.metrics: dict[str, deque[float]] = {}
         self.has_too_many = False
 
     def add(self, episode: Episode) -> None:
@@ -42,7 +42,7 @@ class EpisodeStatistics:
         self.recent.append((episode.episode_return, episode.episode_length))
         for name, value in episode.metrics.items():
             if name in self.metrics or len(self.metrics) < MOST_METRICS:
-                self.metrics[name] = [*self.metrics.get(name, ()), value][-RECENT:]
+                self.metrics.setdefault(name, deque(maxlen=RECENT)).append(value)
             else:
                 self.has_too_many = True
 
@@ -59,14 +59,15 @@ class EpisodeStatistics:
         recent = np.array(self.recent, np.float64).reshape(-1, 2)
         state: State = {"episodes": self.count, "episodes.recent": recent}
         if self.metrics:
-            state["episodes.metrics"] = {**self.metrics}
+            state["episodes.metrics"] = {name: [*x] for name, x in self.metrics.items()}
         return state
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.count = int(state["episodes"])
         self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
-        self.metrics = dict(state.get("episodes.metrics", {}))
+        metrics = state.get("episodes.metrics", {})
+        self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
 
 
 class Monitor:
