@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +11,10 @@ from numpy import ndarray
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
-# Keys of gymnasium whose values are no results of an episode, even where they are numbers.
-NO_METRICS = {"action_mask", "TimeLimit.truncated", "episode", "final_info", "final_observation"}
+# Keys of an info that name no metric: hidden ones, gymnasium's, and those that no table can hold.
+NO_METRIC = re.compile(
+    r'_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated)$|.*[,"\r\n]'
+)
 LARGEST_METRIC = 1e300  # so that the sum of many is finite
 
 
@@ -50,20 +51,12 @@ def episode_metrics(info: Any) -> dict[str, float]:
     for key, value in info.items():
         if isinstance(value, (ndarray, np.generic)) and value.size == 1:
             value = value.item()
-        if isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC:
-            metrics[metric_name(key)] = float(value)
-    metrics.pop("", None)
+        is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC
+        if is_finite and not NO_METRIC.match(str(key)):
+            metrics[str(key)] = float(value)
     if "is_success" in metrics:
         metrics["success_rate"] = metrics["is_success"]
     return metrics
-
-
-@lru_cache(1024)
-def metric_name(key: Any) -> str:
-    """Return the name of the metric of a key of an info, in which _ replaces characters that would
-    not do in a table; "" if it is no metric."""
-    name = re.sub(r"[^\w./-]+", "_", str(key))
-    return "" if name.startswith("_") or name in NO_METRICS else name
 
 
 class FreshEveryEpisode(Wrapper):

@@ -48,7 +48,7 @@ def report(seed: int) -> dict[str, Any]:
         "distance": np.float32(seed % 5),
         "level": seed % 3,
         "crashed": np.bool_(seed % 5 == 0),
-        "angle in °, or so": np.array([0.5]),
+        "angle in °": np.array([0.5]),
         "episode_metrics": {"energy": 2.5, "_hidden": 1, "nothing": None},
         # No metrics:
         "nan": float("nan"),
@@ -59,6 +59,8 @@ def report(seed: int) -> dict[str, Any]:
         "numbers": np.ones(3),
         "words": np.array(["one"]),
         "_hidden": 3,
+        "a, b": 1,
+        "two\nlines": 2,
         "episode": 7,
         "action_mask": np.ones(1, np.int8),
         "TimeLimit.truncated": False,
@@ -76,7 +78,7 @@ def metrics_of(seed: int) -> dict[str, float]:
         "distance": float(seed % 5),
         "level": float(seed % 3),
         "crashed": float(seed % 5 == 0),
-        "angle_in_or_so": 0.5,
+        "angle in °": 0.5,
         "energy": 2.5,
         "5": 5.0,
     }

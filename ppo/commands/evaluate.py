@@ -22,7 +22,6 @@ from ppo.errors import ConfigError
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import write_json
-from ppo.system.output import format_numbers
 
 
 class Evaluate(PolicyCommand):
@@ -83,7 +82,7 @@ class Evaluate(PolicyCommand):
             f"mean length {np.mean(result['lengths']):.0f}, episodes: {self.episodes}"
         )
         if "env" in result:
-            print(f"environment: {format_numbers(result['env'])}")
+            print("environment:", *(f"{name}={x:.4g}" for name, x in result["env"].items()))
         if result["unfinished"]:
             print(f"{result['unfinished']} episodes were cut off after {self.max_steps:,} steps")
         entry = {

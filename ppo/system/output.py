@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
@@ -25,11 +24,6 @@ def show(text: str) -> None:
     with suppress(OSError):  # the reader has gone, or the output goes to a full disk
         escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], shorten(text.rstrip()))
         print(escaped, file=sys.stderr, flush=True)
-
-
-def format_numbers(numbers: Mapping[str, float]) -> str:
-    """Write numbers by name in a line, with four digits."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
 
 
 def flush_output() -> None:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ppo.algorithm.rollout import Metrics
 from ppo.config.flags import suggest
 from ppo.run.loggers.logger import Histograms, Logger
-from ppo.system.output import discard, format_numbers
+from ppo.system.output import discard
 
 SECONDS_BETWEEN_LINES = 5
 
@@ -71,7 +71,7 @@ class ConsoleLogger(Logger):
             seconds_per_step = (now - self.start_time) / (step - self.first_step)
             self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
             if self.config.verbose > 1:
-                self._print(format_numbers(known))
+                self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
     def show_progress(self, done: int) -> None:
         text = f"evaluation: {done} of {self.config.eval_episodes} episodes"
@@ -88,8 +88,6 @@ class ConsoleLogger(Logger):
             if result["unfinished"]:
                 text += ", {unfinished} of them cut off by --eval_max_steps"
             self._print(text.format(**result))
-        if "env" in result:
-            self._print(f"environment: {format_numbers(result['env'])}")
         for name in self.shown:
             if self.known and name not in self.known:
                 hint = suggest(name, self.known, "metrics.csv begins with all names")

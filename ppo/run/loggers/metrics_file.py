@@ -1,8 +1,9 @@
 """metrics.csv: a row for each iteration."""
 
+import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ppo.errors import NotSaved
 from ppo.run.folder import RunFolder
@@ -28,8 +29,9 @@ class MetricsFile:
 
     def write(self, metrics: Row) -> None:
         """Write a row; floats have six digits."""
-        self.rows.append(metrics)
-        self.names |= dict.fromkeys(metrics)
+        row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
+        self.rows.append(row)
+        self.names |= dict.fromkeys(row)
         path = self.run.path / METRICS
         failure = None
         try:
@@ -74,11 +76,7 @@ class MetricsFile:
 
     def _format(self) -> str:
         """Return the rows that wait as lines."""
-        lines = [[_cell(row.get(name)) for name in self.names] for row in self.rows]
-        return "".join(",".join(line) + "\n" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        text = io.StringIO(newline="")
+        lines = ([row.get(name) for name in self.names] for row in self.rows)
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue()
