@@ -13,7 +13,7 @@ WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (r
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
 # Keys of an info that name no metric: hidden ones, gymnasium's, and those that no table can hold.
 NO_METRIC = re.compile(
-    r'_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated)$|.*[,"\r\n]'
+    r'_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated)$|.*[,"\r\n\ud800-\udfff]'
 )
 LARGEST_METRIC = 1e300  # so that the sum of many is finite
 

@@ -61,6 +61,7 @@ def report(seed: int) -> dict[str, Any]:
         "_hidden": 3,
         "a, b": 1,
         "two\nlines": 2,
+        "no character \udc80": 2,
         "episode": 7,
         "action_mask": np.ones(1, np.int8),
         "TimeLimit.truncated": False,
