@@ -1,6 +1,7 @@
 """Record whole episodes, and save and restore episodes that are still open."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,11 @@ from ppo.envs.errors import EnvironmentUnavailable
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
+# Keys of an info that name no metric: hidden ones, gymnasium's, and those that no table can hold.
+NO_METRIC = re.compile(
+    r'_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated)$|.*[,"\r\n\ud800-\udfff]'
+)
+LARGEST_METRIC = 1e300  # so that the sum of many is finite
 
 
 class RecordEpisode(Wrapper):
@@ -33,6 +39,26 @@ class RecordEpisode(Wrapper):
         if terminated or truncated:
             info = {**info, WHOLE_EPISODE: (self.total, self.length)}
         return observation, reward, terminated, truncated, info
+
+
+def episode_metrics(info: Any) -> dict[str, float]:
+    """Return the numbers and booleans in the info of an episode's last step, by name.
+
+    Those in info["episode_metrics"] count, too, and arrays of one number; what is not finite is
+    left out. success_rate repeats is_success, the usual name."""
+    own = info.get("episode_metrics")
+    if isinstance(own, dict):
+        info = {**info, **own}
+    metrics = {}
+    for key, value in info.items():
+        if isinstance(value, (ndarray, np.generic)) and value.size == 1:
+            value = value.item()
+        is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC
+        if is_finite and not NO_METRIC.match(str(key)):
+            metrics[str(key)] = float(value)
+    if "is_success" in metrics:
+        metrics["success_rate"] = metrics["is_success"]
+    return metrics
 
 
 class FreshEveryEpisode(Wrapper):
@@ -97,7 +123,7 @@ class OpenEpisodes:
         self.restart(info.reset_envs, numbers, info.attributes)
         played = []
         starts = [0] * len(self.open)
-        for step, index, episode_return, length in info.episodes:
+        for step, index, episode_return, length, *_ in info.episodes:
             number, known, _, attributes = self.open[index]
             if known is not None:
                 whole = np.concatenate([known, actions[starts[index] : step + 1, index]])

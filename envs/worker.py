@@ -15,6 +15,7 @@ from ppo.envs.episodes import (
     WHOLE_EPISODE,
     OpenEpisode,
     close_env,
+    episode_metrics,
     layers,
     restore_emulator,
     save_emulator,
@@ -31,12 +32,15 @@ CARRIED = ("observations", "states", "action_masks")  # whose last row begins th
 
 
 class Episode(NamedTuple):
-    """An episode that ended with this step of the rollout."""
+    """An episode that ended with this step of the rollout.
+
+    metrics: the environment's own numbers, by name."""
 
     step: int
     environment: int
     episode_return: float
     episode_length: int
+    metrics: dict[str, float]
 
 
 class LastObservation(NamedTuple):
@@ -227,7 +231,8 @@ class Worker:
             last = LastObservation(t, index, np.array(observation), rollout.states[t + 1, i].copy())
             self.info.last_observations.append(last)
         if WHOLE_EPISODE in info:  # otherwise the episode ended for the learner only
-            self.info.episodes.append(Episode(t, index, *info[WHOLE_EPISODE]))
+            total, length = info[WHOLE_EPISODE]
+            self.info.episodes.append(Episode(t, index, total, length, episode_metrics(info)))
 
     def _start_episode(self, row: int, i: int) -> None:
         """Start environment i's next episode, with a recurrent state of zeros."""

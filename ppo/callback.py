@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,9 +95,10 @@ class Run:
         return self.parts.policy()
 
     def log(self, name: str, value: float | None) -> None:
-        """Add a metric to this iteration. Raises ValueError unless it is a finite number."""
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"the metric {name} is {value}, not a finite number")
+        """Add a metric to this iteration. Raises ValueError unless it is a finite number, and for a
+        name with other signs than letters, digits and _ / . -"""
+        if not re.fullmatch(r"[\w/.-]+", name) or not math.isfinite(value or 0):
+            raise ValueError(f"the metric {name} is {value}, not a finite number with a plain name")
         self.metrics[name] = None if value is None else float(value)
 
     def stop(self, reason: str) -> None:

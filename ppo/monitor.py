@@ -4,6 +4,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,33 +26,54 @@ from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+RECENT = 100  # episodes that are averaged
+MOST_METRICS = 64  # of an environment's own
+
 
 class EpisodeStatistics:
-    """Count episodes, and average the return and length of the last 100."""
+    """Count episodes, and average the return and length of the last 100, and each of the
+    environment's own metrics over the last 100 that report it.
+
+    has_too_many: whether the environment has reported more than MOST_METRICS names."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.recent: deque[tuple[float, float]] = deque(maxlen=100)  # (return, length)
+        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)  # (return, length)
+        self.metrics: dict[str, deque[float]] = {}
+        self.has_too_many = False
 
-    def add(self, episode_return: float, episode_length: float) -> None:
+    def add(self, episode: Episode) -> None:
         """Add an episode that is over."""
         self.count += 1
-        self.recent.append((episode_return, episode_length))
+        self.recent.append((episode.episode_return, episode.episode_length))
+        for name, value in episode.metrics.items():
+            if name in self.metrics or len(self.metrics) < MOST_METRICS:
+                self.metrics.setdefault(name, deque(maxlen=RECENT)).append(value)
+            else:
+                self.has_too_many = True
 
     def means(self) -> Metrics:
-        """Return the averages; None before there is an episode."""
+        """Return the averages, None before there is an episode; the environment's own by the names
+        env/..., from the first episode on that reports them."""
         means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
-        return dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
+        named = dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
+        return named | {f"env/{name}": fmean(values) for name, values in self.metrics.items()}
 
     def state_dict(self) -> State:
-        """Return the count and the last 100 episodes."""
+        """Return the count and the last 100 episodes, and those with the environment's own
+        metrics, if there are any."""
         recent = np.array(self.recent, np.float64).reshape(-1, 2)
-        return {"episodes": self.count, "episodes.recent": recent}
+        state: State = {"episodes": self.count, "episodes.recent": recent}
+        if self.metrics:
+            state["episodes.metrics"] = {name: [*x] for name, x in self.metrics.items()}
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.count = int(state["episodes"])
         self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
+        metrics = state.get("episodes.metrics", {})
+        self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
 
 
 class Evaluation(Callback):
@@ -120,7 +142,8 @@ class Monitor:
     def after_update(
         self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
     ) -> Metrics:
-        """Watch an iteration whose update is done; return all metrics, the update's, too."""
+        """Watch an iteration whose update is done; return all metrics, the update's, too, and those
+        of the environment once an episode has reported them."""
         parts = self.parts
         run = self.run
         ended = self._count_episodes(rollout)
@@ -232,8 +255,15 @@ class Monitor:
         outside = [(env_ids[index], count) for index, count in info.num_outside.items() if count]
         ranks = self.parts.ranks.gather((ended, outside))
         episodes = sorted(episode for rank in ranks for episode in rank[0])
+        had_too_many = self.episodes.has_too_many
         for episode in episodes:
-            self.episodes.add(episode.episode_return, episode.episode_length)
+            self.episodes.add(episode)
+        if self.episodes.has_too_many and not had_too_many:
+            self.run.folder.event(
+                "env_metrics",
+                f"the environment reports more than {MOST_METRICS} numbers by different names; "
+                "further names are ignored",
+            )
         for env_id, count in sorted(found for rank in ranks for found in rank[1]):
             if env_id in self.warned_envs:
                 self.parts.faults["observation_outside"] += count

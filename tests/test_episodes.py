@@ -13,6 +13,7 @@ from ppo.envs.episodes import (
     OpenEpisode,
     OpenEpisodes,
     RecordEpisode,
+    episode_metrics,
     layers,
     pack_episodes,
     restore_emulator,
@@ -20,6 +21,7 @@ from ppo.envs.episodes import (
     unpack_episodes,
 )
 from ppo.envs.worker import Episode
+from tests.reporting import metrics_of, report
 from tests.running import make_env
 
 NO_ACTIONS = np.zeros((0, 2), np.float32)
@@ -36,6 +38,18 @@ def test_return_and_length_are_reported_with_the_last_step_only() -> None:
         infos = [env.step(0)[4] for _ in range(10)]
         assert all(WHOLE_EPISODE not in info for info in infos[:-1])
         assert infos[-1][WHOLE_EPISODE] == (10.0, 10)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 6, 10, 38, 95])
+def test_finite_numbers_of_an_info_are_metrics(seed: int) -> None:
+    found = episode_metrics({**report(seed), WHOLE_EPISODE: (1.0, 2)})
+    assert found == metrics_of(seed)
+    assert {type(value) for value in found.values()} == {float}
+
+
+def test_the_own_metrics_of_an_info_need_not_be_a_dict() -> None:
+    assert episode_metrics({"episode_metrics": [1.0], "score": 2}) == {"score": 2.0}
+    assert episode_metrics({}) == {}
 
 
 def test_a_fresh_environment_is_made_for_every_episode_but_the_first() -> None:
@@ -58,11 +72,11 @@ def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     episodes = OpenEpisodes(2, NO_ACTIONS)
     dones = np.zeros((3, 2), bool)
     dones[1, 1] = True
-    first = rollout_info([Episode(1, 1, 5.0, 2)], [0, 1])
+    first = rollout_info([Episode(1, 1, 5.0, 2, {})], [0, 1])
     (played,) = episodes.update(actions[0], dones, first, np.array([1, 2]))
     assert played[:4] == (5.0, 2, 1, 0)
     np.testing.assert_array_equal(played.actions, actions[0, :2, 1])
-    second = rollout_info([Episode(1, 1, 7.0, 3)], [])
+    second = rollout_info([Episode(1, 1, 7.0, 3, {})], [])
     (played,) = episodes.update(actions[1], dones, second, np.array([1, 3]))
     assert played[:4] == (7.0, 3, 1, 1)
     np.testing.assert_array_equal(

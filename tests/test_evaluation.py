@@ -13,6 +13,7 @@ from ppo.monitor import Monitor
 from ppo.policy.evaluation import evaluate
 from ppo.run.checkpoint import copy_state, save
 from ppo.run.state import snapshot
+from tests.reporting import metrics_of
 from tests.running import make_env, metrics, trained
 
 SEEDS = [100, 201, 302, 403, 504, 605, 706]
@@ -102,6 +103,23 @@ def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_its_return_so_f
     assert result["lengths"] == lengths
     assert result["returns"] == [12.0 * length for length in lengths]
     assert result["unfinished"] == sum(3 + seed % 7 > 6 for seed in SEEDS) > 0
+
+
+def test_an_environments_own_metrics_are_averaged_over_the_episodes_that_report_them() -> None:
+    seeds = [*range(10), 38, 182, 183]
+    reports = [metrics_of(seed) for seed in seeds]
+    for num_envs, max_steps in ((1, 4), (3, 100)):
+        envs = [make_env("tests.reporting:Reporting") for _ in range(num_envs)]
+        found = evaluate(lambda x, *_: [0] * len(x), envs, seeds, max_steps=max_steps)["env"]
+        for name in ("is_success", "success_rate", "distance", "energy"):
+            mean = np.mean([one[name] for one in reports])
+            assert found[name] == pytest.approx(mean)
+        assert found["late"] == pytest.approx((0 + 38) / 2)
+        assert found.keys() == reports[0].keys()
+    envs = [make_env("tests.reporting:Reporting")]
+    cut_off = evaluate(lambda x, *_: [0] * len(x), envs, seeds[:2], max_steps=3)
+    assert cut_off["unfinished"] == 2
+    assert cut_off["env"] == {"step": 3.0}  # of the last info that there was
 
 
 def test_evaluations_while_training_change_nothing_and_keep_the_best(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import torch
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import ISOLATION
-from ppo.monitor import EpisodeStatistics, Monitor
+from ppo.envs.worker import Episode
+from ppo.monitor import MOST_METRICS, EpisodeStatistics, Monitor
 from ppo.system.clock import Clock
 from tests.running import make_components
+from tests.test_distributed import Fake
 
 SMALL = {
     "num_envs": 2,
@@ -57,7 +59,7 @@ def test_the_last_hundred_episodes_are_averaged() -> None:
     statistics = EpisodeStatistics()
     assert statistics.means() == {"episode_return_mean": None, "episode_length_mean": None}
     for number in range(150):
-        statistics.add(float(number), 2)
+        statistics.add(Episode(0, 0, float(number), 2, {}))
     assert statistics.count == 150
     assert statistics.means() == {"episode_return_mean": 99.5, "episode_length_mean": 2.0}
     restored = EpisodeStatistics()
@@ -65,6 +67,61 @@ def test_the_last_hundred_episodes_are_averaged() -> None:
     restored.load_state_dict({**state, "episodes.recent": torch.tensor(state["episodes.recent"])})
     assert restored.count == 150
     assert restored.means() == statistics.means()
+
+
+def test_metrics_are_averaged_over_the_last_hundred_episodes_that_report_them() -> None:
+    statistics = EpisodeStatistics()
+    assert "episodes.metrics" not in statistics.state_dict()
+    for number in range(150):
+        metrics = {"number": float(number)}
+        if number % 50 == 7:
+            metrics["rare"] = number / 2
+        statistics.add(Episode(0, 0, 0.0, 2, metrics))
+    found = {"env/number": 99.5, "env/rare": (7 + 57 + 107) / 6}
+    assert statistics.means() == {
+        "episode_return_mean": 0.0,
+        "episode_length_mean": 2.0,
+        **found,
+    }
+    state = statistics.state_dict()
+    restored = EpisodeStatistics()
+    restored.load_state_dict(
+        json.loads(json.dumps({**state, "episodes.recent": None}))
+        | {"episodes.recent": state["episodes.recent"]}
+    )
+    for one in (statistics, restored):
+        one.add(Episode(0, 0, 0.0, 2, {"number": 150.0, "new": 0.1}))
+    assert restored.means() == statistics.means()
+    assert restored.means()["env/number"] == 100.5
+    assert state["episodes.metrics"]["number"][-1] == 149.0  # what was returned does not change
+
+
+def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) -> None:
+    monitor, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path)
+    rollout = monitor.parts.rollout
+    for start in (0, 50, 100):
+        metrics = {f"name_{number}": 1.0 for number in range(start, start + 50)}
+        rollout.info = rollout.info._replace(episodes=[Episode(0, 0, 0.0, 2, metrics)])
+        monitor._count_episodes(rollout)
+    assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MOST_METRICS)]
+    ((kind, message, _),) = run.told
+    assert kind == "env_metrics"
+    assert f"more than {MOST_METRICS} numbers by different names" in message
+
+
+def test_episodes_of_all_ranks_count_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
+    parts = make_components("Counting-v0", **SMALL)
+    monitor, _, _ = watch(parts, tmp_path)
+    parts.ranks = Fake(other=((theirs, []), ()))
+    monitor.episodes = EpisodeStatistics()
+    rollout = parts.rollout
+    mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
+    rollout.info = rollout.info._replace(episodes=mine, num_outside={})
+    monitor._count_episodes(rollout)
+    assert [one[0] for one in monitor.episodes.recent] == [4.0, 6.0, 8.0]
+    assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
+    assert parts.ranks.gathered[0][0][0] == mine
 
 
 def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:

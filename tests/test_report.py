@@ -14,7 +14,7 @@ import pytest
 
 from ppo.analysis.report import command, write_report
 from ppo.run.highlights import find_episode
-from ppo.run.reader import read_run
+from ppo.run.reader import RunRecord, read_run
 from tests.running import BRIEF, metrics, run_main
 
 FLAGS = (*BRIEF, "--logger=none")
@@ -116,6 +116,14 @@ def test_a_report_is_written_later_with_evaluations(parent: Path, tmp_path: Path
         done = run_main("report", str(folder), f"--output={tmp_path / name}")
         assert done.returncode == 2
         assert f"error: --output={tmp_path / name} {problem}" in done.stderr
+
+
+def test_all_metrics_of_an_environment_have_room_on_the_page(tmp_path: Path) -> None:
+    columns = ["step", "episode_return_mean", *(f"env/name_{i}" for i in range(64))]
+    record = RunRecord(tmp_path, {}, {name: np.arange(3.0) for name in columns})
+    write_report(record, None, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert [i for i in range(64) if not re.search(rf"env(/|\\u002f)name_{i}\b", page)] == []
 
 
 def test_the_page_works_in_a_browser(parent: Path, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from ppo.components import Components
+from ppo.config.config import Config
+from ppo.config.resolve import resolve
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.make import make_env
@@ -17,7 +20,8 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import Worker, called_env
-from tests.running import children, environment_flags, make_components
+from tests.reporting import metrics_of
+from tests.running import PLAIN, children, environment_flags, make_components
 
 T, N = 12, 5
 
@@ -64,7 +68,7 @@ def test_three_rollouts_join_without_gap_or_repeat(num_workers: int) -> None:
             assert tables["truncations"][t, environment] == (ended and seed % 2 == 0)
             if ended:
                 total = tables["rewards"][t - step + 1 : t + 1, environment].sum()
-                expected_episodes.append((t, environment, total, step))
+                expected_episodes.append((t, environment, total, step, {}))
                 if seed % 2 == 0:
                     expected_lasts.append((t, environment, [seed, step]))
                 episode, step = episode + 1, 0
@@ -121,6 +125,15 @@ def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
     ends = parts.rollout.terminations[:, 0].nonzero()[0]
     assert len(ends) > 1
     assert [episode.step for episode in info.episodes] == ends.tolist()
+
+
+def test_an_environments_own_metrics_come_with_its_episodes() -> None:
+    config = Config("tests.reporting:Reporting", **PLAIN, num_envs=2, num_steps=12)
+    parts = Components(*resolve(config))
+    info = parts.make_worker(env_indices=range(2)).collect(1)
+    assert len(info.episodes) == 6
+    for step, env_id, _, _, metrics in info.episodes:
+        assert metrics == metrics_of(integer_seed(0, Stream.EPISODE, env_id, step // 4))
 
 
 def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:

@@ -38,6 +38,7 @@ EVALUATION = (
     "deterministic",
     "seed",
     "checkpoint",
+    "env",
 )
 
 
@@ -91,16 +92,18 @@ def command(config: dict[str, Any]) -> str:
 
 
 def _curves(run: RunRecord) -> str:
-    """Draw returns and the metrics of PANELS over steps, to be zoomed together."""
+    """Draw returns, the metrics of PANELS and the environment's own over steps, to be zoomed
+    together."""
     from plotly.subplots import make_subplots  # heavy
 
-    labels = {RETURN: "return", **PANELS}
+    own = {name: name for name in run.metrics if name.startswith("env/")}
+    labels = {RETURN: "return", **PANELS, **own}
     shown = {name: label for name, label in labels.items() if name in run.metrics}
     figure = make_subplots(
         rows=len(shown),
         row_heights=[3] + [1] * (len(shown) - 1),
         shared_xaxes=True,
-        vertical_spacing=0.03,
+        vertical_spacing=0.18 / len(shown),
     )
     steps = run.metrics["step"].tolist()
     for row, (name, label) in enumerate(shown.items(), 1):

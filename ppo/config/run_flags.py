@@ -12,7 +12,7 @@ LOGGERS = {
     "wandb": "ppo.run.loggers.wandb:WandbLogger",
 }
 LOGGER = "|".join(LOGGERS)
-CONDITION = r"([\w/]+) *([<>]=?) *(-?[\d.]+(?:e[+-]?\d+)?)"  # such as env/success_rate>0.95
+CONDITION = r"([\w/.-]+) *([<>]=?) *(-?[\d.]+(?:e[+-]?\d+)?)"  # such as env/success_rate>0.95
 
 
 class ExecutionFlags(Flags):
@@ -144,6 +144,11 @@ class LoggingFlags(Flags):
     )
     verbose: int = run_flag(
         1, "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
+    )
+    show: str | None = run_flag(
+        None,
+        "Metrics to show in each line on the console besides, by name, separated by commas, such "
+        "as env/success_rate.",
     )
     histogram_every: Count | None = run_flag(
         10, "Iterations between histograms in TensorBoard and Weights & Biases; none draws none."

@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env
 
-from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.episodes import WHOLE_EPISODE, episode_metrics
 from ppo.envs.heartbeat import HEARTBEAT
 
 MAX_STEPS = 30_000  # of an episode: longer than the time limit of any usual environment
@@ -36,11 +37,13 @@ def evaluate(
     act: from observations (n, *observation), n infos and states (n, S), which it overwrites by the
     next ones, to n actions. An episode that is not over after max_steps is cut off, and counts with
     its return so far. Returns the undiscounted, raw return and the length of each episode, the
-    returns' mean and standard deviation, and how many episodes are unfinished."""
+    returns' mean and standard deviation, how many episodes are unfinished, and as "env" the mean of
+    each of the environment's own metrics over the episodes that report it, if there are any."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     waiting = deque(range(len(seeds)))
     num_unfinished = 0
+    reported: dict[str, list[float]] = {}
 
     def start(env: Env, episode: int) -> Game:
         observation, info = env.reset(seed=seeds[episode])
@@ -66,11 +69,13 @@ def evaluate(
                     running.append(Game(game.env, game.episode, observation, info, state))
                 continue
             num_unfinished += WHOLE_EPISODE not in info
+            for name, value in episode_metrics(info).items():
+                reported.setdefault(name, []).append(value)
             if waiting:
                 running.append(start(game.env, waiting.popleft()))
         games = running
         HEARTBEAT.report_progress(len(seeds) - len(waiting) - len(games))
-    return {
+    result: dict[str, Any] = {
         "episodes": len(returns),
         "mean": float(np.mean(returns)) if returns else None,
         "std": float(np.std(returns)) if returns else None,
@@ -78,3 +83,6 @@ def evaluate(
         "lengths": lengths,
         "unfinished": num_unfinished,
     }
+    if reported:
+        result["env"] = {name: fmean(values) for name, values in reported.items()}
+    return result

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
+from ppo.errors import suggest
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.system.output import discard
 
@@ -26,13 +27,16 @@ class ConsoleLogger(Logger):
     """Show a bar on a terminal; elsewhere, print a line every 5 seconds and for the first and the
     last iteration; with log_every, a line every so many iterations, everywhere.
 
-    verbose=2: print all settings first, and all metrics with each line.
+    verbose=2: print all settings first, and all metrics with each line. show: metrics to add to
+    it, of which those that no iteration had are named at the end.
     """
 
     def start(self) -> None:
         config = self.config
         self.start_time = time.monotonic()
         self.next_line = 0.0
+        self.shown = config.show.split(",") if config.show else []
+        self.known: Metrics = {}
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
         self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
@@ -52,7 +56,9 @@ class ConsoleLogger(Logger):
         for phase in self.seconds:
             self.seconds[phase] += metrics[f"seconds_{phase}"]
         step = metrics["step"]
-        line = self._describe(metrics)
+        known = {name: value for name, value in metrics.items() if value is not None}
+        self.known |= known
+        line = self._describe(known)
         self.bar.update(self.task, completed=step, description=line)
         now = time.monotonic()
         if log_every := self.config.log_every:
@@ -65,7 +71,6 @@ class ConsoleLogger(Logger):
             seconds_per_step = (now - self.start_time) / (step - self.first_step)
             self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
             if self.config.verbose > 1:
-                known = {name: value for name, value in metrics.items() if value is not None}
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
     def show_progress(self, done: int) -> None:
@@ -77,12 +82,18 @@ class ConsoleLogger(Logger):
             self._print(text)
 
     def summarize(self, summary: Metrics) -> None:
+        if summary["stopped"]:
+            self._print(f"stopped: {summary['stopped']}")
         result = summary["evaluation"]
         if result["episodes"]:
             text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
             if result["unfinished"]:
                 text += ", {unfinished} of them cut off by --eval_max_steps"
             self._print(text.format(**result))
+        for name in self.shown:
+            if self.known and name not in self.known:
+                hint = suggest(name, self.known, "metrics.csv begins with all names")
+                self.run.event("unknown_metric", f"--show={name} is no metric of this run: {hint}")
         if total := sum(self.seconds.values()):
             share = self.seconds["collecting"] / total
             limit = "the learner limits the speed"
@@ -96,17 +107,18 @@ class ConsoleLogger(Logger):
     abort = close
 
     def _describe(self, metrics: Metrics) -> str:
-        """Describe an iteration in a line."""
+        """Describe an iteration in a line, by the metrics that have a value."""
         collecting = metrics["seconds_collecting"]
         share = collecting / (collecting + metrics["seconds_learning"])
         parts = [
             f"step {metrics['step']:,} of {self.total_steps:,}",
             f"{metrics['steps_per_second']:,.0f} steps/s",
         ]
-        if metrics["episode_return_mean"] is not None:
+        if "episode_return_mean" in metrics:
             parts.append(f"return {metrics['episode_return_mean']:.1f}")
         if "approx_kl" in metrics:
             parts.append(f"KL {metrics['approx_kl']:.2g}")
+        parts += [f"{name} {metrics[name]:.4g}" for name in self.shown if name in metrics]
         return ", ".join([*parts, f"{share:.0%} collecting"])
 
     def _print(self, text: str) -> None:

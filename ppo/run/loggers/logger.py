@@ -81,7 +81,7 @@ class Loggers(AbstractContextManager["Loggers"]):
                 self.loggers[name] = make(config, run, notes, first_step)
 
     def log(self, metrics: Metrics, histograms: Histograms | None = None) -> None:
-        """Log the metrics of an iteration; the names are the same in each."""
+        """Log the metrics of an iteration; later ones may have more names."""
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
 

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 from ppo.errors import NotSaved
 from ppo.run.folder import RunFolder
@@ -13,29 +14,34 @@ from ppo.system.files import AppendedFile, atomic_write
 class MetricsFile:
     """Append rows to a run's metrics.csv; each is on disk at once.
 
-    rows: those of a resumed run that count; the file is written anew with them. What cannot be
-    written, for the disk is full, waits in memory for the next row.
+    rows: those of a resumed run that count; the file is written anew with them. A new name becomes
+    the last column, empty in earlier rows: the file is replaced as a whole. What cannot be written,
+    for the disk is full, waits in memory for the next row.
     """
 
     def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
         self.run = run
-        self.rows = list(rows)
+        self.rows = list(rows)  # that are still to be written
+        self.names = dict.fromkeys(rows[0] if rows else ())
+        self.num_columns = 0  # of the file
         self.file: AppendedFile | None = None
         self.failure: OSError | None = None
 
     def write(self, metrics: Row) -> None:
         """Write a row; floats have six digits."""
         row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
+        self.rows.append(row)
+        self.names |= dict.fromkeys(row)
         path = self.run.path / METRICS
+        failure = None
         try:
-            if self.file is None:
-                with atomic_write(path) as temporary:
-                    temporary.write_text(_format(self.rows, list(row), with_header=True))
-                self.file = AppendedFile(path)
-            failure = self.file.append(_format([row], list(row)))
+            if self.file is None or len(self.names) > self.num_columns:
+                self._replace(path)
+            else:
+                failure = self.file.append(self._format())
+            self.rows.clear()
         except OSError as error:
             failure = error
-            self.rows.append(row)
         if failure and not self.failure:
             self.run.event(
                 "log_delayed", f"{path} cannot be written ({failure}); training continues"
@@ -54,11 +60,23 @@ class MetricsFile:
         if self.file:
             self.file.close()
 
+    def _replace(self, path: Path) -> None:
+        """Write the file anew, with all columns and the rows that wait. Raises OSError."""
+        text = ",".join(self.names) + "\n"
+        if self.file:
+            written = path.read_text(errors="replace") + self.file.waiting.decode()
+            ending = "," * (len(self.names) - self.num_columns) + "\n"
+            text += written.partition("\n")[2].replace("\n", ending)
+        with atomic_write(path) as temporary:
+            temporary.write_text(text + self._format())
+            file = AppendedFile(temporary)  # which goes on under its later name
+        self.close()
+        self.file = file
+        self.num_columns = len(self.names)
 
-def _format(rows: Iterable[Row], names: list[str], with_header: bool = False) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
-    if with_header:
-        writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    def _format(self) -> str:
+        """Return the rows that wait as lines."""
+        text = io.StringIO(newline="")
+        lines = ([row.get(name) for name in self.names] for row in self.rows)
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue()
