@@ -13,9 +13,11 @@ from ppo.envs.errors import EnvironmentUnavailable
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
-# Keys of an info that name no metric: hidden ones, gymnasium's, and those that no table can hold.
+# Keys of an info that name no metric: hidden ones, gymnasium's and Atari's, and those that no table
+# can hold.
 NO_METRIC = re.compile(
-    r'_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated)$|.*[,"\r\n\ud800-\udfff]'
+    r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
+    r'|lives|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
 )
 LARGEST_METRIC = 1e300  # so that the sum of many is finite
 

@@ -11,18 +11,13 @@ from gymnasium import spaces
 from ppo import Callback
 
 
-class Levels(gymnasium.Env):
+class ByName(gymnasium.Env):
     """Observe (level at the reset, step, a random number); episodes of 5 to 9 steps; the reward is
     the level if the action is 1."""
 
     observation_space = spaces.Box(0, 100, (3,))
     action_space = spaces.Discrete(2)
     level = 0
-    calls = 0
-
-    def set_training(self, level: int) -> None:
-        self.level = level
-        self.calls += 1
 
     def reset(
         self, *, seed: int | None = None, options: dict | None = None
