@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ppo.config.config import Config
-from ppo.config.resolve import resolve
 from ppo.envs.images import StackImages
 from ppo.envs.steps import RepeatAction
-from ppo.errors import ConfigError
 from tests.running import make_env
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601

@@ -135,11 +135,26 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "masks": ("Masked-v0", {**SMALL, **ALL}),
     "fresh": ("Worn-v0", {**SMALL, "fresh_env_per_episode": True}),
     "endless": ("Endless-v0", SMALL),
+    "history": ("CartPole-v1", {**SMALL, **ALL, "frame_stack": 3, "frame_skip": 2}),
+    "wrapper": (
+        "CartPole-v1",
+        {**SMALL, "wrapper": "gymnasium.wrappers:TimeAwareObservation", "max_episode_steps": 9},
+    ),
     "camera": ("Identity-v0", {**SMALL, "env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
     "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
     "breakout": (
         "BreakoutNoFrameskip-v4",
         {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25, "frame_skip": 8},
+    ),
+    "time limit": ("BreakoutNoFrameskip-v4", {**PONG, "max_episode_steps": 13}),
+    "wrapped game": (
+        "BreakoutNoFrameskip-v4",
+        {
+            **PONG,
+            "end_on_life_loss": True,
+            "num_steps": 24,
+            "wrapper": "gymnasium.wrappers:ClipReward(max_reward=1)",
+        },
     ),
 }
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,12 @@ class Policy:
         """Make a new environment as in training, or another one of the same kwargs.
 
         number: of those that exist at once; their indices follow those of training."""
-        tasks = tasks_of(self.config.env_kwargs)
-        index = self.config.num_envs * len(tasks) + number
-        changes: dict[str, Any] = {"env_name": env_name or self.config.env_name}
+        config = copy(self.config)  # not replace: schedules may be names of functions here
+        tasks = tasks_of(config.env_kwargs)
         if render_mode:
-            changes["env_kwargs"] = [{**task, "render_mode": render_mode} for task in tasks]
-        return make_env(replace(self.config, **changes), index)
+            tasks = [{**task, "render_mode": render_mode} for task in tasks]
+        vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
+        return make_env(config, config.num_envs * len(tasks) + number)
 
     def reset(self) -> None:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
