@@ -100,7 +100,13 @@ class Worker:
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
-            self.envs.append(make_env(self.config, env_id))
+            env = make_env(self.config, env_id)
+            if env.observation_space.shape != self.rollout.observations.shape[2:]:
+                raise WorkerError(
+                    f"environment {env_id} of {self.config.env_name} observes "
+                    f"{env.observation_space}, which is not what the first look has found"
+                )
+            self.envs.append(env)
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppo.config.config import Config
 from ppo.envs.arguments import fill_in, wrap
 from ppo.envs.episodes import layers
-from ppo.envs.errors import BadData, EnvironmentUnavailable
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError
 from ppo.policy.load import load_policy
 from ppo.trainer import train
@@ -21,23 +21,16 @@ OWN = "tests.test_arguments:Growing"
 
 
 class Growing(gymnasium.Wrapper):
-    """Show one number more, or offer one action more, from the third reset on."""
+    """Show one number more after the third reset."""
 
     resets = 0
-
-    def __init__(self, env: Any, what: str = "observation") -> None:
-        super().__init__(env)
-        self.what = what
 
     def reset(self, **options: Any) -> Any:
         self.resets += 1
         observation, info = self.env.reset(**options)
         if self.resets == 3:
-            if self.what == "action":
-                self.action_space = spaces.Discrete(3)
-            else:
-                self.observation_space = spaces.Box(-9, 9, (5,))
-                observation = np.zeros(5, np.float32)
+            self.observation_space = spaces.Box(-9, 9, (5,))
+            observation = np.zeros(5, np.float32)
         return observation, info
 
 
@@ -46,8 +39,8 @@ class Sized(gymnasium.Env):
 
     action_space = spaces.Discrete(2)
 
-    def __init__(self, size: int) -> None:
-        self.observation_space = spaces.Box(0, 1, (size,))
+    def __init__(self, size: int, growth: int = 0, index: int = 0) -> None:
+        self.observation_space = spaces.Box(0, 1, (size + growth * index,))
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
         return np.zeros(self.observation_space.shape, np.float32), {}
@@ -78,7 +71,7 @@ def test_wrappers_go_around_the_environment_in_order() -> None:
     texts = [
         "gymnasium.wrappers:TimeAwareObservation",
         "gymnasium.wrappers:ClipReward(-1, max_reward=0.5)",
-        f"{Path(__file__)}:Growing(what='action')",
+        f"{Path(__file__)}:Growing",
     ]
     env = wrap(gymnasium.make("CartPole-v1"), texts)
     assert [type(layer).__name__ for layer in layers(env)][:3] == [
@@ -86,7 +79,6 @@ def test_wrappers_go_around_the_environment_in_order() -> None:
         "ClipReward",
         "TimeAwareObservation",
     ]
-    assert env.what == "action"
     env.reset(seed=0)
     assert env.step(0)[1] == 0.5
 
@@ -110,23 +102,13 @@ def test_a_wrapper_that_does_not_fit_is_named(text: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize("what", ["observation", "action"])
-def test_spaces_that_change_halfway_are_bad_data(what: str) -> None:
-    env = make_env("CartPole-v1", wrapper=[f"{OWN}(what={what!r})"], max_episode_steps=3)
-    for _ in range(2):
-        env.reset(seed=0)
-        assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-    with pytest.raises(BadData, match="its spaces .* have become .*: keep them as made"):
-        env.reset(seed=0)
-
-
 def test_a_wrapper_that_changes_spaces_ends_a_run_with_1_and_a_sentence(
     call: Call, tmp_path: Path
 ) -> None:
     flags = {**TINY, "max_episode_steps": 2, "run_dir": tmp_path / "run", "wrapper": OWN}
     code, _, errors = call(*(f"--{name}={value}" for name, value in flags.items()))
     assert code == 1
-    assert "environment 0 of CartPole-v1 raised BadData: its spaces [" in errors
+    assert "environment 0 of CartPole-v1 raised BadData: its observation" in errors
 
 
 def test_tasks_must_be_observed_alike() -> None:
@@ -135,6 +117,14 @@ def test_tasks_must_be_observed_alike() -> None:
     assert found.observations.shape == (2,)
     with pytest.raises(EnvironmentUnavailable, match=r"^--env_kwargs: entry 2 of the list has"):
         spaces_of("tests.test_arguments:Sized", env_kwargs=tasks)
+
+
+def test_an_environment_unlike_the_first_look_is_named(tmp_path: Path) -> None:
+    values = {**TINY, "env_kwargs": {"size": 1, "growth": 3}, "run_dir": str(tmp_path / "run")}
+    with pytest.raises(
+        WorkerError, match=r"environment 1 of .*:Sized observes .*\(4,\).* first look"
+    ):
+        train("tests.test_arguments:Sized", Config(**values))
 
 
 def test_limits_count_decisions_in_a_game_and_steps_elsewhere() -> None:
@@ -152,10 +142,10 @@ def test_wrappers_of_a_checkpoint_are_trusted_if_gymnasiums_or_repeated(tmp_path
     texts = ["gymnasium.wrappers:TimeAwareObservation", own]
     values = {**TINY, "total_steps": 16, "run_dir": str(tmp_path), "wrapper": texts}
     saved = train(Config(**values))["checkpoint"]
-    for given in ({}, {"wrapper": ("a:B",)}, {"wrapper": texts[0]}):
+    for given in ({}, {"wrapper": ["a:B"]}, {"wrapper": texts[0]}):
         with pytest.raises(CheckpointError, match=f"would import {own}.*--wrapper={own}"):
             load_policy(saved, **given)
     policy = load_policy(saved, wrapper=texts)
     assert policy.spaces.observations.shape == (5,)
-    assert policy.config.wrapper == tuple(texts)
+    assert policy.config.wrapper == texts
     assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None}))["steps"] == 16

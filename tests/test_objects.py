@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -116,7 +115,7 @@ def test_another_environment_may_be_evaluated(tmp_path: Path) -> None:
 
 
 def test_a_class_in_a_config_is_answered_with_how_to_write_it() -> None:
-    with pytest.raises(ConfigError, match=r"write train\(Arm, Config\(\.\.\.\)\)"):
+    with pytest.raises(ConfigError, match=r"Arm'>: write train\(MyEnv, Config\(\.\.\.\)\)"):
         Config(env_name=Arm)  # type: ignore[arg-type]
 
 

@@ -40,5 +40,5 @@ def test_observations_without_images_are_joined_after_they_are_flattened() -> No
     assert make_env("tests.environments:Picture-v0").observation_space.shape == (84, 84, 4)
     assert make_env("CartPole-v1").observation_space.shape == (4,)
     assert make_env("CartPole-v1", frame_stack=5).observation_space.shape == (20,)
-    shapes = [make_env("Taxi-v3", frame_stack=n).observation_space.shape for n in (1, 2)]
+    shapes = [make_env("Taxi-v4", frame_stack=n).observation_space.shape for n in (1, 2)]
     assert shapes == [(500,), (1000,)]
