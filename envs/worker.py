@@ -243,15 +243,14 @@ class Worker:
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = self._reset(i, number := episode.number)
+            observation, _ = self._reset(i, episode.number)
             for action in self.to_actions(episode.actions):
                 self._beat(i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)
                 if WHOLE_EPISODE in info:
                     return False
                 if terminated or truncated:  # for the learner only
-                    number += 1
-                    observation, _ = self._reset(i, number)
+                    observation, _ = self.envs[i].reset()
         except Exception:  # whatever it is, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)

@@ -152,8 +152,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             **PONG,
             "end_on_life_loss": True,
-            "num_steps": 24,
-            "wrapper": "gymnasium.wrappers:ClipReward(max_reward=1)",
+            "num_steps": 32,
+            "wrapper": "gymnasium.wrappers:TimeLimit(70)",
         },
     ),
 }
