@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from ppo.envs.objects import EnvObject, unpickle
 from ppo.envs.spaces import can_act_in
 from ppo.envs.steps import RepeatAction, StackVectors
 from ppo.errors import PPOError
-from ppo.system.imports import import_code, module_name
+from ppo.system.imports import import_code
 
 ALIASES = {
     "LunarLander-v2": "LunarLander-v3",
@@ -87,12 +86,10 @@ def make_env(config: Any, index: int = 0) -> Env:
                 f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
                 "no fixed size or holds no number: choose another environment"
             )
-        num_stacked = config.frame_stack
-        env = _observe_box(env, config, 4 if num_stacked == "auto" else num_stacked)
-        shape = env.observation_space.shape
-        is_vector = len(shape or ()) < 3 and not hasattr(env.observation_space, "image_shape")
-        if is_vector and num_stacked not in ("auto", 1):
-            env = StackVectors(env, num_stacked)
+        frame_stack = config.frame_stack
+        env = _observe_box(env, config, 4 if frame_stack == "auto" else frame_stack)
+        if frame_stack not in ("auto", 1) and not has_images(env.observation_space):
+            env = StackVectors(env, frame_stack)
         return env if HEARTBEAT.array is None else Watched(env)
 
 
@@ -164,6 +161,11 @@ def _observe_box(env: Env, config: Any, num_images: int) -> Env:
     return env
 
 
+def has_images(space: Any) -> bool:
+    """Return whether an observation of make_env is an image or begins with one."""
+    return len(space.shape) == 3 or hasattr(space, "image_shape")
+
+
 class Watched(Wrapper):
     """Give a sign of life at every call of an environment."""
 
@@ -196,7 +198,9 @@ def explained_errors(env_name: str) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         hint = "gymnasium.pprint_registry() lists all"
-        known = {*gymnasium.registry, *dir(sys.modules.get(module_name(module)))}
+        known = [*gymnasium.registry]
+        if module:
+            known += dir(import_code(module))
         if near := difflib.get_close_matches(name, known, n=3):
             hint = f"did you mean {' or '.join(near)}?"
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error

@@ -1,10 +1,9 @@
 """Repeat actions and join successive observations, of any environment."""
 
-from collections import deque
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, ObservationWrapper, Wrapper
+from gymnasium import Env, Wrapper
 from gymnasium.spaces import flatten_space
 from gymnasium.vector.utils import batch_space
 
@@ -26,7 +25,7 @@ class RepeatAction(Wrapper):
         return observation, total, terminated, truncated, info
 
 
-class StackVectors(ObservationWrapper):
+class StackVectors(Wrapper):
     """Join the last num_vectors observations, of a Box, to one vector, the oldest first.
 
     After a reset all are the same."""
@@ -37,10 +36,11 @@ class StackVectors(ObservationWrapper):
         self.observation_space = flatten_space(batch_space(env.observation_space, num_vectors))
 
     def reset(self, **options: Any) -> Any:
-        self.vectors: deque[np.ndarray] = deque(maxlen=self.num_vectors)
-        return super().reset(**options)
+        observation, info = self.env.reset(**options)
+        self.joined = np.tile(observation.ravel(), self.num_vectors)
+        return self.joined, info
 
-    def observation(self, observation: Any) -> np.ndarray:
-        times = 1 if self.vectors else self.num_vectors
-        self.vectors.extend([observation.flatten()] * times)
-        return np.concatenate(self.vectors)
+    def step(self, action: Any) -> Any:
+        observation, *others = self.env.step(action)
+        self.joined = np.append(self.joined[observation.size :], observation)
+        return self.joined, *others

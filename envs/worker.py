@@ -74,10 +74,9 @@ class Worker:
     config: the run's, resolved; make_sampler(env_ids=, rollouts=): makes a
     ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; rollouts: shared arrays by
     name, time-major, one column per environment of this rank; several rollouts are filled in turn;
-    episode_counts: (N,), how many episodes each environment has begun; env_ids: their numbers in
-    the whole run, on which their randomness depends; env_indices: those stepped here; heartbeat:
-    (3,), set at every call of an environment to the number of calls so far and the call, i for a
-    step, ~i for a reset of the slice's environment i."""
+    episode_counts: (N,), of each environment; env_ids: their numbers in the whole run, on which
+    their randomness depends; env_indices: those stepped here; heartbeat: (3,), the number of calls
+    of environments and the last call, i for a step, ~i for a reset of the slice's environment i."""
 
     config: Any
     make_sampler: Callable[..., Any] | None
@@ -108,6 +107,9 @@ class Worker:
         for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
             self.envs.append(make_env(self.config, env_id))
+            space = self.envs[i].observation_space
+            if space.shape != self.rollout.observations.shape[2:]:
+                raise WorkerError(f"environment {env_id} shows {space}, unlike the first look at 0")
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
@@ -139,8 +141,8 @@ class Worker:
     def restore(self, episodes: Sequence[OpenEpisode], attributes: Any = ()) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead.
 
-        An environment is reset if it does not show what the last row of the rollout shows, or if
-        there are no episodes. attributes: of new episodes."""
+        That is one that does not show what the last row of the rollout shows, or any if there are
+        no episodes. attributes: of new episodes."""
         self.reset_envs = []
         for i, index in enumerate(self.env_indices):
             if not episodes or not self._resume(i, episodes[i]):
@@ -261,16 +263,14 @@ class Worker:
                 return True
             if episode.actions is None:
                 return False
-            number = episode.number
-            observation, _ = self._reset(i, number)
+            observation, _ = self._reset(i, episode.number)
             for action in self.to_actions(episode.actions):
                 self._beat(i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)
                 if WHOLE_EPISODE in info:
                     return False
                 if terminated or truncated:  # for the learner only
-                    number += 1
-                    observation, _ = self._reset(i, number)
+                    observation, _ = self.envs[i].reset()
         except Exception:  # whatever it is, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)

@@ -33,14 +33,14 @@ def train(
 ) -> dict[str, Any]:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
-    env: an id, a class, or a function that makes a gymnasium.Env, given index=, the environment's
-    number, if it has such a parameter; or the config; eval_env: as env, for evaluations and videos;
-    callbacks: of your own; notes: lines for the user at the start; make_learner: makes a Learner of
-    your own. Returns the content of summary.json, and the path of the last checkpoint. Raises
-    ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration, CheckpointError
-    if there is nothing to resume, RunInUse if another process has the folder; WorkerError if an
-    environment cannot start or fails too often, CallbackError, NotFinite, NotSaved; Interrupted
-    after a signal. However it ends, the state after the last whole iteration is saved.
+    Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
+    a function, given index=, its number, if it has such a parameter; or the config; eval_env:
+    likewise, for evaluations and videos; callbacks: of your own; notes: lines for the user at the
+    start; make_learner: makes a Learner of your own. Raises ConfigError, EnvironmentUnavailable or
+    ModelMismatch before the first iteration, CheckpointError if there is nothing to resume,
+    RunInUse if another process has the folder; WorkerError if an environment cannot start or fails
+    too often, CallbackError, NotFinite, NotSaved; Interrupted after a signal. However it ends, the
+    last whole iteration is saved.
     """
     config = with_environments(env, config, eval_env)
     callbacks = [*callbacks, *named_callbacks(config)]

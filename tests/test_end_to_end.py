@@ -312,8 +312,8 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "images (3, 64, 64) must be height x width x channels",
         ),
         (
-            "--env_name=CartPole-v1 --frame_stack=2",
-            "--frame_stack means nothing for CartPole-v1: leave it out",
+            "--env_name=CartPole-v1 --screen_size=20",
+            "--screen_size means nothing for CartPole-v1: leave it out",
         ),
         (
             "--env_name=CarRacing-v3 --end_on_life_loss",

@@ -14,6 +14,7 @@ from ppo.errors import (
     NotSaved,
     PPOError,
     RunInUse,
+    suggest,
 )
 from ppo.models.errors import ModelMismatch
 
@@ -76,3 +77,8 @@ def test_an_environments_error_keeps_its_traceback_between_processes() -> None:
     assert isinstance(found, WorkerError)
     assert str(found) == "environment 3 of Car-v0 raised KeyError: 'wheel'"
     assert 'raise KeyError("wheel")' in found.args[1]
+
+
+def test_only_a_near_word_is_suggested() -> None:
+    assert suggest("evaluat", ["train", "evaluate"], "none") == "did you mean evaluate?"
+    assert suggest("zzz", ["train", "evaluate"], "none") == "none"

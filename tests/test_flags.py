@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ppo.commands import COMMANDS
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, flag, parse_flags, run_flag
-from ppo.errors import ConfigError, HelpShown, suggest
+from ppo.errors import ConfigError, HelpShown
 from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)
@@ -237,6 +237,18 @@ def test_a_flag_takes_what_its_annotation_allows_and_words_besides():
             Derived(**wrong)
 
 
-def test_only_a_near_word_is_suggested():
-    assert suggest("evaluat", COMMANDS, "none") == "did you mean evaluate?"
-    assert suggest("zzz", COMMANDS, "none") == "none"
+class Several(Flags):
+    """Flags that are repeated."""
+
+    part: list[str] = flag((), "Parts.", pattern="[a-z]+", form="letters")
+
+
+def test_a_flag_of_a_list_is_repeated() -> None:
+    given = parse_flags(["--part=a", "--part=b"], Several)
+    assert Several(**given).part == ["a", "b"]
+    assert Several(part="a").part == Several(part=["a"]).part == ["a"]
+    assert Several().part == []
+    assert as_arguments({**given, "seed": 3}) == ["--part=a", "--part=b", "--seed=3"]
+    for wrong in (["a", "1"], [1], 3, None):
+        with pytest.raises(ConfigError, match=r"--part=.*: give letters"):
+            Several(part=wrong)

@@ -1,6 +1,8 @@
 """Import paths that users give."""
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +21,29 @@ def test_what_cannot_be_imported_is_named_with_its_flag(path: str) -> None:
         import_named("learner", path)
     with pytest.raises(ModelMismatch, match=f"--model={path}"):
         import_named("model", path, ModelMismatch)
+
+
+def test_a_file_is_imported_and_its_neighbours_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "neighbour_of_file.py").write_text("size = 3")
+    (tmp_path / "some_file.py").write_text("from neighbour_of_file import size")
+    assert import_named("model", f"{tmp_path}/some_file.py:size") == 3
+    monkeypatch.chdir(tmp_path)
+    assert import_named("model", "some_file.py:size") == 3
+    with pytest.raises(ConfigError, match=r"some_file.py has no sise, did you mean size"):
+        import_named("model", "some_file.py:sise")
+    with pytest.raises(
+        ConfigError, match=r"there is no file sum_file.py.* did you mean some_file.py"
+    ):
+        import_named("model", "sum_file.py:size")
+
+
+def test_a_file_named_as_another_module_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "math.py").write_text("size = 3")
+    with pytest.raises(ConfigError, match=r"another module is called math, so rename math.py"):
+        import_named("model", f"{tmp_path}/math.py:size")

@@ -61,10 +61,7 @@ class Evaluate(PolicyCommand):
         path = find_checkpoint(self.run)
         output = Path(self.output or folder_of(path) / "evaluation.json")
         before = _read_list(check_folder("--output=", output))
-        changes = {}
-        if self.env_kwargs is not None:
-            changes["env_kwargs"] = self.env_kwargs
-        policy = self.load(path, **changes)
+        policy = self.load(path, env_kwargs=self.env_kwargs)
         seed = policy.config.seed if self.seed is None else self.seed
         with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
             task = progress.add_task("evaluation", total=self.episodes)

@@ -10,7 +10,7 @@ from ppo.run.reader import read_run
 class Plot(Flags):
     """Plot the learning curves of runs, those of several seeds with a 95 % interval."""
 
-    runs: tuple[str, ...] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
     output: str = flag("curves.png", "New .png or .svg file.")
 
     def __call__(self) -> None:

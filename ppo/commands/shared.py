@@ -27,18 +27,20 @@ class PolicyCommand(TimeoutFlags):
         "The run's environment, repeated to trust it if it is an import path, or given as one if "
         "it was a class or function in Python.",
     )
-    wrapper: tuple[str, ...] = flag(
+    wrapper: list[str] = flag(
         (), "The run's wrappers, repeated to trust them if they are import paths."
     )
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
     def load(self, path: Path, **changes: Any) -> Policy:
-        """Load the policy of a checkpoint, as ppo.policy.load.load_policy does."""
+        """Load the policy of a checkpoint, as ppo.policy.load.load_policy does.
+
+        changes: as there; those that are None change nothing."""
         ISOLATION.start()
         changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
-        if self.wrapper:
-            changes["wrapper"] = self.wrapper
-        policy = load_policy(path, self.env_name, self.model, **changes)
+        changes["wrapper"] = self.wrapper or None
+        given = {name: value for name, value in changes.items() if value is not None}
+        policy = load_policy(path, self.env_name, self.model, **given)
         for warning in policy.spaces.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return policy

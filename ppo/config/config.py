@@ -31,10 +31,9 @@ class Config(
 
     def __post_init__(self) -> None:
         if not isinstance(self.env_name, str):
-            name = getattr(self.env_name, "__name__", "MyEnv")
             raise ConfigError(
-                f"Config takes an env_name that is a text: write train({name}, Config(...)), or "
-                f'env_name="my_env.py:{name}"'
+                f"env_name={self.env_name}: write train(MyEnv, Config(...)) for a class or "
+                'function, or env_name="my_env.py:MyEnv"'
             )
         super().__post_init__()
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:
@@ -67,8 +66,6 @@ class Config(
         for name, value in state.items():
             if callable(value):
                 state[name] = f"{value.__module__}:{getattr(value, '__qualname__', value)}"
-            elif isinstance(value, tuple):
-                state[name] = list(value)
         return state
 
     @property
@@ -88,16 +85,14 @@ class Config(
         return min(affordable, self.num_iterations or affordable)
 
 
-def with_environments(env: Any, config: Config | None, eval_env: Any) -> Config:
+def with_environments(env: Any, config: Config | None, eval_env: Any) -> Any:
     """Return a config with the environments that ppo.trainer.train was given, if env is not a
     config itself. Raises as as_env_name does."""
-    if isinstance(env, Config):
-        config = env
-    else:
-        config = replace(config or Config(), env_name=as_env_name(env))
-    if eval_env is None:
-        return config
-    return replace(config, eval_env=as_env_name(eval_env))
+    if not isinstance(env, Config):
+        env = replace(config or Config(), env_name=as_env_name(env))
+    if eval_env is not None:
+        env = replace(env, eval_env=as_env_name(eval_env))
+    return env
 
 
 def load_preset(preset: str, env_name: str, family: str | None) -> Settings:

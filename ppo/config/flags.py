@@ -35,14 +35,14 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     """Define a field of Flags: its default, a sentence for --help, and other names.
 
     The field's annotation says which values it takes: those of its first type (Any is an object of
-    JSON, or a list of them), the words of a Literal, and none if it may be None. A tuple of texts
+    JSON, or a list of them), the words of a Literal, and none if it may be None. A list of texts
     takes each from a flag of its own.
 
     Metadata that limits its values:
     words: that are allowed besides. schedules: words that stand before a number, with a colon.
     low, above, high: bounds of a number. pattern: a regular expression; form: its description.
     nargs: the value is required and given without the flag's name: None for one text, "+" for a
-    tuple of one or more.
+    list of one or more.
 
     Metadata that says what the flag is about, for Flags.names:
     scope: "training", or "run" for where a run is and how it is watched.
@@ -121,7 +121,7 @@ def as_arguments(settings: Settings) -> list[str]:
     """Return the command line that gives these values."""
     arguments = []
     for name, value in settings.items():
-        values = value if isinstance(value, (list, tuple)) else [value]
+        values = value if isinstance(value, list) else [value]
         arguments += [f"--{name}={one}" for one in values]
     return arguments
 
@@ -146,7 +146,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
         return
     default = "none" if option.default in (None, ()) else option.default
     options: Settings = {}
-    if get_origin(option.type) is tuple:
+    if get_origin(option.type) is list:
         options = {"action": "append"}
     if allowed_values(option)[0] is bool:
         options = {"nargs": "?", "const": "true"}
@@ -193,10 +193,10 @@ def _convert(option: Field[Any], value: Any) -> Any:
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
     """
     kind, words, metadata = allowed_values(option)
-    if get_origin(option.type) is tuple:
+    if get_origin(option.type) is list:
         texts = [value] if isinstance(value, str) else value
         if all(re.fullmatch(metadata.get("pattern", ".+"), text) for text in texts):
-            return tuple(texts)
+            return [*texts]  # as a checkpoint holds them
         raise ValueError
     if callable(value) and metadata["schedules"]:
         return value

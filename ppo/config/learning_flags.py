@@ -40,7 +40,7 @@ class EnvironmentFlags(Flags):
     max_episode_steps: Count | None = fixed_flag(
         None, "Steps after which an episode is truncated; none is what the environment's id says."
     )
-    wrapper: tuple[Call, ...] = fixed_flag(
+    wrapper: list[Call] = fixed_flag(
         (),
         "Wrapper around the environment, with Python literals as arguments; repeat it for further "
         "ones around that.",
@@ -194,7 +194,7 @@ class AlgorithmFlags(Flags):
         imports=True,
         speed=False,
     )
-    callback: tuple[ImportPath, ...] = flag(
+    callback: list[ImportPath] = flag(
         (),
         "Import path of a class derived from ppo.Callback that watches and steers the run; repeat "
         "it for further ones.",

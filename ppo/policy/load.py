@@ -102,7 +102,7 @@ def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[
 
 def _texts(setting: Any) -> list[str]:
     """Return the texts of a setting that is one or several."""
-    return [*setting] if isinstance(setting, (list, tuple)) else [str(setting)]
+    return setting if isinstance(setting, list) else [str(setting)]
 
 
 def _restore_policy(path: Path, state: State, config: Config) -> Policy:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -65,12 +66,12 @@ class Policy:
         """Make a new environment as in training, or another one of the same kwargs.
 
         number: of those that exist at once; their indices follow those of training."""
-        tasks = tasks_of(self.config.env_kwargs)
-        index = self.config.num_envs * len(tasks) + number
-        changes: dict[str, Any] = {"env_name": env_name or self.config.env_name}
+        config = copy(self.config)  # not replace: schedules may be names of functions here
+        tasks = tasks_of(config.env_kwargs)
         if render_mode:
-            changes["env_kwargs"] = [{**task, "render_mode": render_mode} for task in tasks]
-        env = make_env(replace(self.config, **changes), index)
+            tasks = [{**task, "render_mode": render_mode} for task in tasks]
+        vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
+        env = make_env(config, config.num_envs * len(tasks) + number)
         set_attributes(env, self.env_attributes)
         return env
 

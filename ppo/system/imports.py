@@ -32,7 +32,7 @@ def import_code(module: str) -> Any:
 
     Raises ImportError if there is none, or if another module has the file's name."""
     if not module.endswith(".py"):
-        return import_module(module_name(module))
+        return import_module(module.lstrip("."))  # nothing is relative to the trainer
     file = Path(module).resolve()
     if not file.is_file():
         near = suggest(file.name, [path.name for path in file.parent.glob("*.py")], "")
@@ -43,10 +43,3 @@ def import_code(module: str) -> Any:
     if Path(str(vars(imported).get("__file__"))).resolve() != file:
         raise ImportError(f"another module is called {file.stem}, so rename {file.name}")
     return imported
-
-
-def module_name(module: str) -> str:
-    """Return the name of a module that is given by its name or by its file."""
-    if module.endswith(".py"):
-        return Path(module).stem
-    return module.lstrip(".")  # nothing is relative to the trainer
