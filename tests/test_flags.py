@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppo.commands import COMMANDS
 from ppo.config.config import Config
-from ppo.config.flags import Auto, Count, Flags, flag, parse_flags, run_flag
+from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
 from tests.running import ROOT
 
