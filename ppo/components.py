@@ -1,9 +1,10 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
+from ppo.models.actor_critic import to_vector
+from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
@@ -128,9 +131,11 @@ class Components:
         num_threads = available_cores() if image_shape(spaces.observations) else 1
         configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
-        hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
-        # They need at least this, with gradients and Adam's two moments.
-        check_memory("hidden_size or --num_layers", 16 * hidden_weights)
+        for layers in (config.policy_layers, config.value_layers):
+            sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
+            # They need at least this, with gradients and Adam's two moments.
+            num_bytes = 16 * sum(math.prod(pair) for pair in pairwise(sizes))
+            check_memory("hidden_size or the number of layers", num_bytes)
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -216,7 +221,7 @@ class Components:
                 rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
-        with replaced_weights(self.learner.weights, acted):
+        with replaced_weights(self.learner.acting_tensors(), acted):
             return make_batch(self.learner, rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:
@@ -226,14 +231,18 @@ class Components:
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
-        self.buffers.behaviour_weights[:] = self.learner.weights.cpu()
+        self.buffers.behaviour_weights[:] = self.acting_weights()
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
-        weights = self.learner.weights.cpu().numpy().copy()
+        weights = self.acting_weights()
         return Policy(
             self.config, self.spaces, weights, self.make_actor, self.normalize_observation
         )
+
+    def acting_weights(self) -> Any:
+        """Return a copy (P,) of all that the present policy acts by."""
+        return to_vector(self.learner.acting_tensors()).cpu().numpy()
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in

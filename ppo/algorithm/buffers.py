@@ -54,7 +54,8 @@ class SharedBuffers:
             Rollout(**{name: table.array for name, table in tables.items()})
             for tables in self.shared_rollouts
         ]
-        self.shared_weights = SharedArray(learner.weights.shape, np.float32)
+        num_weights = sum(tensor.numel() for tensor in learner.acting_tensors())
+        self.shared_weights = SharedArray((num_weights,), np.float32)
         self.behaviour_weights = self.shared_weights.array
         self.shared_counts = SharedArray((num_envs,), np.int64)
         self.episode_counts = self.shared_counts.array

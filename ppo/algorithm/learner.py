@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ppo.algorithm import losses
 from ppo.algorithm.batch import split_into_minibatches
@@ -16,6 +16,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
+from ppo.models.actor_critic import named_tensors
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -42,11 +43,12 @@ class Learner:
                 f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
                 f"--num_envs={config.num_envs} for a recurrent model"
             )
-        self.model = model
+        self.model = model.eval()  # but for gradient steps
         self.config = config
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
+        self.has_buffers = len(named_tensors(model)) > len([*model.parameters()])
         self.num_skipped = 0  # gradient steps in a row
         self.learning_rate_schedule = Schedule.parse(config.learning_rate)
         settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
@@ -84,6 +86,7 @@ class Learner:
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
+        self.model.train()
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(self.weights.device)
             minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
@@ -105,8 +108,13 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
                     _give_up(iteration, f"loss or its gradient, {MOST_SKIPPED} times in a row,")
+        self.model.eval()
         if not self.weights.isfinite().all():
             _give_up(iteration, "weight")
+        if self.has_buffers:  # those of rank 0, as with DistributedDataParallel
+            found = self.ranks.broadcast_from_rank0(self.acting_tensors)[1:]
+            for buffer, first in zip(self.acting_tensors()[1:], found, strict=True):
+                buffer.copy_(first)
         learning_rate = self.learning_rate
         if self.learning_rate_schedule.shape == "adaptive":
             goal = self.config.target_kl or ADAPTIVE_KL
@@ -186,11 +194,18 @@ class Learner:
         """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
         return self.model(*inputs)[1]
 
+    def acting_tensors(self) -> list[Tensor]:
+        """Return what the policy acts by: the weights (P,), then the model's buffers."""
+        if not self.has_buffers:
+            return [self.weights]
+        tensors = named_tensors(self.model).values()
+        return [self.weights, *(x for x in tensors if not isinstance(x, nn.Parameter))]
+
     def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""
         optimizer = self.optimizer.state_dict()["state"].get(0, {})
         return {
-            **add_prefix("model", dict(self.model.named_parameters())),
+            **add_prefix("model", named_tensors(self.model)),
             **add_prefix("optimizer", optimizer),
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
@@ -199,8 +214,8 @@ class Learner:
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(state[f"model.{name}"])
+            for name, tensor in named_tensors(self.model).items():
+                tensor.copy_(state[f"model.{name}"])
         if moments := select_prefix("optimizer", state):
             groups = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})

@@ -1,6 +1,6 @@
 """A model's parameters as one vector, and the optimizer that steps it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.models.actor_critic import to_vector
 from ppo.system.imports import import_named
 
 ADAM_EPSILON = 1e-5  # Baselines
@@ -34,17 +35,23 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
-    """Compute with other weights (P,) until the context is left; None: with the present ones."""
+def replaced_weights(tensors: Sequence[Tensor], others: ndarray | None) -> Iterator[None]:
+    """Compute with other numbers (P,) in tensors until the context is left; None: as they are."""
     if others is None:
         yield
         return
-    present = weights.clone()
-    weights.copy_(torch.from_numpy(others))
+    present = to_vector(tensors)
+    _copy_vector(torch.from_numpy(others), tensors)
     try:
         yield
     finally:
-        weights.copy_(present)
+        _copy_vector(present, tensors)
+
+
+def _copy_vector(vector: Tensor, tensors: Sequence[Tensor]) -> None:
+    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:

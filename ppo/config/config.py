@@ -42,6 +42,10 @@ class Config(
                 "--normalize_rewards=True: leave it out with clipped ones, "
                 "or give --clip_rewards=False"
             )
+        if self.share_trunk is True and self.policy_layers != self.value_layers:
+            raise ConfigError(
+                "--share_trunk=True: give the same --policy_layers and --value_layers, or neither"
+            )
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         name = "batch_size" if self.batch_size else "num_minibatches"
         if vars(self)[name] > self.rollout_size:

@@ -7,6 +7,9 @@ from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag,
 from ppo.models import MODELS
 
 ImportPath = Annotated[str, ("pattern", r"[\w.]+:\w+"), ("form", "module:Name")]
+Layers = Annotated[
+    str, ("pattern", r"[1-9]\d{0,4}(,[1-9]\d{0,4}){0,99}"), ("form", "sizes like 256,128")
+]
 LINEAR = ("linear",)
 Scheduled = str | Callable[..., float]
 
@@ -85,6 +88,14 @@ class NetworkFlags(Flags):
         "auto", "Units in each hidden layer; auto is the usual size of the model.", high=65536
     )
     num_layers: Count = fixed_flag(2, "Number of hidden layers that read vectors.", high=100)
+    policy_layers: Layers | None = fixed_flag(
+        None,
+        "Units of each hidden layer of the mlp's policy; none is --num_layers of --hidden_size.",
+    )
+    value_layers: Layers | None = fixed_flag(
+        None,
+        "Units of each hidden layer of the mlp's value; none is --num_layers of --hidden_size.",
+    )
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = fixed_flag(
         "tanh", "Activation function of the hidden layers that read vectors."
     )

@@ -46,6 +46,10 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         raise ConfigError(
             "--share_trunk=False: leave it out, policy and value share the state of the lstm"
         )
+    if (config.policy_layers or config.value_layers) and model in {*MODELS} - {"mlp"}:
+        raise ConfigError(
+            f"--policy_layers and --value_layers are for the mlp, not for {model}: leave them out"
+        )
     device = find_device(config.device, images is not None)
     on_cuda = device.startswith("cuda")
     if config.compile and not on_cuda:
