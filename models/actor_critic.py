@@ -15,7 +15,8 @@ class ActorCritic(nn.Module):
     """Base class of models, your own too.
 
     A model is made from (observation_space, action_space, config), sets policy_head to
-    ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Workers and
+    ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead there for one of
+    torch's own distributions (Beta, a mixture), and defines forward. Workers and
     checkpoints get its parameters and buffers (workers as float32), but not the buffers that are
     registered with persistent=False. It acts, and evaluates what was collected, in eval mode; only
     gradient steps are in training mode. It has no memory but states, as Recurrent has.
@@ -123,21 +124,29 @@ def check_model(model: Any, observation_space: Any) -> None:
     distribution, values = model.eval()(torch.zeros(2, *observation_space.shape))
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
-    for name, tensor in named_tensors(model).items():
-        if not tensor.isfinite().all():
-            raise TypeError(
-                f"{name} is not finite, as checkpoints must be: give persistent=False to a buffer "
-                "that never changes"
-            )
+    if (distribution.log_prob(distribution.mode()) + distribution.entropy()).shape != (2,):
+        raise TypeError("log_prob(actions) and entropy() of its distribution must be (B,)")
+
+
+def buffer_names(model: nn.Module) -> list[str]:
+    """Name a model's buffers, but for those that are registered with persistent=False."""
+    saved = model.state_dict()
+    return [name for name, _ in model.named_buffers() if name in saved]
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return what workers and checkpoints get of a model: its parameters, then its buffers."""
-    saved = model.state_dict()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    buffers = {name: model.get_buffer(name) for name in buffer_names(model)}
     return {**dict(model.named_parameters()), **buffers}
 
 
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:
     """Join tensors to one vector of float32."""
     return torch.cat([tensor.detach().flatten().float() for tensor in tensors])
+
+
+def with_parts(model: nn.Module, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Pair each of a model's named_tensors with its part of what to_vector has joined."""
+    tensors = named_tensors(model).values()
+    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
+    return [(tensor, part.view_as(tensor)) for tensor, part in zip(tensors, parts, strict=True)]

@@ -34,6 +34,7 @@ from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
+from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
@@ -91,6 +92,8 @@ def prepare_run(
         raise CheckpointError(
             f"{config.resume} cannot be resumed with these settings: {error}"
         ) from error
+    if config.init_from and not config.is_resumed:
+        notes.append(initialize(parts))
     return parts, [*notes, *describe_pixels(config, spaces)]
 
 
@@ -221,7 +224,7 @@ class Components:
                 rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
-        with replaced_weights(self.learner.acting_tensors(), acted):
+        with replaced_weights(self.model, acted):
             return make_batch(self.learner, rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:
@@ -242,7 +245,8 @@ class Components:
 
     def acting_weights(self) -> Any:
         """Return a copy (P,) of all that the present policy acts by."""
-        return to_vector(self.learner.acting_tensors()).cpu().numpy()
+        buffers = map(self.model.get_buffer, self.learner.buffer_names)
+        return to_vector([self.learner.weights, *buffers]).cpu().numpy()
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in

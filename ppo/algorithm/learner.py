@@ -6,17 +6,17 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ppo.algorithm import losses
 from ppo.algorithm.batch import split_into_minibatches
 from ppo.algorithm.gae import generalized_advantages
-from ppo.algorithm.parameters import flatten_parameters, make_optimizer
+from ppo.algorithm.parameters import flatten_parameters, frozen_weights, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
-from ppo.models.actor_critic import named_tensors
+from ppo.models.actor_critic import buffer_names, named_tensors
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -35,6 +35,7 @@ class Learner:
     """
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
+    learning_rate_schedule = Schedule()
 
     def __init__(self, model: Any, config: Config) -> None:
         is_split = config.num_minibatches > config.num_envs and not config.batch_size
@@ -44,18 +45,26 @@ class Learner:
                 f"--num_envs={config.num_envs} for a recurrent model"
             )
         self.model = model.eval()  # but for gradient steps
-        self.config = config
+        self.configure(config)
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
-        self.has_buffers = len(named_tensors(model)) > len([*model.parameters()])
+        self.buffer_names = buffer_names(model)
+        if config.freeze:
+            self.frozen = frozen_weights(model, config.freeze.split(","))
         self.num_skipped = 0  # gradient steps in a row
-        self.learning_rate_schedule = Schedule.parse(config.learning_rate)
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        self.schedules = [Schedule.parse(setting) for setting in settings]
-        self.learning_rate: float = self.learning_rate_schedule(1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
+
+    def configure(self, config: Config) -> None:
+        """Take over coefficients and their schedules, for the next update."""
+        self.config = config
+        learning_rate_schedule = Schedule.parse(config.learning_rate)
+        if learning_rate_schedule != self.learning_rate_schedule:
+            self.learning_rate_schedule = learning_rate_schedule
+            self.learning_rate: float = learning_rate_schedule(1.0)
+        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        self.schedules = [Schedule.parse(setting) for setting in settings]
 
     def advantages(
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
@@ -98,9 +107,14 @@ class Learner:
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
+            if self.config.freeze:
+                self.gradients[self.frozen] = 0
+                kept = self.weights[self.frozen]
             metrics["grad_norm"] = self._clip_gradients()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self.optimizer.step()
+                if self.config.freeze:  # weight decay and momentum move weights, too
+                    self.weights[self.frozen] = kept
                 self.num_skipped = 0
                 history.append(metrics)
             else:
@@ -111,10 +125,9 @@ class Learner:
         self.model.eval()
         if not self.weights.isfinite().all():
             _give_up(iteration, "weight")
-        if self.has_buffers:  # those of rank 0, as with DistributedDataParallel
-            found = self.ranks.broadcast_from_rank0(self.acting_tensors)[1:]
-            for buffer, first in zip(self.acting_tensors()[1:], found, strict=True):
-                buffer.copy_(first)
+        for name in self.buffer_names:  # as DistributedDataParallel does
+            buffer = self.model.get_buffer(name)
+            buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
         learning_rate = self.learning_rate
         if self.learning_rate_schedule.shape == "adaptive":
             goal = self.config.target_kl or ADAPTIVE_KL
@@ -193,13 +206,6 @@ class Learner:
     def predict_values(self, *inputs: Tensor) -> Any:
         """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
         return self.model(*inputs)[1]
-
-    def acting_tensors(self) -> list[Tensor]:
-        """Return what the policy acts by: the weights (P,), then the model's buffers."""
-        if not self.has_buffers:
-            return [self.weights]
-        tensors = named_tensors(self.model).values()
-        return [self.weights, *(x for x in tensors if not isinstance(x, nn.Parameter))]
 
     def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""

@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.models.actor_critic import to_vector
+from ppo.models.actor_critic import with_parts
 from ppo.system.imports import import_named
 
 ADAM_EPSILON = 1e-5  # Baselines
@@ -34,24 +34,36 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     return weights, gradients
 
 
+def frozen_weights(model: nn.Module, prefixes: Sequence[str]) -> Tensor:
+    """Return which weights (P,) are of parameters whose names begin with one of the prefixes.
+
+    Raises ConfigError for a prefix of no name.
+    """
+    names = dict(model.named_parameters())
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in names):
+            raise ConfigError(f"--freeze={prefix} is no parameter: give some of {', '.join(names)}")
+    return torch.cat(
+        [torch.full((x.numel(),), name.startswith(tuple(prefixes))) for name, x in names.items()]
+    )
+
+
 @contextmanager
-def replaced_weights(tensors: Sequence[Tensor], others: ndarray | None) -> Iterator[None]:
-    """Compute with other numbers (P,) in tensors until the context is left; None: as they are."""
+@torch.no_grad()
+def replaced_weights(model: nn.Module, others: ndarray | None) -> Iterator[None]:
+    """Compute with other weights (P,) until the context is left; None: with the present ones."""
     if others is None:
         yield
         return
-    present = to_vector(tensors)
-    _copy_vector(torch.from_numpy(others), tensors)
+    pairs = with_parts(model, torch.from_numpy(others))
+    present = [tensor.clone() for tensor, _ in pairs]
     try:
+        for tensor, part in pairs:
+            tensor.copy_(part)
         yield
     finally:
-        _copy_vector(present, tensors)
-
-
-def _copy_vector(vector: Tensor, tensors: Sequence[Tensor]) -> None:
-    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.copy_(part.view_as(tensor))
+        for (tensor, _), before in zip(pairs, present, strict=True):
+            tensor.copy_(before)
 
 
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:

@@ -4,7 +4,12 @@ import json
 from pathlib import Path
 
 from ppo.config.flags import Settings
-from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
+from ppo.config.learning_flags import (
+    AlgorithmFlags,
+    EnvironmentFlags,
+    FineTuningFlags,
+    NetworkFlags,
+)
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.errors import ConfigError
 
@@ -18,6 +23,7 @@ class Config(
     TimeoutFlags,
     ExecutionFlags,
     AlgorithmFlags,
+    FineTuningFlags,
     NetworkFlags,
     EnvironmentFlags,
 ):
@@ -41,10 +47,6 @@ class Config(
             raise ConfigError(
                 "--normalize_rewards=True: leave it out with clipped ones, "
                 "or give --clip_rewards=False"
-            )
-        if self.share_trunk is True and self.policy_layers != self.value_layers:
-            raise ConfigError(
-                "--share_trunk=True: give the same --policy_layers and --value_layers, or neither"
             )
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         name = "batch_size" if self.batch_size else "num_minibatches"

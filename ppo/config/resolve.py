@@ -46,9 +46,11 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         raise ConfigError(
             "--share_trunk=False: leave it out, policy and value share the state of the lstm"
         )
-    if (config.policy_layers or config.value_layers) and model in {*MODELS} - {"mlp"}:
+    is_other = entry.reads != "vectors" or config.share_trunk is True
+    if is_other and (config.policy_layers or config.value_layers):
         raise ConfigError(
-            f"--policy_layers and --value_layers are for the mlp, not for {model}: leave them out"
+            "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
+            "or give --model=mlp --share_trunk=False"
         )
     device = find_device(config.device, images is not None)
     on_cuda = device.startswith("cuda")
