@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy import ndarray
 
-from ppo.models.actor_critic import ActorCritic, with_parts
+from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.models.noise import EMPTY
 
 
@@ -21,7 +22,10 @@ class Actor:
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
         model.prepare_to_act()
-        self.copies = with_parts(model, torch.from_numpy(weights))
+        self.copies = []
+        for tensor in named_tensors(model).values():
+            part, weights = np.split(weights, [tensor.numel()])
+            self.copies.append((tensor, torch.from_numpy(part).view_as(tensor)))
         self.refresh()
 
     def refresh(self) -> None:

@@ -143,10 +143,3 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:
     """Join tensors to one vector of float32."""
     return torch.cat([tensor.detach().flatten().float() for tensor in tensors])
-
-
-def with_parts(model: nn.Module, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Pair each of a model's named_tensors with its part of what to_vector has joined."""
-    tensors = named_tensors(model).values()
-    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
-    return [(tensor, part.view_as(tensor)) for tensor, part in zip(tensors, parts, strict=True)]

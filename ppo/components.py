@@ -224,7 +224,7 @@ class Components:
                 rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
-        with replaced_weights(self.model, acted):
+        with replaced_weights(self.learner.weights, acted):
             return make_batch(self.learner, rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:

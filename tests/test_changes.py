@@ -123,7 +123,10 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("gamma=0.9", "gamma cannot change while a run is going on: give some of num_epochs, lear"),
+        (
+            "gamma=0.9",
+            "ppo set cannot change gamma, but num_epochs, learning_rate, gae_lambda, clip_coe",
+        ),
         ("learning_rate=fast", "--learning_rate=fast: give a number above 0 up to 1e+30 or linear"),
         ("learning_rat=1", "unknown flag --learning_rat: did you mean --learning_rate?"),
         ("clip_coef", "--clip_coef/--epsilon/--clip_range: expected one argument"),

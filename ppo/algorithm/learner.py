@@ -50,6 +50,8 @@ class Learner:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
         self.buffer_names = buffer_names(model)
+        if config.overlap and self.buffer_names:
+            raise ConfigError("--overlap=True: leave it out for a model with buffers")
         if config.freeze:
             self.frozen = frozen_weights(model, config.freeze.split(","))
         self.num_skipped = 0  # gradient steps in a row

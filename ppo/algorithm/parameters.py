@@ -12,7 +12,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.models.actor_critic import with_parts
 from ppo.system.imports import import_named
 
 ADAM_EPSILON = 1e-5  # Baselines
@@ -49,21 +48,17 @@ def frozen_weights(model: nn.Module, prefixes: Sequence[str]) -> Tensor:
 
 
 @contextmanager
-@torch.no_grad()
-def replaced_weights(model: nn.Module, others: ndarray | None) -> Iterator[None]:
+def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
     """Compute with other weights (P,) until the context is left; None: with the present ones."""
     if others is None:
         yield
         return
-    pairs = with_parts(model, torch.from_numpy(others))
-    present = [tensor.clone() for tensor, _ in pairs]
+    present = weights.clone()
+    weights.copy_(torch.from_numpy(others))
     try:
-        for tensor, part in pairs:
-            tensor.copy_(part)
         yield
     finally:
-        for (tensor, _), before in zip(pairs, present, strict=True):
-            tensor.copy_(before)
+        weights.copy_(present)
 
 
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:

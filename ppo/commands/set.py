@@ -22,10 +22,8 @@ class Set(Flags):
         """Raises ConfigError for a setting that cannot change, or if the run is not going on."""
         given = parse_flags([f"--{setting}" for setting in self.settings], Config)
         known = Config.names(live=True)
-        for name in given.keys() - {*known}:
-            raise ConfigError(
-                f"{name} cannot change while a run is going on: give some of {', '.join(known)}"
-            )
+        if fixed := given.keys() - {*known}:
+            raise ConfigError(f"ppo set cannot change {min(fixed)}, but {', '.join(known)}")
         config = Config(**given)
         folder = run_folder(self.run)
         if not is_running(folder):
