@@ -114,6 +114,21 @@ def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
 
+def check_layers(config: Config) -> None:
+    """Raise ConfigError for hidden layers that do not fit into memory."""
+    for layers in (config.policy_layers, config.value_layers):
+        sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
+        # They need at least this, with gradients and Adam's two moments.
+        num_bytes = 16 * sum(math.prod(pair) for pair in pairwise(sizes))
+        check_memory("hidden_size or the number of layers", num_bytes)
+
+
+def acting_weights(learner: Learner) -> Any:
+    """Return a copy (P,) of all that the present policy acts by: weights, then buffers."""
+    buffers = map(learner.model.get_buffer, learner.buffer_names)
+    return to_vector([learner.weights, *buffers]).cpu().numpy()
+
+
 @dataclass
 class Components:
     """Hold the parts of a run, with all state that its learning depends on.
@@ -134,11 +149,7 @@ class Components:
         num_threads = available_cores() if image_shape(spaces.observations) else 1
         configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
-        for layers in (config.policy_layers, config.value_layers):
-            sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
-            # They need at least this, with gradients and Adam's two moments.
-            num_bytes = 16 * sum(math.prod(pair) for pair in pairwise(sizes))
-            check_memory("hidden_size or the number of layers", num_bytes)
+        check_layers(config)
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -234,19 +245,17 @@ class Components:
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
-        self.buffers.behaviour_weights[:] = self.acting_weights()
+        for name in self.learner.buffer_names:  # as DistributedDataParallel does
+            buffer = self.model.get_buffer(name)
+            buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
+        self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
-        weights = self.acting_weights()
+        weights = acting_weights(self.learner)
         return Policy(
             self.config, self.spaces, weights, self.make_actor, self.normalize_observation
         )
-
-    def acting_weights(self) -> Any:
-        """Return a copy (P,) of all that the present policy acts by."""
-        buffers = map(self.model.get_buffer, self.learner.buffer_names)
-        return to_vector([self.learner.weights, *buffers]).cpu().numpy()
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
         """Bring the environments of a resumed run to where they were; return the ids of those in

@@ -71,8 +71,7 @@ def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
 
 def test_frozen_weights_are_those_whose_names_begin_so() -> None:
     model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 2))
-    assert (
-        frozen_weights(model, ["1.w", "0.bias"]).tolist() == [False] * 2 + [True] * 3 + [False] * 2
-    )
+    assert frozen_weights(model, "1.w,0.bias").tolist() == [False] * 2 + [True] * 3 + [False] * 2
+    assert frozen_weights(model, None) is None
     with pytest.raises(ConfigError, match=r"^--freeze=2 is no parameter: give some of 0\.weight, "):
-        frozen_weights(model, ["0", "2"])
+        frozen_weights(model, "0,2")

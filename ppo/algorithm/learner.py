@@ -35,38 +35,20 @@ class Learner:
     """
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
-    learning_rate_schedule = Schedule()
 
     def __init__(self, model: Any, config: Config) -> None:
-        is_split = config.num_minibatches > config.num_envs and not config.batch_size
-        if model.state_size and is_split:
-            raise ConfigError(
-                f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
-                f"--num_envs={config.num_envs} for a recurrent model"
-            )
+        _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
-        self.configure(config)
+        self.config = config
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
         self.buffer_names = buffer_names(model)
-        if config.overlap and self.buffer_names:
-            raise ConfigError("--overlap=True: leave it out for a model with buffers")
-        if config.freeze:
-            self.frozen = frozen_weights(model, config.freeze.split(","))
+        self.frozen = frozen_weights(model, config.freeze)
         self.num_skipped = 0  # gradient steps in a row
+        self.learning_rate: float = Schedule.parse(config.learning_rate)(1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
-
-    def configure(self, config: Config) -> None:
-        """Take over coefficients and their schedules, for the next update."""
-        self.config = config
-        learning_rate_schedule = Schedule.parse(config.learning_rate)
-        if learning_rate_schedule != self.learning_rate_schedule:
-            self.learning_rate_schedule = learning_rate_schedule
-            self.learning_rate: float = learning_rate_schedule(1.0)
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        self.schedules = [Schedule.parse(setting) for setting in settings]
 
     def advantages(
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
@@ -109,13 +91,13 @@ class Learner:
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
-            if self.config.freeze:
+            if self.frozen is not None:
                 self.gradients[self.frozen] = 0
                 kept = self.weights[self.frozen]
             metrics["grad_norm"] = self._clip_gradients()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self.optimizer.step()
-                if self.config.freeze:  # weight decay and momentum move weights, too
+                if self.frozen is not None:  # weight decay and momentum move weights, too
                     self.weights[self.frozen] = kept
                 self.num_skipped = 0
                 history.append(metrics)
@@ -127,13 +109,9 @@ class Learner:
         self.model.eval()
         if not self.weights.isfinite().all():
             _give_up(iteration, "weight")
-        for name in self.buffer_names:  # as DistributedDataParallel does
-            buffer = self.model.get_buffer(name)
-            buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
         learning_rate = self.learning_rate
-        if self.learning_rate_schedule.shape == "adaptive":
-            goal = self.config.target_kl or ADAPTIVE_KL
-            self.learning_rate = _adapt(learning_rate, float(kl), goal)
+        if self.is_adaptive:
+            self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
         return {
             **_means(history or [metrics]),
             "explained_variance": losses.explained_variance(
@@ -211,10 +189,9 @@ class Learner:
 
     def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""
-        optimizer = self.optimizer.state_dict()["state"].get(0, {})
         return {
             **add_prefix("model", named_tensors(self.model)),
-            **add_prefix("optimizer", optimizer),
+            **add_prefix("optimizer", self.optimizer.state_dict()["state"].get(0, {})),
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
         }
@@ -232,10 +209,14 @@ class Learner:
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
-        coefficients = (schedule(remaining) for schedule in self.schedules)
+        config = self.config
+        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        coefficients = (Schedule.parse(setting)(remaining) for setting in settings)
         self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
-        if self.learning_rate_schedule.shape != "adaptive":
-            self.learning_rate = self.learning_rate_schedule(remaining)
+        schedule = Schedule.parse(config.learning_rate)
+        self.is_adaptive = schedule.shape == "adaptive"
+        if not self.is_adaptive:
+            self.learning_rate = schedule(remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
 
@@ -245,6 +226,18 @@ class Learner:
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
+
+
+def _check_model(model: Any, config: Config) -> None:
+    """Raise ConfigError if a model cannot be learned with these settings."""
+    is_split = config.num_minibatches > config.num_envs and not config.batch_size
+    if model.state_size and is_split:
+        raise ConfigError(
+            f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
+            f"--num_envs={config.num_envs} for a recurrent model"
+        )
+    if config.overlap and buffer_names(model):
+        raise ConfigError("--overlap=True: leave it out for a model with buffers")
 
 
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:

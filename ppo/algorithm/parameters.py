@@ -1,6 +1,6 @@
 """A model's parameters as one vector, and the optimizer that steps it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,17 +33,20 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     return weights, gradients
 
 
-def frozen_weights(model: nn.Module, prefixes: Sequence[str]) -> Tensor:
-    """Return which weights (P,) are of parameters whose names begin with one of the prefixes.
+def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
+    """Return which weights (P,) --freeze names by prefixes of their parameters; None for none.
 
     Raises ConfigError for a prefix of no name.
     """
+    if not freeze:
+        return None
+    prefixes = tuple(freeze.split(","))
     names = dict(model.named_parameters())
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in names):
             raise ConfigError(f"--freeze={prefix} is no parameter: give some of {', '.join(names)}")
     return torch.cat(
-        [torch.full((x.numel(),), name.startswith(tuple(prefixes))) for name, x in names.items()]
+        [torch.full((x.numel(),), name.startswith(prefixes)) for name, x in names.items()]
     )
 
 

@@ -130,7 +130,7 @@ class NetworkFlags(Flags):
 
 
 class FineTuningFlags(Flags):
-    """Fine-tuning."""
+    """Weights of another run."""
 
     init_from: str | None = fixed_flag(
         None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppo.config.flags import Settings
+from ppo.config.schedule import Schedule
 from ppo.run.folder import RunFolder
 from ppo.system.files import read_json, write_json
 
@@ -40,7 +41,9 @@ def apply_changes(parts: Any, run: RunFolder, iteration: int) -> None:
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)
-        parts.learner.configure(parts.config)
+        parts.learner.config = parts.config
+        if "learning_rate" in changes:  # an adaptive one continues from there
+            parts.learner.learning_rate = Schedule.parse(parts.config.learning_rate)(1.0)
         values = " ".join(f"{name}={value}" for name, value in changes.items())
         run.event("set", f"from iteration {iteration} on: {values}")
 
