@@ -16,8 +16,8 @@ class ActorCritic(nn.Module):
 
     A model is made from (observation_space, action_space, config), sets policy_head to
     ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead there for one of
-    torch's own distributions (Beta, a mixture), and defines forward. Workers and
-    checkpoints get its parameters and buffers (workers as float32), but not the buffers that are
+    torch's own distributions, such as Beta, and defines forward. Workers and checkpoints get its
+    parameters and buffers (finite ones; workers as float32), but not the buffers that are
     registered with persistent=False. It acts, and evaluates what was collected, in eval mode; only
     gradient steps are in training mode. It has no memory but states, as Recurrent has.
     """
