@@ -11,7 +11,8 @@ class ModelEntry(NamedTuple):
     """A built-in model: a policy and a value on the features of a trunk.
 
     make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
-    (observation_space, config, size). hidden_size: the default of its size. reads: "vectors",
+    (observation_space, config, size). hidden_size: the default of its size, which for the mlp may
+    also be a text as --policy_layers takes it. reads: "vectors",
     "images" (also those that a vector begins with) or "any".
     """
 
@@ -86,7 +87,7 @@ def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
         entry = MODELS[config.model]
         make_trunk = resolve_name(entry.make_trunk)
         model = (Recurrent if entry.is_recurrent else FeedForward)(
-            lambda: make_trunk(observation_space, config, config.hidden_size),
+            lambda layers: make_trunk(observation_space, config, layers or config.hidden_size),
             action_space,
             config,
         )

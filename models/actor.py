@@ -6,12 +6,15 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from ppo.models.actor_critic import ActorCritic
+from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.models.noise import EMPTY
 
 
 class Actor:
-    """Act by a copy of weights (P,), which another process may change between refreshes."""
+    """Act by a copy of weights (P,), which another process may change between refreshes.
+
+    weights: all of ppo.models.actor_critic.named_tensors, one behind the other.
+    """
 
     def __init__(self, model: ActorCritic, weights: ndarray) -> None:
         self.model = model
@@ -20,15 +23,15 @@ class Actor:
         self.device = next(model.parameters()).device
         model.prepare_to_act()
         self.copies = []
-        for parameter in model.parameters():
-            part, weights = np.split(weights, [parameter.numel()])
-            self.copies.append((parameter, torch.from_numpy(part).view_as(parameter)))
+        for tensor in named_tensors(model).values():
+            part, weights = np.split(weights, [tensor.numel()])
+            self.copies.append((tensor, torch.from_numpy(part).view_as(tensor)))
         self.refresh()
 
     def refresh(self) -> None:
         """Copy the weights, as they are now."""
-        for parameter, weights in self.copies:
-            parameter.copy_(weights)
+        for tensor, weights in self.copies:
+            tensor.copy_(weights)
 
     def __call__(
         self,

@@ -1,6 +1,6 @@
 """Actor-critics: the base of all models, and those whose heads read the features of a trunk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,9 +15,11 @@ class ActorCritic(nn.Module):
     """Base class of models, your own too.
 
     A model is made from (observation_space, action_space, config), sets policy_head to
-    ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Workers and
-    checkpoints get its parameters only: it must have no buffers, and no memory but states, as
-    Recurrent has.
+    ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead there for one of
+    torch's own distributions, such as Beta, and defines forward. Workers and checkpoints get its
+    parameters and buffers (finite ones; workers as float32), but not the buffers that are
+    registered with persistent=False. It acts, and evaluates what was collected, in eval mode; only
+    gradient steps are in training mode. It has no memory but states, as Recurrent has.
     """
 
     policy_head: PolicyHead
@@ -60,21 +62,22 @@ class Trunk(nn.Module):
 class FeedForward(ActorCritic):
     """A policy and a value that are linear in the features of a trunk each, or of a shared one.
 
+    make_trunk: makes a Trunk from --policy_layers or --value_layers, None where they are not given.
     Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
     1 in the value's; biases are zero (Baselines).
     """
 
-    def __init__(self, make_trunk: Callable[[], Any], action_space: Any, config: Any) -> None:
+    def __init__(self, make_trunk: Callable[[Any], Any], action_space: Any, config: Any) -> None:
         super().__init__()
-        self.policy_trunk = self.value_trunk = make_trunk()
+        self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
         self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
         if config.share_trunk:
             self.num_shared_features = num_features
         else:
-            self.value_trunk = make_trunk()
+            self.value_trunk = make_trunk(config.value_layers)
         self.policy_head = policy_head(num_features, action_space, config)
-        self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
+        self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         features = self.policy_trunk(observations)
@@ -118,9 +121,25 @@ def check_model(model: Any, observation_space: Any) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
-    distribution, values = model(torch.zeros(2, *observation_space.shape))
+    distribution, values = model.eval()(torch.zeros(2, *observation_space.shape))
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    if model.state_dict().keys() - parameters.keys():
-        raise TypeError("it has buffers, but only parameters are shared with workers")
+    if (distribution.log_prob(distribution.mode()) + distribution.entropy()).shape != (2,):
+        raise TypeError("log_prob(actions) and entropy() of its distribution must be (B,)")
+
+
+def buffer_names(model: nn.Module) -> list[str]:
+    """Name a model's buffers, but for those that are registered with persistent=False."""
+    saved = model.state_dict()
+    return [name for name, _ in model.named_buffers() if name in saved]
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return what workers and checkpoints get of a model: its parameters, then its buffers."""
+    buffers = {name: model.get_buffer(name) for name in buffer_names(model)}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+def to_vector(tensors: Iterable[Tensor]) -> Tensor:
+    """Join tensors to one vector of float32."""
+    return torch.cat([tensor.detach().flatten().float() for tensor in tensors])

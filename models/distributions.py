@@ -170,6 +170,16 @@ class Product(Distribution):
         return zip(self.parts, torch.split(table, widths, -1), strict=True)
 
 
+class TorchDistribution(Distribution):
+    """One of torch's own distributions of actions (D,), which draws from torch's random stream."""
+
+    def __init__(self, rows: Any) -> None:
+        self.log_prob = rows.log_prob
+        self.entropy = rows.entropy
+        self.sample = lambda noise: rows.sample()
+        self.mode = lambda: rows.mode
+
+
 class PolicyHead(nn.Module):
     """Base class of layers from features (..., F) to a Distribution.
 
@@ -198,9 +208,10 @@ class CategoricalHead(PolicyHead):
         self.draw_noise = partial(draw_gumbel, size=exists.size)
         self.is_padded = not exists.all()
         self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
-        # The column of each choice; -1 is the padding behind the last.
-        columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)
-        self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
+        if self.is_padded:
+            # The column of each choice; -1 is the padding behind the last.
+            columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)
+            self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
@@ -262,6 +273,30 @@ class ProductHead(PolicyHead):
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
         return np.hstack([head.draw_noise(generator, num_steps) for head in self.heads])
+
+
+class TorchHead(PolicyHead):
+    """Let actions be drawn by one of torch's own distributions, where the learner acts.
+
+    It is called with a distribution of batch shape (B,) and event shape (D,) that has a mode and an
+    entropy, such as Independent(Beta(a, b), 1). Every rollout begins torch's random stream anew,
+    from (seed, environment, iteration). space: neither Tuple nor Dict.
+    """
+
+    def __init__(self, space: Any, config: Any) -> None:
+        super().__init__()
+        if config.inference != "learner":
+            raise ModelMismatch("torch's own distributions need --inference=learner")
+        self.action_size = math.prod(space.shape)
+        if isinstance(space, spaces.Box):
+            self.action_dtype = np.float32
+
+    def forward(self, rows: Any) -> TorchDistribution:
+        return TorchDistribution(rows)
+
+    def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
+        torch.manual_seed(generator.integers(2**63))
+        return np.zeros((num_steps, 0), np.float32)
 
 
 def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:

@@ -1,6 +1,7 @@
 """The trunk for vectors."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,20 +11,28 @@ from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 
 
-class VectorTrunk(Trunk):
-    """Hidden layers of equal size, on observations of any shape, which are flattened.
+def layer_sizes(size: Any, num_layers: int) -> list[int]:
+    """Return the units of each hidden layer: the same in all, or those of a text "256,128"."""
+    if isinstance(size, str):
+        return [int(units) for units in size.split(",")]
+    return [size] * num_layers
 
-    It always computes in float32.
+
+class VectorTrunk(Trunk):
+    """Hidden layers, on observations of any shape, which are flattened.
+
+    size: as layer_sizes takes it. It always computes in float32.
     """
 
-    def __init__(self, observation_space: Any, config: Any, size: int) -> None:
+    def __init__(self, observation_space: Any, config: Any, size: Any) -> None:
         super().__init__()
-        self.num_features = size
+        sizes = layer_sizes(size, config.num_layers)
+        self.num_features = sizes[-1]
         self.activation = config.activation
         self.activate = getattr(functional, config.activation)
-        input_sizes = [math.prod(observation_space.shape)] + [size] * (config.num_layers - 1)
+        widths = pairwise([math.prod(observation_space.shape), *sizes])
         self.layers: Any = nn.ModuleList(
-            orthogonal(nn.Linear(input_size, size), math.sqrt(2)) for input_size in input_sizes
+            orthogonal(nn.Linear(*width), math.sqrt(2)) for width in widths
         )
 
     def forward(self, observations: Tensor) -> Tensor:

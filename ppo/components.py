@@ -1,9 +1,10 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,12 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import image_shape, make_actor
+from ppo.models.actor_critic import to_vector
+from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
+from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
@@ -88,6 +92,8 @@ def prepare_run(
         raise CheckpointError(
             f"{config.resume} cannot be resumed with these settings: {error}"
         ) from error
+    if config.init_from and not config.is_resumed:
+        notes.append(initialize(parts))
     return parts, [*notes, *describe_pixels(config, spaces)]
 
 
@@ -106,6 +112,21 @@ def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
 def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:
     """Start the workers of a run that is only to show how fast they collect."""
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
+
+
+def check_layers(config: Config) -> None:
+    """Raise ConfigError for hidden layers that do not fit into memory."""
+    for layers in (config.policy_layers, config.value_layers):
+        sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
+        # They need at least this, with gradients and Adam's two moments.
+        num_bytes = 16 * sum(math.prod(pair) for pair in pairwise(sizes))
+        check_memory("hidden_size or the number of layers", num_bytes)
+
+
+def acting_weights(learner: Learner) -> Any:
+    """Return a copy (P,) of all that the present policy acts by: weights, then buffers."""
+    buffers = map(learner.model.get_buffer, learner.buffer_names)
+    return to_vector([learner.weights, *buffers]).cpu().numpy()
 
 
 @dataclass
@@ -128,9 +149,7 @@ class Components:
         num_threads = available_cores() if image_shape(spaces.observations) else 1
         configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
-        hidden_weights = (config.num_layers - 1) * int(config.hidden_size) ** 2
-        # They need at least this, with gradients and Adam's two moments.
-        check_memory("hidden_size or --num_layers", 16 * hidden_weights)
+        check_layers(config)
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -228,12 +247,15 @@ class Components:
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
+        for name in self.learner.buffer_names:  # as DistributedDataParallel does
+            buffer = self.model.get_buffer(name)
+            buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
         self.behaviour_attributes = dict(self.env_attributes)  # with --overlap, of that rollout
-        self.buffers.behaviour_weights[:] = self.learner.weights.cpu()
+        self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
-        weights = self.learner.weights.cpu().numpy().copy()
+        weights = acting_weights(self.learner)
         return Policy(
             self.config,
             self.spaces,

@@ -11,6 +11,7 @@ from ppo.config.config import Config, with_environments
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
+from ppo.run.changes import apply_changes
 from ppo.run.checkpoint import LAST, Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers
@@ -75,6 +76,7 @@ def train(
                 for iteration in range(first, config.iterations + 1):
                     run.iteration = iteration
                     with stop.interruptible():
+                        apply_changes(parts, run, iteration)
                         if config.is_resumed and iteration == first:
                             monitor.note_lost_episodes(parts.restore_environments(workers))
                         clock.begin_iteration()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from ppo.config.config import Config
-from ppo.models.actor_critic import ActorCritic, check_model
+from ppo.models.actor_critic import ActorCritic, check_model, named_tensors, to_vector
 from ppo.models.distributions import policy_head
 from tests.running import make_network
 
@@ -42,7 +42,17 @@ class WithValueColumn(Own):
 class WithBuffer(Own):
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("mean", torch.full((3,), 7))
+        self.register_buffer("table", torch.zeros(9), persistent=False)
+
+
+def test_what_workers_get_of_a_model_is_its_parameters_and_then_its_lasting_buffers() -> None:
+    model = WithBuffer()
+    check_model(model, VECTOR)
+    tensors = named_tensors(model)
+    assert list(tensors) == [*dict(model.named_parameters()), "mean"]
+    vector = to_vector(tensors.values())
+    assert (vector.dtype, vector[-4:].tolist()[1:]) == (torch.float32, [7, 7, 7])
 
 
 def test_a_model_of_your_own_needs_a_head_and_forward_only() -> None:
@@ -61,7 +71,6 @@ def test_a_model_of_your_own_needs_a_head_and_forward_only() -> None:
         (nn.Linear(3, 1), "derive from ActorCritic"),
         (WithoutDistribution(), "distribution made by policy_head"),
         (WithValueColumn(), r"values \(B,\)"),
-        (WithBuffer(), "buffers"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -12,10 +12,19 @@ from ppo.config.config import Config
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import copy_state
+from ppo.system import hardware
 from ppo.system.distributed import SINGLE_PROCESS
 from tests.running import learn, make_components
 
 SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
+
+
+def test_layers_that_do_not_fit_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "physical_memory", lambda: 16 * 60 * 50 - 1)
+    with pytest.raises(ConfigError, match="--hidden_size or the number of layers must be lower"):
+        make_components("Counting-v0", value_layers="60,50")
 
 
 class OwnLearner(Learner):

@@ -76,6 +76,21 @@ def test_the_gradient_is_that_of_autograd(
     assert_same_gradient(model, make_batch(model))
 
 
+@EACH_SPACE
+@pytest.mark.parametrize("large", [512, 1])
+def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
+    action_space, large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_learner, "LARGE", large)
+    model = make_model(action_space, policy_layers="7", value_layers="11,5,9")
+    widths = [layer.weight.shape for layer in model.value_trunk.layers]
+    assert widths == [(11, 5), (5, 11), (9, 5)]
+    assert model.policy_trunk.layers[0].weight.shape == (7, 5)
+    batch = make_batch(model)
+    assert_same_gradient(model, batch)
+    assert_same_gradient(make_model(action_space, value_layers="3"), batch)
+
+
 @pytest.mark.parametrize(
     "values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}]
 )

@@ -90,9 +90,8 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
         pass
 
     model = make_network(VECTOR, SPACES["choice"])
-    own = Own(
-        lambda: model.policy_trunk, SPACES["choice"], Config(hidden_size=64, share_trunk=False)
-    )
+    config = Config(hidden_size=64, share_trunk=False)
+    own = Own(lambda layers: model.policy_trunk, SPACES["choice"], config)
     assert layout_of(own) is None
     assert layout_of(ActorCritic()) is None
     assert type(make_learner(model, Config(clip_value_coef=None))) is NumpyLearner

@@ -9,7 +9,12 @@ import torch
 from torch import nn
 
 from ppo.algorithm.adam import Adam
-from ppo.algorithm.parameters import flatten_parameters, make_optimizer, replaced_weights
+from ppo.algorithm.parameters import (
+    flatten_parameters,
+    frozen_weights,
+    make_optimizer,
+    replaced_weights,
+)
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from tests.running import run_main
@@ -62,3 +67,11 @@ def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(f"error: {flag} cannot be used .*: give a class .*\n", done.stderr)
     assert not (tmp_path / "run").exists()
+
+
+def test_frozen_weights_are_those_whose_names_begin_so() -> None:
+    model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 2))
+    assert frozen_weights(model, "1.w,0.bias").tolist() == [False] * 2 + [True] * 3 + [False] * 2
+    assert frozen_weights(model, None) is None
+    with pytest.raises(ConfigError, match=r"^--freeze=2 is no parameter: give some of 0\.weight, "):
+        frozen_weights(model, "0,2")

@@ -71,6 +71,20 @@ def test_actions_are_repeated_and_observations_joined_for_vectors_too():
     assert spaces.observations.shape == (12,)
 
 
+def test_sizes_of_layers_are_for_an_mlp_that_is_not_shared():
+    sizes = {"policy_layers": "3,2", "env_name": "CartPole-v1"}
+    assert resolve(Config(**sizes))[0].policy_layers == "3,2"
+    own = "tests.test_own_model:Own"
+    assert resolve(Config(**sizes, model=own))[0].policy_layers == "3,2"
+    for wrong in (
+        {"share_trunk": True},
+        {"model": "lstm"},
+        {"env_name": "CarRacing-v3", "frame_skip": 1},
+    ):
+        with pytest.raises(ConfigError, match="--policy_layers and --value_layers are for an mlp"):
+            resolve(Config(**{**sizes, **wrong}))
+
+
 def test_sticky_actions_follow_the_games_id():
     for name, probability in (("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)):
         assert resolve(Config(env_name=name))[0].sticky_actions == probability

@@ -134,6 +134,15 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("CartPole-v1", {**SMALL, "learning_rate": "linear:1e-2", "clip_coef": "linear:0.2"}),
     "masks": ("Masked-v0", {**SMALL, **ALL}),
     "fresh": ("Worn-v0", {**SMALL, "fresh_env_per_episode": True}),
+    "buffers": ("CartPole-v1", {**SMALL, "model": "tests.test_own_model:Buffered"}),
+    "torch's own": (
+        "CartPole-v1",
+        {**SMALL, "model": "tests.test_own_model:Leaning", "inference": "learner"},
+    ),
+    "frozen": (
+        "CartPole-v1",
+        {**SMALL, "freeze": "value", "optimizer": "torch.optim:AdamW", "value_layers": "8,4,2"},
+    ),
     "endless": ("Endless-v0", SMALL),
     "history": ("CartPole-v1", {**SMALL, **ALL, "frame_stack": 3, "frame_skip": 2}),
     "wrapper": (

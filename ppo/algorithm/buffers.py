@@ -10,6 +10,7 @@ from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
 from ppo.envs.first_look import Spaces
 from ppo.envs.shared import SharedArray
+from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
 Layout = dict[str, tuple[tuple[int, ...], Any]]
@@ -54,7 +55,8 @@ class SharedBuffers:
             Rollout(**{name: table.array for name, table in tables.items()})
             for tables in self.shared_rollouts
         ]
-        self.shared_weights = SharedArray(learner.weights.shape, np.float32)
+        tensors = named_tensors(learner.model).values()
+        self.shared_weights = SharedArray(to_vector(tensors).shape, np.float32)
         self.behaviour_weights = self.shared_weights.array
         self.shared_counts = SharedArray((num_envs,), np.int64)
         self.episode_counts = self.shared_counts.array

@@ -11,11 +11,12 @@ from torch import Tensor
 from ppo.algorithm import losses
 from ppo.algorithm.batch import split_into_minibatches
 from ppo.algorithm.gae import generalized_advantages
-from ppo.algorithm.parameters import flatten_parameters, make_optimizer
+from ppo.algorithm.parameters import flatten_parameters, frozen_weights, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
+from ppo.models.actor_critic import buffer_names, named_tensors
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -36,22 +37,16 @@ class Learner:
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
 
     def __init__(self, model: Any, config: Config) -> None:
-        is_split = config.num_minibatches > config.num_envs and not config.batch_size
-        if model.state_size and is_split:
-            raise ConfigError(
-                f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
-                f"--num_envs={config.num_envs} for a recurrent model"
-            )
-        self.model = model
+        _check_model(model, config)
+        self.model = model.eval()  # but for gradient steps
         self.config = config
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
+        self.buffer_names = buffer_names(model)
+        self.frozen = frozen_weights(model, config.freeze)
         self.num_skipped = 0  # gradient steps in a row
-        self.learning_rate_schedule = Schedule.parse(config.learning_rate)
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        self.schedules = [Schedule.parse(setting) for setting in settings]
-        self.learning_rate: float = self.learning_rate_schedule(1.0)
+        self.learning_rate: float = Schedule.parse(config.learning_rate)(1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
 
@@ -84,6 +79,7 @@ class Learner:
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
+        self.model.train()
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(self.weights.device)
             minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
@@ -95,9 +91,14 @@ class Learner:
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
+            if self.frozen is not None:
+                self.gradients[self.frozen] = 0
+                kept = self.weights[self.frozen]
             metrics["grad_norm"] = self._clip_gradients()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self.optimizer.step()
+                if self.frozen is not None:  # weight decay and momentum move weights, too
+                    self.weights[self.frozen] = kept
                 self.num_skipped = 0
                 history.append(metrics)
             else:
@@ -105,12 +106,12 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
                     _give_up(iteration, f"loss or its gradient, {MOST_SKIPPED} times in a row,")
+        self.model.eval()
         if not self.weights.isfinite().all():
             _give_up(iteration, "weight")
         learning_rate = self.learning_rate
-        if self.learning_rate_schedule.shape == "adaptive":
-            goal = self.config.target_kl or ADAPTIVE_KL
-            self.learning_rate = _adapt(learning_rate, float(kl), goal)
+        if self.is_adaptive:
+            self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
         return {
             **_means(history or [metrics]),
             "explained_variance": losses.explained_variance(
@@ -188,10 +189,9 @@ class Learner:
 
     def state_dict(self) -> State:
         """Return all that learning depends on: tensors, numbers and texts by name."""
-        optimizer = self.optimizer.state_dict()["state"].get(0, {})
         return {
-            **add_prefix("model", dict(self.model.named_parameters())),
-            **add_prefix("optimizer", optimizer),
+            **add_prefix("model", named_tensors(self.model)),
+            **add_prefix("optimizer", self.optimizer.state_dict()["state"].get(0, {})),
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
         }
@@ -199,8 +199,8 @@ class Learner:
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(state[f"model.{name}"])
+            for name, tensor in named_tensors(self.model).items():
+                tensor.copy_(state[f"model.{name}"])
         if moments := select_prefix("optimizer", state):
             groups = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
@@ -209,10 +209,14 @@ class Learner:
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
-        coefficients = (schedule(remaining) for schedule in self.schedules)
+        config = self.config
+        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
+        coefficients = (Schedule.parse(setting)(remaining) for setting in settings)
         self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
-        if self.learning_rate_schedule.shape != "adaptive":
-            self.learning_rate = self.learning_rate_schedule(remaining)
+        schedule = Schedule.parse(config.learning_rate)
+        self.is_adaptive = schedule.shape == "adaptive"
+        if not self.is_adaptive:
+            self.learning_rate = schedule(remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
 
@@ -222,6 +226,18 @@ class Learner:
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
+
+
+def _check_model(model: Any, config: Config) -> None:
+    """Raise ConfigError if a model cannot be learned with these settings."""
+    is_split = config.num_minibatches > config.num_envs and not config.batch_size
+    if model.state_size and is_split:
+        raise ConfigError(
+            f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
+            f"--num_envs={config.num_envs} for a recurrent model"
+        )
+    if config.overlap and buffer_names(model):
+        raise ConfigError("--overlap=True: leave it out for a model with buffers")
 
 
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:

@@ -33,6 +33,23 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     return weights, gradients
 
 
+def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
+    """Return which weights (P,) --freeze names by prefixes of their parameters; None for none.
+
+    Raises ConfigError for a prefix of no name.
+    """
+    if not freeze:
+        return None
+    prefixes = tuple(freeze.split(","))
+    names = dict(model.named_parameters())
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in names):
+            raise ConfigError(f"--freeze={prefix} is no parameter: give some of {', '.join(names)}")
+    return torch.cat(
+        [torch.full((x.numel(),), name.startswith(prefixes)) for name, x in names.items()]
+    )
+
+
 @contextmanager
 def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
     """Compute with other weights (P,) until the context is left; None: with the present ones."""

@@ -11,5 +11,6 @@ COMMANDS = {
     "export": "Write a policy as an ONNX file that maps an observation to an action.",
     "plot": "Draw learning curves of runs; those that differ by their seed only become one curve.",
     "render": "Replay an episode of a run's training and make a video of it.",
+    "set": "Change coefficients of a run that is going on.",
     "report": "Write a report of a run as a single HTML page.",
 }

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ppo.config.flags import Settings
-from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
+from ppo.config.learning_flags import (
+    AlgorithmFlags,
+    EnvironmentFlags,
+    FineTuningFlags,
+    NetworkFlags,
+)
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.envs.objects import as_env_name
 from ppo.errors import ConfigError
@@ -21,6 +26,7 @@ class Config(
     TimeoutFlags,
     ExecutionFlags,
     AlgorithmFlags,
+    FineTuningFlags,
     NetworkFlags,
     EnvironmentFlags,
 ):

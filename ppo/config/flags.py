@@ -50,6 +50,7 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     speed: False if it does not matter for the speed of collecting.
     per_host: ranks may have different values.
     imports: its value may name code, which a checkpoint alone is not trusted with.
+    live: ppo set changes it while a run is going on.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})

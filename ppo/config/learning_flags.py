@@ -11,6 +11,16 @@ ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file
 Call = Annotated[
     str, ("pattern", rf"{IMPORTED}(\(.*\))?"), ("form", "module:Name(name=value, ...)")
 ]
+Layers = Annotated[
+    str, ("pattern", r"[1-9]\d{0,4}(,[1-9]\d{0,4}){0,99}"), ("form", "sizes like 256,128")
+]
+# Of what another run has learned: the beginning of the names in its checkpoint.
+PARTS = {
+    "policy": "model.policy_",
+    "value": "model.value_",
+    "normalizer": "normalize_observation.",
+}
+PART = "|".join(PARTS)
 LINEAR = ("linear",)
 Scheduled = str | Callable[..., float]
 
@@ -114,6 +124,14 @@ class NetworkFlags(Flags):
         "auto", "Units in each hidden layer; auto is the usual size of the model.", high=65536
     )
     num_layers: Count = fixed_flag(2, "Number of hidden layers that read vectors.", high=100)
+    policy_layers: Layers | None = fixed_flag(
+        None,
+        "Units of each hidden layer of the mlp's policy; none is --num_layers of --hidden_size.",
+    )
+    value_layers: Layers | None = fixed_flag(
+        None,
+        "Units of each hidden layer of the mlp's value; none is --num_layers of --hidden_size.",
+    )
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = fixed_flag(
         "tanh", "Activation function of the hidden layers that read vectors."
     )
@@ -140,6 +158,35 @@ class NetworkFlags(Flags):
     )
 
 
+class FineTuningFlags(Flags):
+    """Weights of another run."""
+
+    init_from: str | None = fixed_flag(
+        None,
+        "Run or checkpoint whose weights a new run begins with: a run's folder, its name in runs/, "
+        "or a file; none draws them at random.",
+        speed=False,
+    )
+    init_parts: str = fixed_flag(
+        ",".join(PARTS),
+        "What is taken from --init_from; reward statistics always begin anew.",
+        pattern=f"({PART})(,({PART}))*",
+        form=f"some of {','.join(PARTS)}",
+        speed=False,
+    )
+    init_partial: bool = fixed_flag(
+        False, "Take what fits from --init_from, where the rest has another shape.", speed=False
+    )
+    freeze: str | None = flag(
+        None,
+        "Prefixes of the names of parameters that are not trained, such as "
+        "policy_trunk,value_trunk.",
+        pattern=r"[\w.]+(,[\w.]+)*",
+        form="names like policy_trunk,value_trunk",
+        speed=False,
+    )
+
+
 class AlgorithmFlags(Flags):
     """PPO."""
 
@@ -163,7 +210,7 @@ class AlgorithmFlags(Flags):
     )
     num_steps: Count = fixed_flag(128, "Number of steps of each environment in a rollout.")
     num_epochs: Count = flag(
-        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs"
+        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", live=True
     )
     num_minibatches: Count = flag(
         4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches"
@@ -180,6 +227,7 @@ class AlgorithmFlags(Flags):
         "lr",
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
+        live=True,
         speed=False,
     )
     optimizer: ImportPath = fixed_flag(
@@ -202,7 +250,9 @@ class AlgorithmFlags(Flags):
         speed=False,
     )
     gamma: Fraction = flag(0.99, "Discount factor of rewards per step.")
-    gae_lambda: Fraction = flag(0.95, "Trace decay of generalized advantage estimation.", "lam")
+    gae_lambda: Fraction = flag(
+        0.95, "Trace decay of generalized advantage estimation.", "lam", live=True
+    )
     clip_coef: Positive | Scheduled = flag(
         0.1,
         "Range around 1 to which the ratio of new to old action probability is clipped; linear: "
@@ -210,6 +260,7 @@ class AlgorithmFlags(Flags):
         "epsilon",
         "clip_range",
         schedules=LINEAR,
+        live=True,
     )
     clip_value_coef: Positive | Scheduled | Auto | None = flag(
         "auto",
@@ -218,23 +269,28 @@ class AlgorithmFlags(Flags):
         "clip_range_vf",
         schedules=LINEAR,
     )
-    value_coef: float = flag(0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0)
+    value_coef: float = flag(
+        0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0, live=True
+    )
     entropy_coef: float | Scheduled = flag(
         0.01,
         "Weight of the entropy bonus; linear: lets it fall to 0 over the run.",
         "ent_coef",
         low=0,
         schedules=LINEAR,
+        live=True,
     )
     max_grad_norm: float = flag(
         0.5,
         "Greatest global norm of the gradient, to which larger ones are scaled; 0 does not clip.",
         low=0,
+        live=True,
     )
     target_kl: Positive | None = flag(
         None,
         "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this; none does not "
         "stop them.",
+        live=True,
     )
     normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
         "minibatch", "Set of transitions within which advantages are standardised."

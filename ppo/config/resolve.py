@@ -58,6 +58,12 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
             f"--stop_when=solved: {config.env_name} names no reward_threshold, give "
             "episode_return_mean>NUMBER"
         )
+    is_other = entry.reads != "vectors" or config.share_trunk is True
+    if is_other and (config.policy_layers or config.value_layers):
+        raise ConfigError(
+            "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
+            "or give --model=mlp --share_trunk=False"
+        )
     device = find_device(config.device, images is not None)
     on_cuda = device.startswith("cuda")
     if config.compile and not on_cuda:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.utils import parameters_to_vector
 
 from ppo.config.config import Config
 from ppo.config.flags import Settings
@@ -16,6 +15,7 @@ from ppo.config.resolve import resolve
 from ppo.envs.objects import EnvObject, as_env_name
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import make_actor
+from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
@@ -121,7 +121,7 @@ def _restore_policy(path: Path, state: State, config: Config) -> Policy:
             network = new_model(config, spaces)
         normalize = new_normalizer(config, spaces)
         statistics = add_prefix("normalize_observation", vars(normalize.statistics))
-        parameters = add_prefix("model", dict(network.named_parameters()))
+        parameters = add_prefix("model", named_tensors(network))
         if problems := misfits(state, parameters | statistics):
             raise ConfigError(problems)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _restore_policy(path: Path, state: State, config: Config) -> Policy:
         ) from error
     found = {name: state[name].numpy() for name in statistics}
     normalize.load_state_dict(select_prefix("normalize_observation", found))
-    weights = parameters_to_vector(state[name] for name in parameters).numpy()
+    weights = to_vector(state[name] for name in parameters).numpy()
     rebuild = partial(new_model, config, spaces, to_act=True)
     actor = partial(make_actor, rebuild, layout_of(network))
     return Policy(config, spaces, weights, actor, normalize, state.get("env_attributes", {}))

@@ -31,9 +31,9 @@ from ppo.run.highlights import find_episode
 class Policy:
     """Act in the environments of make_env(), which preprocess observations as in training.
 
-    config: the run's, resolved; weights: (P,), all of the model's parameters; make_actor: from
-    weights to a ppo.models.actor.Actor; env_attributes: of environments, by Run.set_env. A copy in
-    another process begins anew."""
+    config: the run's, resolved; weights: (P,), all of the model's parameters and buffers;
+    make_actor: from weights to a ppo.models.actor.Actor; env_attributes: of environments, by
+    Run.set_env. A copy in another process begins anew."""
 
     config: Any
     spaces: Spaces

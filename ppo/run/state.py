@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ppo.config.config import Config
 from ppo.errors import CheckpointError
+from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, load_newest, misfits
 from ppo.run.folder import RunFolder
 from ppo.system.state_dict import State
@@ -44,6 +45,7 @@ def resume(parts: Any, monitor: Any, checkpoints: Checkpoints, run: RunFolder) -
         lambda: load_newest(checkpoints.folder, on_damage)
     )
     differences = restore(parts, monitor, state)
+    forget_changes(run.path, (text.partition("=")[0] for text in differences))
     checkpoints.adopt(state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)

@@ -1,0 +1,36 @@
+"""Change settings of a run that is going on."""
+
+from ppo.config.config import Config, run_folder
+from ppo.config.flags import Flags, flag, parse_flags
+from ppo.errors import ConfigError
+from ppo.run.changes import PENDING, is_running
+from ppo.system.files import read_json, write_json
+
+
+class Set(Flags):
+    """Change coefficients of a run that is going on, from its next iteration."""
+
+    run: str = flag("", "The folder of a run, or its name in runs/.", nargs=None)
+    settings: tuple[str, ...] = flag(
+        (),
+        "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01; a schedule counts "
+        "from the start of the run.",
+        nargs="+",
+    )
+
+    def __call__(self) -> None:
+        """Raises ConfigError for a setting that cannot change, or if the run is not going on."""
+        given = parse_flags([f"--{setting}" for setting in self.settings], Config)
+        known = Config.names(live=True)
+        if fixed := given.keys() - {*known}:
+            raise ConfigError(f"ppo set cannot change {min(fixed)}, but {', '.join(known)}")
+        config = Config(**given)
+        folder = run_folder(self.run)
+        if not is_running(folder):
+            raise ConfigError(
+                f"{folder} is no run that is going on: give the flags with --resume={folder}"
+            )
+        path = folder / PENDING
+        asked = {name: getattr(config, name) for name in given}
+        write_json(path, {**read_json(path, {}), **asked})
+        print(f"{folder} takes these values from its next iteration on")

@@ -1,0 +1,55 @@
+"""Changes of a run that is going on, for which ppo set leaves a file in its folder."""
+
+import fcntl
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ppo.config.flags import Settings
+from ppo.config.schedule import Schedule
+from ppo.run.folder import RunFolder
+from ppo.system.files import read_json, write_json
+
+PENDING = "set.json"
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a process works in a run's folder."""
+    try:
+        with (folder / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)  # else there is no lock
+    return False
+
+
+def apply_changes(parts: Any, run: RunFolder, iteration: int) -> None:
+    """Change the settings that ppo set has asked for since the last iteration, in all ranks.
+
+    parts: ppo.components.Components. The file is renamed after the iteration, so that a run that is
+    resumed from an earlier one changes them there again.
+    """
+
+    def find() -> Settings:
+        pending = run.path / PENDING
+        path = run.path / f"set-{iteration}.json"
+        if pending.exists() and not path.exists():
+            pending.replace(path)
+        changes: Settings = read_json(path, {})
+        return changes
+
+    if changes := parts.ranks.broadcast_from_rank0(find):
+        parts.config = replace(parts.config, **changes)
+        parts.learner.config = parts.config
+        if "learning_rate" in changes:  # an adaptive one continues from there
+            parts.learner.learning_rate = Schedule.parse(parts.config.learning_rate)(1.0)
+        values = " ".join(f"{name}={value}" for name, value in changes.items())
+        run.event("set", f"from iteration {iteration} on: {values}")
+
+
+def forget_changes(folder: Path, names: Iterable[str]) -> None:
+    """Leave out settings that a resumed run was given other values of."""
+    for path in folder.glob("set*.json"):
+        changes = read_json(path, {})
+        write_json(path, {name: changes[name] for name in changes.keys() - {*names}})
