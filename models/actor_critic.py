@@ -22,6 +22,7 @@ class ActorCritic(nn.Module):
 
     policy_head: PolicyHead
     state_size = 0  # S, numbers remembered from one step to the next
+    policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
@@ -118,7 +119,9 @@ def check_model(model: Any, observation_space: Any) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
-    distribution, values = model(torch.zeros(2, *observation_space.shape))
+    is_bytes = observation_space.dtype == "uint8"
+    dtype = torch.uint8 if is_bytes else torch.float32
+    distribution, values = model(torch.zeros(2, *observation_space.shape, dtype=dtype))
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
     parameters = dict(model.named_parameters(remove_duplicate=False))
