@@ -44,22 +44,21 @@ class ExportedPolicy(nn.Module):
         self.is_normalized = policy.normalize.enabled
         self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
 
-    def forward(self, inputs: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
-        distribution, _, next_state = self.model.act(self.observe(inputs), state)
+    def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
+        distribution, _, next_state = self.model.act(self.observe(parts), state)
         actions = self.to_actions(distribution.mode())
         if state is not None:
             actions.append(next_state)
         return tuple(actions)
 
-    def observe(self, inputs: dict[str, Tensor]) -> Any:
-        """Return what the model reads: a vector or image (n, *observation), or the parts of rows of
-        bytes; parts that the policy does not read are zeros."""
-        given = next(iter(inputs.values()))
+    def observe(self, parts: dict[str, Tensor]) -> Any:
+        """Return the observations that have these parts, normalised; rows of bytes stay split."""
+        given = next(iter(parts.values()))
         boxes = parts_of(self.space)
         if len(boxes) == 1:
             return self.normalize(given)
-        zeros = {name: given.new_zeros(len(given), *box.shape) for name, box in boxes.items()}
-        parts = zeros | inputs
+        zeros = {name: given.new_zeros(given.shape[0], *box.shape) for name, box in boxes.items()}
+        parts = zeros | parts
         names = vectors_of(self.space)
         vectors = [parts[name].float() for name in names]
         if not is_packed(self.space):
@@ -160,22 +159,23 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
     logging.disable()  # torch reports on its internals
     parts = {name: torch.from_numpy(table[:2]) for name, table in inputs.items()}
     batch = {0: torch.export.Dim("batch")}
-    arguments: list[Any] = [parts]
+    given: dict[str, Any] = {"parts": parts}
     if STATE in inputs:
-        arguments.append(parts.pop(STATE))
+        given[STATE] = parts.pop(STATE)
+    shapes = {**dict.fromkeys(given, batch), "parts": dict.fromkeys(parts, batch)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 policy,
-                tuple(arguments),
-                str(path),
+                kwargs=given,
+                f=str(path),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
                 input_names=list(inputs),
                 output_names=outputs,
-                dynamic_shapes=[dict.fromkeys(parts, batch), batch][: len(arguments)],
+                dynamic_shapes=shapes,
             )
     except torch.onnx.errors.OnnxExporterError as error:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error
