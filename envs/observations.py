@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from itertools import accumulate
 from operator import getitem
 from typing import Any
 
@@ -94,8 +93,8 @@ class ObserveParts(Wrapper):
         dtype: Any = np.float32
         if len(dtypes) == len(self.readers):
             dtype = np.result_type(*dtypes)
-        parts = {name: spaces.Box(x.low, x.high, dtype=dtype) for name, x in vectors.items()}
-        self.observation_space = self.space = join(parts | images)
+        vectors = {name: spaces.Box(x.low, x.high, dtype=dtype) for name, x in vectors.items()}
+        self.observation_space = self.space = join(vectors, images)
         self.space.treatment = treatment
 
     def reset(self, **options: Any) -> Any:
@@ -126,33 +125,33 @@ def encode_categories(image: ndarray) -> ndarray:
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
-def join(parts: dict[str, Any]) -> Any:
-    """Make the Box of observations from the Boxes of their parts, vectors first."""
-    sizes = [box.low.size for box in parts.values()]
-    if len(parts) == 1:
-        (only,) = parts.values()
-        space: Any = spaces.Box(only.low, only.high, dtype=only.dtype)
-    elif any(len(box.shape) == 3 for box in parts.values()):  # an image
-        sizes = [box.low.nbytes for box in parts.values()]
-        space = spaces.Box(0, 255, (-(-sum(sizes) // 4) * 4,), np.uint8)
+def join(vectors: dict[str, Any], images: dict[str, Any]) -> Any:
+    """Make the Box of observations from the Boxes of their parts."""
+    parts = vectors | images
+    boxes = [*parts.values()]
+    if images and len(boxes) > 1:
+        num_bytes = sum(box.low.nbytes for box in boxes)
+        space: Any = spaces.Box(0, 255, (-(-num_bytes // 4) * 4,), np.uint8)
     else:
-        low = np.concatenate([box.low for box in parts.values()])
-        high = np.concatenate([box.high for box in parts.values()])
-        space = spaces.Box(low, high, dtype=low.dtype)
-    ends = accumulate(sizes)
+        low = np.concatenate([box.low for box in boxes])
+        space = spaces.Box(low, np.concatenate([box.high for box in boxes]), dtype=low.dtype)
     space.parts = parts
-    space.places = {
-        name: slice(end - size, end) for name, size, end in zip(parts, sizes, ends, strict=True)
-    }
+    space.places = {}
+    start = 0
+    for name, box in parts.items():
+        stop = start + box.low.nbytes // space.dtype.itemsize
+        space.places[name] = slice(start, stop)
+        start = stop
     return space
 
 
 def pack(space: Any, parts: Mapping[str, Any]) -> Any:
-    """Return the observation with these parts by name, of several; the others are zeros.
+    """Return the observation with these parts, by name; other parts are zeros.
 
     Raises ValueError for a part of another size."""
-    row = np.zeros(space.shape, space.dtype)
+    observation = np.zeros(space.shape, space.dtype)
+    row = observation.reshape(-1)
     for name, part in parts.items():
         box = space.parts[name]
         row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
-    return row
+    return observation

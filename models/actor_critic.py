@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+from ppo.models.parts import parts_of
 
 Step = tuple[Distribution, Any, Any]
 
@@ -119,9 +120,12 @@ def check_model(model: Any, observation_space: Any) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
-    is_bytes = observation_space.dtype == "uint8"
-    dtype = torch.uint8 if is_bytes else torch.float32
-    distribution, values = model(torch.zeros(2, *observation_space.shape, dtype=dtype))
+    if unknown := {*(model.policy_parts or ())} - parts_of(observation_space).keys():
+        raise TypeError(f"policy_parts has {min(unknown)}, which is no part of observations")
+    observations = torch.zeros(2, *observation_space.shape)
+    if observation_space.dtype == "uint8":
+        observations = observations.byte()
+    distribution, values = model(observations)
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
     parameters = dict(model.named_parameters(remove_duplicate=False))

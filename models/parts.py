@@ -4,20 +4,19 @@ from typing import Any
 
 
 def parts_of(space: Any) -> dict[str, Any]:
-    """Return the Box of each part of an observation, by name; a Box without parts is one."""
+    """Return the Boxes of all parts, by name, in the order in which observations hold them."""
     return getattr(space, "parts", {"observation": space})
 
 
 def images_of(space: Any) -> dict[str, Any]:
-    """Return the Boxes (H, W, C) of the parts that are images, by name."""
+    """Return the Boxes (H, W, C) uint8 of the parts that are images, by name."""
     parts = parts_of(space).items()
     return {name: box for name, box in parts if box.dtype == "uint8" and len(box.shape) == 3}
 
 
 def vectors_of(space: Any) -> dict[str, Any]:
     """Return the Boxes of the other parts, by name."""
-    images = images_of(space)
-    return {name: box for name, box in parts_of(space).items() if name not in images}
+    return {name: box for name, box in parts_of(space).items() if name not in images_of(space)}
 
 
 def is_packed(space: Any) -> bool:

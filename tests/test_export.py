@@ -10,7 +10,7 @@ import torch
 
 import main
 from ppo import Config, load_policy, train
-from ppo.models.parts import parts_of, split
+from ppo.models.parts import split
 
 SIZES = {
     "num_envs": 2,
@@ -82,10 +82,8 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
     observation, _ = env.reset(seed=5)
     for _ in range(60):
         space = policy.spaces.observations
-        inputs = {"observation": observation[None]}
-        if len(parts_of(space)) > 1:
-            parts = split(space, torch.from_numpy(observation[None]))
-            inputs = {part: tensor.numpy() for part, tensor in parts.items()}
+        parts = split(space, torch.from_numpy(observation[None]))
+        inputs = {part: tensor.numpy() for part, tensor in parts.items()}
         if state.size:
             inputs["state"] = state
         found = session.run(None, inputs)

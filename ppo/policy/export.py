@@ -41,8 +41,15 @@ class ExportedPolicy(nn.Module):
         }
         self.space = policy.spaces.observations
         self.squash = policy.config.squash_actions
-        self.is_normalized = policy.normalize.enabled
-        self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
+        self.tables = {}  # to normalise each vector
+        if policy.normalize.enabled:
+            boxes = vectors_of(self.space)
+            tables = torch.tensor(policy.normalize.tables.array).flatten(1)
+            own = torch.split(tables, [box.low.size for box in boxes.values()], 1)
+            self.tables = {
+                name: table.view(3, *boxes[name].shape)
+                for name, table in zip(boxes, own, strict=True)
+            }
 
     def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
         distribution, _, next_state = self.model.act(self.observe(parts), state)
@@ -54,26 +61,14 @@ class ExportedPolicy(nn.Module):
     def observe(self, parts: dict[str, Tensor]) -> Any:
         """Return the observations that have these parts, normalised; rows of bytes stay split."""
         given = next(iter(parts.values()))
-        boxes = parts_of(self.space)
-        if len(boxes) == 1:
-            return self.normalize(given)
-        zeros = {name: given.new_zeros(given.shape[0], *box.shape) for name, box in boxes.items()}
-        parts = zeros | parts
-        names = vectors_of(self.space)
-        vectors = [parts[name].float() for name in names]
-        if not is_packed(self.space):
-            return self.normalize(torch.cat(vectors, 1))
-        if vectors:
-            widths = [vector.shape[1] for vector in vectors]
-            normalized = torch.split(self.normalize(torch.cat(vectors, 1)), widths, 1)
-            parts.update(zip(names, normalized, strict=True))
-        return parts
-
-    def normalize(self, numbers: Tensor) -> Any:
-        if not self.is_normalized:
-            return numbers
-        normalized = (numbers.float() - self.shift) * self.scale
-        return normalized.minimum(self.highest).maximum(-self.highest)
+        whole = {}
+        for name, box in parts_of(self.space).items():
+            part = parts.get(name, given.new_zeros(given.shape[0], *box.shape))
+            if name in self.tables:
+                shift, scale, highest = self.tables[name]
+                part = ((part.float() - shift) * scale).minimum(highest).maximum(-highest)
+            whole[name] = part
+        return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
     def to_actions(self, columns: Tensor) -> list[Tensor]:
         """Convert columns (n, D) as ppo.envs.spaces.action_converter does."""
@@ -113,10 +108,8 @@ def export(policy: Policy, path: Path) -> float:
     actor = Actor(model, policy.weights)
     exported = ExportedPolicy(policy, model, policy.spaces.actions)
     states = np.zeros((len(observations), actor.state_size), np.float32)
-    inputs = {"observation": observations}
-    if len(parts_of(policy.spaces.observations)) > 1:
-        parts = split(policy.spaces.observations, torch.from_numpy(observations))
-        inputs = {name: parts[name].numpy() for name in policy.parts}
+    parts = split(policy.spaces.observations, torch.from_numpy(observations))
+    inputs = {name: parts[name].numpy() for name in policy.parts}
     if states.size:
         inputs[STATE] = states
     try:

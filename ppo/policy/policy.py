@@ -85,16 +85,13 @@ class Policy:
         noise each time; info: what came with the observation, if it says which actions are allowed.
         Raises ValueError for a dict of other parts, or of parts of other shapes."""
         if isinstance(observation, Mapping):
-            known = parts_of(self.spaces.observations).keys()
-            if not {*self.parts} <= observation.keys() <= known:
+            space = self.spaces.observations
+            if not {*self.parts} <= observation.keys() <= getattr(space, "places", {}).keys():
                 raise ValueError(
                     f"the observation's parts are {', '.join(observation)}, and the policy reads "
                     f"{', '.join(self.parts)}"
                 )
-            if len(known) > 1:
-                observation = pack(self.spaces.observations, observation)
-            else:
-                (observation,) = observation.values()
+            observation = pack(space, observation)
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
     def act(
