@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from ppo.envs.spaces import leaves
 
-SMALL = 36  # pixels: an image with a shorter side holds categories, as MiniGrid's does
+SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
 
 
@@ -45,7 +45,7 @@ def kind_of(space: Any, image: str) -> str:
         return "numbers"
     if image != "auto":
         return image
-    return "categories" if min(space.shape[:2]) < SMALL else "pixels"
+    return "categories" if max(space.shape[:2]) < SMALL else "pixels"
 
 
 class ObserveParts(Wrapper):
@@ -88,7 +88,7 @@ class ObserveParts(Wrapper):
             else:
                 vectors[name] = spaces.flatten_space(leaf)
                 dtypes.append(vectors[name].dtype)
-                treatment[name] = f"{spaces.flatdim(leaf)} numbers"
+                treatment[name] = f"vector of {spaces.flatdim(leaf)}"
             self.readers.append((name, path, read))
         dtype: Any = np.float32
         if len(dtypes) == len(self.readers):

@@ -41,15 +41,19 @@ class ImageTrunk(Trunk):
 
 
 class PartsTrunk(Trunk):
-    """A trunk for each image of observations (B, n), which are rows of bytes, or split already, and
-    one for all their vectors."""
+    """A trunk for each image, one for all vectors, and a hidden layer on the features of all.
+
+    observations: rows of bytes (B, n), or split already.
+    """
 
     def __init__(self, space: Any, images: list[ImageTrunk], vectors: VectorTrunk | None) -> None:
         super().__init__()
         self.space = space
         self.images = nn.ModuleList(images)
         self.vectors = vectors
-        self.num_features = sum(trunk.num_features for trunk in [*images, vectors] if trunk)
+        num_inputs = sum(trunk.num_features for trunk in [*images, vectors] if trunk)
+        self.num_features = images[0].num_features
+        self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
     def forward(self, observations: Any) -> Tensor:
         parts = dict(split(self.space, observations))
@@ -60,7 +64,7 @@ class PartsTrunk(Trunk):
         ]
         if self.vectors:
             features.append(self.vectors(torch.cat([*parts.values()], 1)))
-        return torch.cat(features, 1)
+        return self.merge(torch.cat(features, 1)).relu()
 
 
 class PixelConv2d(nn.Conv2d):

@@ -136,6 +136,15 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "fresh": ("Worn-v0", {**SMALL, "fresh_env_per_episode": True}),
     "endless": ("Endless-v0", SMALL),
     "camera": ("Identity-v0", {**SMALL, "env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
+    "two images and a vector": (
+        "Lights",
+        {
+            **PONG,
+            "image": "pixels",
+            "normalize_observations": True,
+            "normalize_keys": "arm.position",
+        },
+    ),
     "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
     "breakout": (
         "BreakoutNoFrameskip-v4",

@@ -56,7 +56,7 @@ class EnvironmentFlags(Flags):
     image: Literal["pixels", "categories"] | Auto = fixed_flag(
         "auto",
         "What images of uint8 hold: pixels are resized, stacked and made gray, categories become "
-        "vectors of zeros and ones; auto is categories for those below 36 pixels.",
+        "vectors of zeros and ones; auto is categories for those smaller than 36 x 36.",
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",
