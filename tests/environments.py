@@ -298,9 +298,10 @@ class Camera(gymnasium.Env):
 
 
 class Lights(gymnasium.Env):
-    """Two cameras, each dark or bright, and a number: the right action is the parity of all three.
+    """Two cameras, each dark or bright, and a number of either sign: the right action is how many
+    of the three are bright or positive. Who cannot see one of them is right in half of all cases.
 
-    Episodes last four steps. Nothing short of all three parts tells more than chance."""
+    Episodes last four steps."""
 
     camera = spaces.Box(0, 255, (40, 40), np.uint8)
     observation_space = spaces.Dict(
@@ -310,7 +311,7 @@ class Lights(gymnasium.Env):
             "mission": spaces.Text(9),
         }
     )
-    action_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         super().reset(seed=seed)
@@ -318,7 +319,7 @@ class Lights(gymnasium.Env):
         return self._show(), {}
 
     def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
-        reward = float(action == self.bits.sum() % 2)
+        reward = float(action == self.bits.sum())
         self.steps += 1
         return self._show(), reward, False, self.steps == 4, {}
 

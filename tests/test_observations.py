@@ -19,24 +19,29 @@ from ppo.models.parts import images_of, parts_of, split, vectors_of
 from ppo.policy.export import export
 from tests.running import make_components, trained
 
-THREE = {"image": "pixels", "screen_size": 36, "frame_stack": 1}
+THREE = {
+    "image": "pixels",
+    "screen_size": 36,
+    "frame_stack": 1,
+    "model": "cnn_small",
+    "hidden_size": 8,
+    "precision": "float32",
+    "num_steps": 16,
+}
 
 
 def test_a_policy_learns_from_two_images_and_a_vector_together() -> None:
     parts = trained(
         "Lights",
-        **THREE,
-        model="cnn_small",
-        hidden_size=32,
+        **{**THREE, "num_steps": 32, "hidden_size": 32},
         normalize_observations=True,
-        learning_rate=1e-3,
+        learning_rate=2e-3,
+        clip_coef=0.2,
         num_envs=16,
-        num_steps=32,
-        num_epochs=4,
-        total_steps=16_384,
+        total_steps=10_240,
     )
     policy = parts.policy()
-    assert policy.evaluate(episodes=50, num_envs=10)["mean"] > 3.8  # of 4; by chance 2
+    assert policy.evaluate(episodes=25, num_envs=25)["mean"] > 3.4  # of 4; without a part it is 2
 
 
 KINDS: Any = {
@@ -171,7 +176,7 @@ def test_only_the_keys_asked_for_are_normalised_and_pixels_never(keys: str | Non
 
 
 def test_the_batch_holds_what_the_networks_of_each_part_compute() -> None:
-    parts = make_components("Lights", **THREE, model="cnn_small", hidden_size=8, num_envs=2)
+    parts = make_components("Lights", **THREE, num_envs=2)
     with parts.make_pool() as workers:
         rollout = parts.receive(1, workers.collect(1))
         batch = parts.make_batch(rollout)
