@@ -30,6 +30,7 @@ THREE = {
 }
 
 
+@pytest.mark.slow
 def test_a_policy_learns_from_two_images_and_a_vector_together() -> None:
     parts = trained(
         "Lights",
