@@ -55,7 +55,7 @@ class PartsTrunk(Trunk):
         self.num_features = images[0].num_features
         self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
-    def forward(self, observations: Any) -> Tensor:
+    def forward(self, observations: Any) -> Any:
         parts = dict(split(self.space, observations))
         names = images_of(self.space)
         features = [
