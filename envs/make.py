@@ -11,7 +11,6 @@ from inspect import signature
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium import Env, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
@@ -22,6 +21,7 @@ from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.envs.heartbeat import HEARTBEAT
 from ppo.envs.objects import EnvObject, unpickle
+from ppo.envs.observations import can_observe, observe
 from ppo.envs.spaces import can_act_in
 from ppo.envs.steps import RepeatAction, StackVectors
 from ppo.errors import PPOError
@@ -80,15 +80,16 @@ def make_env(config: Any, index: int = 0) -> Env:
         env = make(spec, config)
         space = env.observation_space
         actions = env.action_space
-        is_usable = space.is_np_flattenable and can_act_in(actions)
-        if not is_usable or not spaces.flatdim(space) or not spaces.flatdim(actions):
+        is_usable = can_observe(space) and can_act_in(actions)
+        if not is_usable or not spaces.flatdim(actions):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
                 "no fixed size or holds no number: choose another environment"
             )
         frame_stack = config.frame_stack
-        env = _observe_box(env, config, 4 if frame_stack == "auto" else frame_stack)
-        if frame_stack not in ("auto", 1) and not has_images(env.observation_space):
+        num_images = 4 if frame_stack == "auto" else frame_stack
+        env = observe(env, config.image, config.screen_size, num_images)
+        if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
             env = StackVectors(env, frame_stack)
         return env if HEARTBEAT.array is None else Watched(env)
 
@@ -139,31 +140,6 @@ def _make_checked(spec: EnvSpec, config: Any) -> Env:
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)
-
-
-def _observe_box(env: Env, config: Any, num_images: int) -> Env:
-    """Stack the images of an environment that shows one, flatten other observations."""
-    space = env.observation_space
-    parts: dict[Any, Any] = {None: space}
-    if isinstance(space, spaces.Dict):
-        parts = space.spaces
-    images = [
-        key
-        for key, part in parts.items()
-        if isinstance(part, spaces.Box) and part.dtype == np.uint8 and len(part.shape) in (2, 3)
-    ]
-    if len(images) == 1:
-        from ppo.envs.images import StackImages
-
-        return StackImages(env, config.screen_size, num_images, images[0])
-    if not isinstance(space, spaces.Box) or not space.shape:
-        return gymnasium.wrappers.FlattenObservation(env)
-    return env
-
-
-def has_images(space: Any) -> bool:
-    """Return whether an observation of make_env is an image or begins with one."""
-    return len(space.shape) == 3 or hasattr(space, "image_shape")
 
 
 class Watched(Wrapper):

@@ -47,22 +47,24 @@ class NormalizeObservation:
     """(observation - mean) / deviation, clipped to +/- 10, as float32.
 
     Mean and deviation are in shared memory: a copy sent to another process follows the updates of
-    this one. num_pixels: this many numbers at the start of observations (n,) are left unchanged."""
+    this one. shape: of the numbers; is_scaled: those that are not left unchanged; is_packed:
+    observations are rows of bytes that begin with the numbers, as float32."""
 
-    def __init__(self, shape: Sequence[int], enabled: bool, num_pixels: int) -> None:
+    def __init__(
+        self, shape: Sequence[int], enabled: bool, is_scaled: Any = True, is_packed: bool = False
+    ) -> None:
         self.statistics = RunningMeanStd(shape)
         tables = SharedArray((3, *shape), np.float32)
         _, scale, highest = tables.array
         scale[:] = 1
-        highest[:] = CLIP
-        highest[:num_pixels] = np.inf
-        self.__setstate__((tables, enabled))
+        highest[:] = np.where(is_scaled, CLIP, np.inf)
+        self.__setstate__((tables, enabled, is_packed))
 
     def __getstate__(self) -> Any:
-        return self.tables, self.enabled
+        return self.tables, self.enabled, self.is_packed
 
     def __setstate__(self, state: Any) -> None:
-        self.tables, self.enabled = state
+        self.tables, self.enabled, self.is_packed = state
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 
@@ -70,21 +72,34 @@ class NormalizeObservation:
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
+        rows = observations
+        if self.is_packed:
+            observations = self._numbers(rows)
         normalized = np.subtract(observations, self.shift, dtype=np.float32)
         normalized *= self.scale
         np.minimum(normalized, self.highest, out=normalized)
         np.maximum(normalized, self.lowest, out=normalized)
-        return normalized
+        if not self.is_packed:
+            return normalized
+        rows = rows.copy()
+        self._numbers(rows)[:] = normalized
+        return rows
 
     def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
         """Merge observations (T, N, *observation); every process uses the result at once."""
         if self.enabled:
+            if self.is_packed:
+                observations = self._numbers(observations)
             self.statistics.update(observations.reshape(-1, *self.shift.shape), all_reduce)
             self._share_statistics()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.statistics.load_state_dict(state)
         self._share_statistics()
+
+    def _numbers(self, rows: ndarray) -> ndarray:
+        """Return a view of the numbers (..., n) in rows of bytes."""
+        return rows[..., : self.shift.nbytes].view(np.float32)
 
     def _share_statistics(self) -> None:
         is_scaled = np.isfinite(self.highest)

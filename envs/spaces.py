@@ -111,13 +111,15 @@ def can_act_in(space: Any) -> bool:
     )
 
 
-def leaves(space: Any, name: str = "action") -> Iterator[tuple[str, Any]]:
-    """Yield the names and spaces that a space is made of, however nested."""
+def leaves(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the spaces that a space is made of, however nested, each with the keys that lead there.
+
+    path: of the space itself."""
     parts = _parts(space)
     if not parts:
-        yield name, space
+        yield path, space
     for key, part in parts.items():
-        yield from leaves(part, f"{name}.{key}")
+        yield from leaves(part, (*path, key))
 
 
 def _parts(space: Any) -> dict[Any, Any]:

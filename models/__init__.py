@@ -4,6 +4,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from ppo.models.errors import ModelMismatch
+from ppo.models.parts import images_of
 from ppo.system.imports import import_named
 
 
@@ -12,8 +13,8 @@ class ModelEntry(NamedTuple):
 
     make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
     (observation_space, config, size). hidden_size: the default of its size, which for the mlp may
-    also be a text as --policy_layers takes it. reads: "vectors",
-    "images" (also those that a vector begins with) or "any".
+    also be a text as --policy_layers takes it. reads: "vectors", "images" (with or without vectors)
+    or "any".
     """
 
     make_trunk: str
@@ -31,20 +32,14 @@ MODELS = {
 }
 
 
-def image_shape(space: Any) -> Any:
-    """Return (H, W, C) of observations that are an image or begin with one; None for others."""
-    is_image = len(space.shape) == 3 and space.dtype == "uint8"
-    return getattr(space, "image_shape", space.shape if is_image else None)
-
-
 def choose_model(name: str, observation_space: Any) -> str:
     """Return a model's name, with auto resolved.
 
     Raises ModelMismatch if the name is unknown or the model cannot read the observations.
     """
-    image = image_shape(observation_space)
+    images = images_of(observation_space)
     if name == "auto":
-        return "cnn" if image else "mlp"
+        return "cnn" if images else "mlp"
     if ":" in name:
         return name
     if name not in MODELS:
@@ -52,9 +47,10 @@ def choose_model(name: str, observation_space: Any) -> str:
             f"--model={name} is unknown: give auto, {', '.join(MODELS)} or module:Class"
         )
     reads = MODELS[name].reads
-    if image and reads == "vectors":
-        raise ModelMismatch(f"--model={name} cannot read images {image}: give --model=cnn")
-    if not image and reads == "images":
+    if images and reads == "vectors":
+        shapes = " ".join(str(box.shape) for box in images.values())
+        raise ModelMismatch(f"--model={name} cannot read images {shapes}: give --model=cnn")
+    if not images and reads == "images":
         raise ModelMismatch(
             f"--model={name} reads images of uint8, these observations are "
             f"{observation_space.dtype} {observation_space.shape}: give --model=mlp"

@@ -19,6 +19,7 @@ class Actor:
     def __init__(self, model: ActorCritic, weights: ndarray) -> None:
         self.model = model
         self.state_size = model.state_size
+        self.policy_parts = model.policy_parts
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
         model.prepare_to_act()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+from ppo.models.parts import parts_of
 
 Step = tuple[Distribution, Any, Any]
 
@@ -24,6 +25,7 @@ class ActorCritic(nn.Module):
 
     policy_head: PolicyHead
     state_size = 0  # S, numbers remembered from one step to the next
+    policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
@@ -121,7 +123,12 @@ def check_model(model: Any, observation_space: Any) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
-    distribution, values = model.eval()(torch.zeros(2, *observation_space.shape))
+    if unknown := {*(model.policy_parts or ())} - parts_of(observation_space).keys():
+        raise TypeError(f"policy_parts has {min(unknown)}, which is no part of observations")
+    observations = torch.zeros(2, *observation_space.shape)
+    if observation_space.dtype == "uint8":
+        observations = observations.byte()
+    distribution, values = model.eval()(observations)
     if not isinstance(distribution, Distribution) or values.shape != (2,):
         raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
     if (distribution.log_prob(distribution.mode()) + distribution.entropy()).shape != (2,):

@@ -9,11 +9,12 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from ppo.models import MODELS, image_shape
+from ppo.models import MODELS
 from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
+from ppo.models.parts import images_of, is_packed, split, vectors_of
 
 
 class ImageTrunk(Trunk):
@@ -39,20 +40,31 @@ class ImageTrunk(Trunk):
             return self.layers(x).float()
 
 
-class ImageAndVectorTrunk(Trunk):
-    """A trunk for the image that observations (B, n) begin with, and one for the other numbers."""
+class PartsTrunk(Trunk):
+    """A trunk for each image, one for all vectors, and a hidden layer on the features of all.
 
-    def __init__(self, shape: tuple[int, ...], images: ImageTrunk, vectors: VectorTrunk) -> None:
+    observations: rows of bytes (B, n), or split already.
+    """
+
+    def __init__(self, space: Any, images: list[ImageTrunk], vectors: VectorTrunk | None) -> None:
         super().__init__()
-        self.shape = shape
-        self.images = images
+        self.space = space
+        self.images = nn.ModuleList(images)
         self.vectors = vectors
-        self.num_features = images.num_features + vectors.num_features
+        num_inputs = sum(trunk.num_features for trunk in [*images, vectors] if trunk)
+        self.num_features = images[0].num_features
+        self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
-    def forward(self, observations: Tensor) -> Tensor:
-        pixels, others = observations.tensor_split([math.prod(self.shape)], 1)
-        images = pixels.reshape(-1, *self.shape)
-        return torch.cat([self.images(images), self.vectors(others)], 1)
+    def forward(self, observations: Any) -> Any:
+        parts = dict(split(self.space, observations))
+        names = images_of(self.space)
+        features = [
+            trunk(parts.pop(name).contiguous())
+            for name, trunk in zip(names, self.images, strict=True)
+        ]
+        if self.vectors:
+            features.append(self.vectors(torch.cat([*parts.values()], 1)))
+        return self.merge(torch.cat(features, 1)).relu()
 
 
 class PixelConv2d(nn.Conv2d):
@@ -124,11 +136,29 @@ def make_image_trunk(
     config: Any,
     size: int,
 ) -> Trunk:
-    """Make convolutions and a hidden layer, for images or vectors that begin with one.
+    """Make convolutions and a hidden layer for each image, and hidden layers for the vectors.
 
     Raises ModelMismatch if the images are too small for the convolutions.
     """
-    height, width, num_channels = shape = image_shape(observation_space)
+    images = images_of(observation_space)
+    trunks = [_make_trunk(make_convolutions, box.shape, config, size) for box in images.values()]
+    if not is_packed(observation_space):
+        return trunks[0]
+    vectors = None
+    num_numbers = sum(box.low.size for box in vectors_of(observation_space).values())
+    if num_numbers:
+        space = Box(-math.inf, math.inf, (num_numbers,))
+        vectors = VectorTrunk(space, config, MODELS["mlp"].hidden_size)
+    return PartsTrunk(observation_space, trunks, vectors)
+
+
+def _make_trunk(
+    make_convolutions: Callable[[int], list[nn.Module]],
+    shape: tuple[int, ...],
+    config: Any,
+    size: int,
+) -> ImageTrunk:
+    height, width, num_channels = shape
     with torch.device("cpu"):  # also where a model without memory is made: these are small
         layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
         try:
@@ -141,13 +171,7 @@ def make_image_trunk(
     for layer in layers.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             orthogonal(layer, math.sqrt(2))
-    images = ImageTrunk(layers, size, config.precision)
-    if shape == observation_space.shape:
-        return images
-    num_others = math.prod(observation_space.shape) - math.prod(shape)
-    others = Box(-math.inf, math.inf, (num_others,))
-    vectors = VectorTrunk(others, config, MODELS["mlp"].hidden_size)
-    return ImageAndVectorTrunk(shape, images, vectors)
+    return ImageTrunk(layers, size, config.precision)
 
 
 make_nature_trunk = partial(make_image_trunk, nature)

@@ -28,11 +28,12 @@ from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
-from ppo.models import image_shape, make_actor
+from ppo.models import make_actor
 from ppo.models.actor_critic import to_vector
 from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
-from ppo.policy.build import new_model, new_normalizer
+from ppo.models.parts import images_of
+from ppo.policy.build import new_model, new_normalizer, normalized_parts
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
@@ -94,15 +95,24 @@ def prepare_run(
         ) from error
     if config.init_from and not config.is_resumed:
         notes.append(initialize(parts))
-    return parts, [*notes, *describe_pixels(config, spaces)]
+    return parts, [*notes, *describe_observations(config, spaces.observations)]
 
 
-def describe_pixels(config: Config, spaces: Spaces) -> list[str]:
-    """Tell the user what was decided about images: preprocessing, network, precision, threads."""
-    if not image_shape(spaces.observations):
-        return []
+def describe_observations(config: Config, space: Any) -> list[str]:
+    """Tell the user what is done to each part of an observation, and how images are learned from:
+    preprocessing, network, precision, threads."""
+    parts = []
+    standardised = normalized_parts(config, space)
+    for name, treatment in getattr(space, "treatment", {}).items():
+        label = "" if name == "observation" else f"{name}: "
+        ending = ", standardised" if name in standardised else ""
+        parts.append(label + treatment + ending)
+    notes = [f"observations: {'; '.join(parts)}"] if parts else []
+    if not images_of(space):
+        return notes
     sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
     return [
+        *notes,
         f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
         f"learner: {config.model} in {config.precision} on {config.device}, "
         f"threads: {torch.get_num_threads()}",
@@ -146,7 +156,7 @@ class Components:
         config = self.config
         spaces = self.spaces
         # With small matrices, more threads would only wait for each other.
-        num_threads = available_cores() if image_shape(spaces.observations) else 1
+        num_threads = available_cores() if images_of(spaces.observations) else 1
         configure_process(num_threads, config.torch_deterministic)
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
         check_layers(config)

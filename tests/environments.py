@@ -297,6 +297,45 @@ class Camera(gymnasium.Env):
         }
 
 
+class Lights(gymnasium.Env):
+    """Two cameras, each dark or bright, and a number of either sign: the right action is how many
+    of the three are bright or positive. Who cannot see one of them is right in half of all cases.
+
+    Episodes last four steps."""
+
+    camera = spaces.Box(0, 255, (40, 40), np.uint8)
+    observation_space = spaces.Dict(
+        {
+            "left": camera,
+            "arm": spaces.Dict({"camera": camera, "position": spaces.Box(-9, 9, (2,))}),
+            "mission": spaces.Text(9),
+        }
+    )
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
+        reward = float(action == self.bits.sum())
+        self.steps += 1
+        return self._show(), reward, False, self.steps == 4, {}
+
+    def _show(self) -> dict:
+        self.bits = self.np_random.integers(2, size=3)
+        left, right, sign = self.bits
+        return {
+            "left": np.full((40, 40), 40 + 160 * left, np.uint8),
+            "arm": {
+                "camera": np.full((40, 40), 40 + 160 * right, np.uint8),
+                "position": np.float32([5 * sign - 2.5, 3]),
+            },
+            "mission": "win",
+        }
+
+
 for name, entry_point, arguments in (
     ("Truncated-v0", Constant, {"terminates": False}),
     ("Terminated-v0", Constant, {"terminates": True}),

@@ -194,7 +194,7 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
         (
             '--env="PongNoFrameskip-v4" --model="cnn" --end_on_life_loss=True --clip_rewards=True '
             f"{PIXELS} {SMALL}",
-            "images: frame skip 4, sticky actions 0.0, frame stack 4",
+            "observations: (210, 160) 84 x 84, 4 stacked\nimages: frame skip 4, sticky actions 0.0",
         ),
         pytest.param(
             f"--env_name=ALE/Breakout-v5 {PIXELS} {SMALL}",
@@ -314,6 +314,12 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         (
             "--env_name=CartPole-v1 --screen_size=20",
             "--screen_size means nothing for CartPole-v1: leave it out",
+        ),
+        ("--env_name=CartPole-v1 --image=pixels", "--image means nothing for CartPole-v1"),
+        (
+            "--env_name=tests.environments:Lights --normalize_keys=arm.position,arm.camera",
+            "--normalize_keys=arm.camera is no part that can be standardised: give some of "
+            "arm.position",
         ),
         (
             "--env_name=CarRacing-v3 --end_on_life_loss",

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 
 import main
 from ppo import Config, load_policy, train
+from ppo.models.parts import split
 
 SIZES = {
     "num_envs": 2,
@@ -36,6 +38,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
     "cnn": {**PICTURE, "model": "cnn"},
     "impala": {**PICTURE, "model": "impala", "precision": "bfloat16"},
+    "images and vectors": {
+        "env_name": "tests.environments:Camera",
+        "model": "lstm",
+        "screen_size": 36,
+        "normalize_keys": "distance",
+    },
     "both": {
         "env_name": "tests.environments:Identity-v0",
         "env_kwargs": {"shown": "Dict", "done": "Dict"},
@@ -73,9 +81,12 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
     state = np.zeros_like(policy.state)
     observation, _ = env.reset(seed=5)
     for _ in range(60):
-        found = session.run(
-            None, {"observation": observation[None], **({"state": state} if state.size else {})}
-        )
+        space = policy.spaces.observations
+        parts = split(space, torch.from_numpy(observation[None]))
+        inputs = {part: tensor.numpy() for part, tensor in parts.items()}
+        if state.size:
+            inputs["state"] = state
+        found = session.run(None, inputs)
         action = policy.predict(observation)
         if state.size:
             state = found.pop()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ppo.envs.images import StackImages
+from ppo.envs.observations import ObserveParts
 from ppo.envs.steps import RepeatAction
 from tests.running import make_env
 
@@ -44,6 +44,10 @@ class Slides(gymnasium.Env):
         )
 
 
+def stacked(env: gymnasium.Env, size: int, num_images: int) -> ObserveParts:
+    return ObserveParts(env, "pixels", size, num_images)
+
+
 def plain(*values: Any, shape: tuple[int, ...] = (100, 90)) -> list[np.ndarray]:
     """Images of the same value everywhere, or the same values in each channel."""
     return [np.broadcast_to(value, shape) for value in values]
@@ -60,14 +64,14 @@ def first_pixels(env: gymnasium.Env, num_steps: int) -> list[list[int]]:
 
 
 def test_the_oldest_image_is_first_and_a_reset_fills_all_with_its_own() -> None:
-    env = StackImages(Slides(plain(10, 20, 30, 40, 50)), 84, 3)
+    env = stacked(Slides(plain(10, 20, 30, 40, 50)), 84, 3)
     expected = [[10, 10, 10], [10, 10, 20], [10, 20, 30], [20, 30, 40], [30, 40, 50]]
     assert first_pixels(env, 4) == expected
     assert first_pixels(env, 1) == expected[:2]
 
 
 def test_channels_of_an_image_stay_together() -> None:
-    env = StackImages(Slides(plain([11, 12], [21, 22], [31, 32], shape=(100, 90, 2))), 84, 2)
+    env = stacked(Slides(plain([11, 12], [21, 22], [31, 32], shape=(100, 90, 2))), 84, 2)
     assert first_pixels(env, 2) == [[11, 12, 11, 12], [11, 12, 21, 22], [21, 22, 31, 32]]
 
 
@@ -79,7 +83,7 @@ def test_channels_of_an_image_stay_together() -> None:
 def test_images_of_all_shapes_become_one_array(
     shape: tuple[int, ...], num_channels: int, num_images: int
 ) -> None:
-    env = StackImages(Slides(noise(3, *shape)), 84, num_images)
+    env = stacked(Slides(noise(3, *shape)), 84, num_images)
     assert env.observation_space == spaces.Box(
         0, 255, (84, 84, num_images * num_channels), np.uint8
     )
@@ -88,25 +92,25 @@ def test_images_of_all_shapes_become_one_array(
 
 
 def test_images_are_resized_to_the_size_asked_for() -> None:
-    env = StackImages(Slides(plain(10, 20)), 36, 2)
+    env = stacked(Slides(plain(10, 20)), 36, 2)
     assert env.observation_space.shape == env.reset()[0].shape == (36, 36, 2)
 
 
 def test_colours_become_gray_by_how_bright_they_look() -> None:
     image = noise(84, 84, 3)
-    gray = StackImages(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
+    gray = stacked(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
     assert np.abs(gray - image @ WEIGHTS).max() <= 1
 
 
 @pytest.mark.parametrize(("height", "width"), [(168, 168), (84, 252)])
 def test_a_pixel_is_the_mean_of_those_that_it_replaces(height: int, width: int) -> None:
     image = noise(height, width)
-    small = StackImages(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
+    small = stacked(Slides([image, image]), 84, 1).reset()[0][:, :, 0]
     assert np.abs(small - image.reshape(84, height // 84, 84, width // 84).mean((1, 3))).max() <= 1
 
 
 def test_all_but_the_image_is_passed_on() -> None:
-    env = StackImages(Slides(plain(10, 20, 30), truncates=True), 84, 4)
+    env = stacked(Slides(plain(10, 20, 30), truncates=True), 84, 4)
     assert env.reset(seed=3)[1] == {"seed": 3}
     assert env.step(0)[1:] == (1, False, False, {"number": 1})
     assert env.step(1)[1:] == (2, False, True, {"number": 2})

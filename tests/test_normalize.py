@@ -61,7 +61,7 @@ def test_float32_samples_are_averaged_in_float64():
 
 
 def test_golden_normalized_observation_is_clipped():
-    normalize = NormalizeObservation((2,), True, 0)
+    normalize = NormalizeObservation((2,), True)
     normalize.update(np.concatenate([BATCH, ONE_MORE])[:, None], alone)
     normalized = normalize(np.array([[1000, 2], [-1000, 2]]))
     np.testing.assert_allclose(normalized, [[10, 0.507102], [-10, 0.507102]], atol=6e-7)
@@ -69,12 +69,12 @@ def test_golden_normalized_observation_is_clipped():
 
 
 def test_observations_are_only_clipped_before_the_first_update():
-    assert NormalizeObservation((2,), True, 0)(np.array([0.5, -11])).tolist() == [0.5, -10]
+    assert NormalizeObservation((2,), True)(np.array([0.5, -11])).tolist() == [0.5, -10]
 
 
 def test_observations_keep_their_shape_and_are_not_written_to():
     observations = np.arange(24, dtype=np.float32).reshape(2, 2, 2, 3)
-    normalize = NormalizeObservation((2, 3), True, 0)
+    normalize = NormalizeObservation((2, 3), True)
     normalize.update(observations, alone)
     assert normalize(observations).shape == (2, 2, 2, 3)
     np.testing.assert_allclose(normalize(observations).mean((0, 1)), 0, atol=1e-3)
@@ -82,7 +82,7 @@ def test_observations_keep_their_shape_and_are_not_written_to():
 
 
 def test_an_observation_that_never_varies_stays_finite():
-    normalize = NormalizeObservation((1,), True, 0)
+    normalize = NormalizeObservation((1,), True)
     normalize.update(np.full((1000, 1, 1), 3.0), alone)
     assert abs(normalize(np.array([3.0]))).item() < 1e-3
 
@@ -93,7 +93,7 @@ def serve(connection, normalize):
 
 
 def test_a_copy_in_another_process_follows_every_update():
-    processes, normalize = multiprocessing.get_context("spawn"), NormalizeObservation((2,), True, 0)
+    processes, normalize = multiprocessing.get_context("spawn"), NormalizeObservation((2,), True)
     ours, theirs = processes.Pipe()
     child = processes.Process(target=serve, args=(theirs, normalize), daemon=True)
     child.start()
@@ -157,9 +157,9 @@ def test_a_spike_is_clipped():
 
 
 def test_statistics_are_saved_and_loaded_and_used_at_once() -> None:
-    ours = NormalizeObservation((2,), True, 0)
+    ours = NormalizeObservation((2,), True)
     ours.update(BATCH[:, None], alone)
-    theirs = NormalizeObservation((2,), True, 0)
+    theirs = NormalizeObservation((2,), True)
     theirs.load_state_dict(vars(ours.statistics))
     np.testing.assert_array_equal(theirs(ONE_MORE), ours(ONE_MORE))
     for normalize in (ours, theirs):
@@ -183,7 +183,7 @@ def test_turned_off_they_return_what_they_are_given():
         np.full((1, 1), 99.0),
         np.zeros((1, 1), bool),
     )
-    normalize = NormalizeObservation((2,), False, 0)
+    normalize = NormalizeObservation((2,), False)
     normalize.update(observations, alone)
     assert normalize(observations) is observations
     assert NormalizeReward(1, 0.9, False)(rewards, dones, alone) is rewards

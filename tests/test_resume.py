@@ -150,6 +150,15 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         {**SMALL, "wrapper": "gymnasium.wrappers:TimeAwareObservation", "max_episode_steps": 9},
     ),
     "camera": ("Identity-v0", {**SMALL, "env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
+    "two images and a vector": (
+        "Lights",
+        {
+            **PONG,
+            "image": "pixels",
+            "normalize_observations": True,
+            "normalize_keys": "arm.position",
+        },
+    ),
     "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
     "breakout": (
         "BreakoutNoFrameskip-v4",

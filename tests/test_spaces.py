@@ -14,12 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.images import StackImages
-from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.spaces import action_converter, can_act_in, mask_converter
-from ppo.models import image_shape
 from ppo.models.distributions import policy_head
-from tests.environments import SPACES, Camera
+from tests.environments import SPACES
 from tests.running import make_components, make_env, spaces_of, trained
 
 KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
@@ -422,119 +419,6 @@ def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
         np.testing.assert_array_equal(ours, spaces.flatten(SPACES[shown], theirs))
 
 
-class Only(gymnasium.ObservationWrapper):
-    """Shows a part of a Dict only."""
-
-    def __init__(self, env: gymnasium.Env, key: str) -> None:
-        super().__init__(env)
-        self.key, self.observation_space = key, env.observation_space[key]
-
-    def observation(self, observation: dict) -> Any:
-        return observation[self.key]
-
-
-def test_of_an_image_and_more_the_pixels_are_first_and_the_others_behind() -> None:
-    env = make_env("tests.environments:Camera", screen_size=36, frame_stack=2)
-    pixels, others = StackImages(Only(Camera(), "picture"), 36, 2), Camera()
-    num_pixels = 36 * 36 * 2
-    assert image_shape(env.observation_space) == (36, 36, 2)
-    assert env.observation_space.shape == (num_pixels + 4,)
-    assert env.observation_space.low[-4:].tolist() == [-np.inf, -np.inf, 0, 0]
-    assert env.observation_space.high[num_pixels - 1 :].tolist() == [255, np.inf, np.inf, 1, 1]
-    shown = [each.reset(seed=3)[0] for each in (env, pixels, others)]
-    for _ in range(5):
-        both, image, other = shown
-        assert env.observation_space.contains(both)
-        np.testing.assert_array_equal(both[:num_pixels].reshape(36, 36, 2), image)
-        np.testing.assert_array_equal(
-            both[num_pixels:], [*other["distance"], *np.eye(2)[other["switch"]]]
-        )
-        shown = [each.step(0)[0] for each in (env, pixels, others)]
-    assert shown[2]["distance"][1] == -5000
-
-
-class Pictures(gymnasium.Env):
-    """Shows as many pictures as it is told, and nothing else."""
-
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, number: int) -> None:
-        picture = spaces.Box(0, 255, (8, 6, 3), np.uint8)
-        self.observation_space = spaces.Dict({f"picture {i}": picture for i in range(number)})
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        self.observation_space.seed(seed)
-        self.shown = self.observation_space.sample()
-        return self.shown, {}
-
-
-def test_a_picture_alone_in_a_dict_is_an_image_and_two_are_numbers() -> None:
-    one, two = (
-        make_env(
-            "tests.test_spaces:Pictures",
-            env_kwargs={"number": number},
-            screen_size=6,
-        )
-        for number in (1, 2)
-    )
-    assert one.observation_space == spaces.Box(0, 255, (6, 6, 4), np.uint8)
-    assert one.reset(seed=0)[0].shape == (6, 6, 4)
-    assert two.observation_space.shape == (2 * 8 * 6 * 3,)
-    pictures = two.reset(seed=0)[0]
-    np.testing.assert_array_equal(
-        pictures, np.concatenate([p.ravel() for p in two.unwrapped.shown.values()])
-    )
-
-
-def test_pixels_stay_as_they_are_and_what_is_beside_them_is_normalised() -> None:
-    normalize = NormalizeObservation((5,), True, num_pixels=3)
-    observations = np.array(
-        [[0, 255, 7, 1, 100], [9, 8, 255, 3, 300], [1, 2, 3, 5, 900]], np.float32
-    )
-    normalize.update(observations[:, None], lambda moments: moments)
-    mean, deviation = observations[:, 3:].mean(0), observations[:, 3:].std(0)
-    np.testing.assert_array_equal(normalize(observations)[:, :3], observations[:, :3])
-    np.testing.assert_allclose(
-        normalize(observations)[:, 3:], (observations[:, 3:] - mean) / deviation, atol=1e-3
-    )
-    assert normalize(np.float32([255, 255, 255, 1e6, -1e6])).tolist() == [255, 255, 255, 10, -10]
-
-
-def test_a_network_for_images_learns_from_numbers_beside_them() -> None:
-    parts = trained(
-        "Camera",
-        model="cnn",
-        screen_size=36,
-        frame_stack=1,
-        hidden_size=16,
-        normalize_observations=True,
-        num_envs=4,
-        num_steps=8,
-        num_minibatches=2,
-        num_epochs=1,
-        total_steps=64,
-    )
-    num_pixels = 36 * 36
-    shown = parts.normalize_observation(parts.rollout.observations).reshape(-1, num_pixels + 4)
-    assert shown[:, :num_pixels].max() > 150
-    assert (
-        np.abs(shown[:, num_pixels:]).max()
-        < 10
-        < np.abs(parts.rollout.observations[..., num_pixels:]).max()
-    )
-    assert all(parameter.isfinite().all() for parameter in parts.model.parameters())
-    observation = torch.from_numpy(shown[:1]).requires_grad_()
-    parts.model(observation)[1].sum().backward()
-    reached = observation.grad[0] != 0
-    assert reached[:num_pixels].any()
-    assert reached[num_pixels:].all()
-    assert all(
-        parameter.grad.any()
-        for name, parameter in parts.model.named_parameters()
-        if name.startswith("policy_trunk.vectors")
-    )
-
-
 class Has(gymnasium.Env):
     """Observes or acts in a space that is not of one size."""
 
@@ -556,7 +440,7 @@ class Has(gymnasium.Env):
 @pytest.mark.parametrize(
     ("observed", "name"),
     [
-        *((True, name) for name in ("sequence", "nested sequence", "graph", "nested graph")),
+        *((True, name) for name in ("sequence", "graph", "text", "nothing")),
         *(
             (False, name)
             for name in (

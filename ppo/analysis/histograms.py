@@ -1,6 +1,5 @@
 """Histograms of an iteration, for the loggers that show them."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 from ppo.algorithm.batch import log_probs_and_values
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Batch, Rollout
-from ppo.models import image_shape
+from ppo.models.parts import images_of, split, vectors_of
 from ppo.run.loggers.logger import Histograms
 
 MOST_VALUES = 10_000  # in a histogram
@@ -24,6 +23,9 @@ def make_histograms(
 ) -> Histograms:
     """Collect what histograms are made of, after an update by the batch."""
     tensors = {name: batch[name] for name in OF_BATCH}
+    parts = split(observation_space, batch["observations"])
+    if vectors := vectors_of(observation_space):
+        tensors["observations"] = torch.cat([parts[name].flatten(1) for name in vectors], 1)
     rows = dict(batch)
     rows.pop("starts", None)
     device = learner.weights.device
@@ -38,9 +40,10 @@ def make_histograms(
     for name in ("episode_return", "episode_length"):
         values[f"{name}s"] = np.array([getattr(x, name) for x in rollout.info.episodes], np.float32)
     image = None
-    if shape := image_shape(observation_space):
-        pixels = rollout.observations[-1, 0].ravel()[: math.prod(shape)]
-        image = pixels.reshape(shape)[..., -1].astype(np.uint8)
+    newest = split(observation_space, torch.from_numpy(rollout.observations[-1, :1]))
+    for name in images_of(observation_space):
+        image = newest[name][0, ..., -1].numpy().copy()
+        break
     return Histograms({name: x for name, x in values.items() if len(x)}, image)
 
 

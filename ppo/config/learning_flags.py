@@ -67,6 +67,12 @@ class EnvironmentFlags(Flags):
         "Divide rewards by the running standard deviation of the discounted return; auto does so "
         "unless observations are images or rewards are clipped.",
     )
+    normalize_keys: str | None = fixed_flag(
+        None,
+        "Names, separated by commas, of the parts of an observation that are standardised; none is "
+        "all but images.",
+        form="names",
+    )
     clip_rewards: bool = fixed_flag(False, "Learn from the sign of each reward: -1, 0 or 1.")
     strict_spaces: bool = flag(
         False, "Treat an observation outside of the environment's space as an error, not a warning."
@@ -83,6 +89,11 @@ class EnvironmentFlags(Flags):
     )
     screen_size: Count = fixed_flag(
         84, "Height and width in pixels to which images are resized.", high=1024
+    )
+    image: Literal["pixels", "categories"] | Auto = fixed_flag(
+        "auto",
+        "What images of uint8 hold: pixels are resized, stacked and made gray, categories become "
+        "vectors of zeros and ones; auto is categories for those smaller than 36 x 36.",
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",

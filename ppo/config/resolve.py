@@ -7,7 +7,8 @@ from ppo.config.config import Config
 from ppo.envs.families import FAMILIES, IMAGE_FIELDS
 from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.errors import ConfigError
-from ppo.models import MODELS, choose_model, image_shape
+from ppo.models import MODELS, choose_model
+from ppo.models.parts import images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
 
@@ -29,9 +30,12 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
             )
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
-    images = image_shape(spaces.observations)
-    only_images = images == spaces.observations.shape
+    images = images_of(spaces.observations)
+    vectors = vectors_of(spaces.observations)
     meaningless = [] if images else [*IMAGE_FIELDS]
+    treatment = getattr(spaces.observations, "treatment", {})
+    if not images and not any("categories" in words for words in treatment.values()):
+        meaningless.append("image")
     for family in FAMILIES:
         if family.name != own_family:
             meaningless += family.fields
@@ -41,7 +45,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
                 f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
                 "sets it"
             )
-    if only_images and config.normalize_observations is True:
+    if not vectors and config.normalize_observations is True:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
         )
@@ -64,7 +68,13 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
             "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
             "or give --model=mlp --share_trunk=False"
         )
-    device = find_device(config.device, images is not None)
+    for key in (config.normalize_keys or "").split(","):
+        if key and key not in vectors:
+            raise ConfigError(
+                f"--normalize_keys={key} is no part that can be standardised: give some of "
+                f"{', '.join(vectors) or 'none'}"
+            )
+    device = find_device(config.device, bool(images))
     on_cuda = device.startswith("cuda")
     if config.compile and not on_cuda:
         raise ConfigError(
@@ -76,10 +86,10 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         num_workers=min(config.num_envs, available_cores()),
         clip_value_coef=config.clip_coef,
         frame_stack=4 if images else 1,
-        normalize_observations=not only_images,
-        normalize_rewards=images is None and not config.clip_rewards,
+        normalize_observations=bool(vectors),
+        normalize_rewards=not images and not config.clip_rewards,
         hidden_size=entry.hidden_size,
-        share_trunk=images is not None or entry.is_recurrent,
+        share_trunk=bool(images) or entry.is_recurrent,
         inference="learner" if images and on_cuda and not config.overlap else "worker",
         log_std_init=-2.0 if config.use_sde else 0.0,
         precision="bfloat16" if images and has_bfloat16(device) else "float32",

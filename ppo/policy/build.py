@@ -1,13 +1,15 @@
 """Build what training and playing share: the model and the observation normaliser."""
 
-import math
 from copy import copy
 from typing import Any
+
+import numpy as np
 
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.models import image_shape, make_model
+from ppo.models import make_model
+from ppo.models.parts import is_packed, parts_of, vectors_of
 
 
 def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
@@ -28,8 +30,21 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
 
 
 def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
-    """Make a run's initial observation statistics, for all numbers but pixels."""
-    pixels = image_shape(spaces.observations) or (0,)
+    """Make a run's initial observation statistics, of all numbers but pixels."""
+    space = spaces.observations
+    if len(parts_of(space)) == 1:
+        return NormalizeObservation(space.shape, config.normalize_observations)
+    names = normalized_parts(config, space)
+    is_scaled = [np.full(box.shape, name in names) for name, box in vectors_of(space).items()]
+    columns = np.concatenate([np.ones(0, np.bool_), *is_scaled])
     return NormalizeObservation(
-        spaces.observations.shape, config.normalize_observations, math.prod(pixels)
+        columns.shape, config.normalize_observations, columns, is_packed(space)
     )
+
+
+def normalized_parts(config: Any, space: Any) -> list[str]:
+    """Return the names of the parts of observations that are standardised."""
+    names = [*vectors_of(space)]
+    if config.normalize_keys is not None:
+        names = config.normalize_keys.split(",")
+    return names if config.normalize_observations else []

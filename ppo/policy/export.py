@@ -15,6 +15,7 @@ from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
 from ppo.models.actor import Actor
+from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
@@ -26,7 +27,8 @@ Arrays = dict[str, np.ndarray]
 
 
 class ExportedPolicy(nn.Module):
-    """Compute the most likely actions for observations (n, *observation) of Policy.make_env().
+    """Compute the most likely actions for the parts, by name, of observations (n, *observation) of
+    Policy.make_env() that the policy reads.
 
     Returns a tensor (n, ...) for each part of the action space, as that takes it, and, for states
     (n, S), the next states. parts: the parts of the action space by name."""
@@ -34,20 +36,39 @@ class ExportedPolicy(nn.Module):
     def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
         super().__init__()
         self.model = model
-        self.parts = dict(leaves(action_space))
+        self.parts = {
+            ".".join(map(str, ["action", *path])): leaf for path, leaf in leaves(action_space)
+        }
+        self.space = policy.spaces.observations
         self.squash = policy.config.squash_actions
-        self.is_normalized = policy.normalize.enabled
-        self.shift, self.scale, self.highest = torch.tensor(policy.normalize.tables.array)
+        self.tables = {}  # to normalise each vector
+        if policy.normalize.enabled:
+            boxes = vectors_of(self.space)
+            tables = torch.tensor(policy.normalize.tables.array).flatten(1)
+            own = torch.split(tables, [box.low.size for box in boxes.values()], 1)
+            self.tables = {
+                name: table.view(3, *boxes[name].shape)
+                for name, table in zip(boxes, own, strict=True)
+            }
 
-    def forward(self, observation: Tensor, state: Tensor | None = None) -> tuple[Tensor, ...]:
-        if self.is_normalized:
-            observation = (observation.float() - self.shift) * self.scale
-            observation = observation.minimum(self.highest).maximum(-self.highest)
-        distribution, _, next_state = self.model.act(observation, state)
+    def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
+        distribution, _, next_state = self.model.act(self.observe(parts), state)
         actions = self.to_actions(distribution.mode())
         if state is not None:
             actions.append(next_state)
         return tuple(actions)
+
+    def observe(self, parts: dict[str, Tensor]) -> Any:
+        """Return the observations that have these parts, normalised; rows of bytes stay split."""
+        given = next(iter(parts.values()))
+        whole = {}
+        for name, box in parts_of(self.space).items():
+            part = parts.get(name, given.new_zeros(given.shape[0], *box.shape))
+            if name in self.tables:
+                shift, scale, highest = self.tables[name]
+                part = ((part.float() - shift) * scale).minimum(highest).maximum(-highest)
+            whole[name] = part
+        return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
     def to_actions(self, columns: Tensor) -> list[Tensor]:
         """Convert columns (n, D) as ppo.envs.spaces.action_converter does."""
@@ -87,7 +108,8 @@ def export(policy: Policy, path: Path) -> float:
     actor = Actor(model, policy.weights)
     exported = ExportedPolicy(policy, model, policy.spaces.actions)
     states = np.zeros((len(observations), actor.state_size), np.float32)
-    inputs = {"observation": observations}
+    parts = split(policy.spaces.observations, torch.from_numpy(observations))
+    inputs = {name: parts[name].numpy() for name in policy.parts}
     if states.size:
         inputs[STATE] = states
     try:
@@ -128,19 +150,25 @@ def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
     if STATE in inputs:
         outputs.append("next_state")
     logging.disable()  # torch reports on its internals
+    parts = {name: torch.from_numpy(table[:2]) for name, table in inputs.items()}
+    batch = {0: torch.export.Dim("batch")}
+    given: dict[str, Any] = {"parts": parts}
+    if STATE in inputs:
+        given[STATE] = parts.pop(STATE)
+    shapes = {**dict.fromkeys(given, batch), "parts": dict.fromkeys(parts, batch)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 policy,
-                tuple(torch.from_numpy(table[:2]) for table in inputs.values()),
-                str(path),
+                kwargs=given,
+                f=str(path),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
                 input_names=list(inputs),
                 output_names=outputs,
-                dynamic_shapes=[{0: torch.export.Dim("batch")} for _ in inputs],
+                dynamic_shapes=shapes,
             )
     except torch.onnx.errors.OnnxExporterError as error:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error

@@ -1,6 +1,6 @@
 """Use a trained policy: act, evaluate, and replay episodes of its training."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -19,10 +19,12 @@ from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
 from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import Filmed, open_video
 from ppo.errors import NotRepeated
+from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
 from ppo.run.highlights import find_episode
 
@@ -57,6 +59,12 @@ class Policy:
         """The recurrent state (1, S) that the episode so far has led to."""
         return np.zeros((1, self.actor.state_size), np.float32)
 
+    @property
+    def parts(self) -> list[str]:
+        """The names of the parts of an observation that the policy reads."""
+        names = getattr(self.actor, "policy_parts", None)
+        return [*(names or parts_of(self.spaces.observations))]
+
     def __reduce__(self) -> Any:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
@@ -84,8 +92,18 @@ class Policy:
     ) -> Any:
         """Return the action for an observation, as the environment's step takes it.
 
-        deterministic: the most likely action, else a random one, for which gSDE draws new noise
-        each time; info: what came with the observation, if it says which actions are allowed."""
+        observation: of make_env(), or a dict of its parts by name, of which only self.parts are
+        needed; deterministic: the most likely action, else a random one, for which gSDE draws new
+        noise each time; info: what came with the observation, if it says which actions are allowed.
+        Raises ValueError for a dict of other parts, or of parts of other shapes."""
+        if isinstance(observation, Mapping):
+            space = self.spaces.observations
+            if not {*self.parts} <= observation.keys() <= getattr(space, "places", {}).keys():
+                raise ValueError(
+                    f"the observation's parts are {', '.join(observation)}, and the policy reads "
+                    f"{', '.join(self.parts)}"
+                )
+            observation = pack(space, observation)
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
     def act(

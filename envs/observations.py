@@ -1,0 +1,157 @@
+"""Bring observations, however nested, into one Box that keeps their parts."""
+
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, Wrapper, spaces
+from numpy import ndarray
+
+from ppo.envs.spaces import leaves
+
+SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
+ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
+
+
+def observe(env: Env, image: str, size: int, num_images: int) -> Env:
+    """Wrap an environment in ObserveParts, unless it shows one Box of numbers."""
+    space = env.observation_space
+    if isinstance(space, spaces.Box) and space.shape and kind_of(space, image) == "numbers":
+        return env
+    return ObserveParts(env, image, size, num_images)
+
+
+def can_observe(space: Any) -> bool:
+    """Return whether a space, or a part of it, holds a fixed number of numbers."""
+    return any(kind_of(leaf, "auto") != "left out" for _, leaf in leaves(space))
+
+
+def kind_of(space: Any, image: str) -> str:
+    """Return how a space without parts is observed.
+
+    image: "pixels", "categories" or "auto", which decides by the size: how arrays (H, W) and
+    (H, W, C) of uint8 are. Others are "numbers", or "left out" if they are text, or have no fixed
+    number of numbers."""
+    try:
+        size = spaces.flatdim(space)
+    except (NotImplementedError, ValueError):
+        size = 0
+    if not size or isinstance(space, spaces.Text):
+        return "left out"
+    is_box = isinstance(space, spaces.Box)
+    if not is_box or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return "numbers"
+    if image != "auto":
+        return image
+    return "categories" if max(space.shape[:2]) < SMALL else "pixels"
+
+
+class ObserveParts(Wrapper):
+    """Show the numbers and images of an observation, however nested, in one Box.
+
+    Without images, observations are one vector, as gymnasium flattens them. An image alone is
+    (size, size, channels) uint8, an array that is reused. With an image and anything else they are
+    rows of bytes: vectors of float32, the pixels of each image, zeros up to a multiple of four.
+
+    Of each part by name, observation_space.parts has its Box, places its slice, treatment what is
+    done to it, in words. The keys that lead to a nested part are joined by dots.
+    image: as that of kind_of; size, num_images: of a ppo.envs.images.ImageStack."""
+
+    def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
+        super().__init__(env)
+        self.readers: list[tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = []
+        self.stacks: list[Any] = []
+        vectors: dict[str, Any] = {}
+        images: dict[str, Any] = {}
+        treatment = {}
+        dtypes = []
+        for path, leaf in leaves(env.observation_space):
+            name = ".".join(map(str, path)) or "observation"
+            kind = kind_of(leaf, image)
+            if kind == "left out":
+                treatment[name] = f"{type(leaf).__name__}, left out"
+                continue
+            read: Any = partial(spaces.flatten, leaf)
+            if kind == "pixels":
+                from ppo.envs.images import ImageStack
+
+                read = ImageStack(leaf, size, num_images)
+                self.stacks.append(read)
+                images[name] = read.space
+                treatment[name] = read.treatment
+            elif kind == "categories":
+                read = encode_categories
+                vectors[name] = spaces.Box(0, 1, (leaf.low.size * len(ONE_HOT),))
+                treatment[name] = f"{leaf.shape} categories, one-hot"
+            else:
+                vectors[name] = spaces.flatten_space(leaf)
+                dtypes.append(vectors[name].dtype)
+                treatment[name] = f"vector of {spaces.flatdim(leaf)}"
+            self.readers.append((name, path, read))
+        dtype: Any = np.float32
+        if len(dtypes) == len(self.readers):
+            dtype = np.result_type(*dtypes)
+        vectors = {name: spaces.Box(x.low, x.high, dtype=dtype) for name, x in vectors.items()}
+        self.observation_space = self.space = join(vectors, images)
+        self.space.treatment = treatment
+
+    def reset(self, **options: Any) -> Any:
+        observation, info = self.env.reset(**options)
+        for stack in self.stacks:
+            stack.clear()
+        return self._read(observation), info
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._read(observation), reward, terminated, truncated, info
+
+    def restore(self, observation: ndarray) -> None:
+        """Restore the stack from the last observation; only for an image alone."""
+        self.stacks[0].restore(observation)
+
+    def _read(self, observation: Any) -> Any:
+        found = {
+            name: read(reduce(getitem, path, observation)) for name, path, read in self.readers
+        }
+        if len(found) > 1:
+            return pack(self.space, found)
+        return found.popitem()[1]
+
+
+def encode_categories(image: ndarray) -> ndarray:
+    """Return an image of categories as a vector of zeros and ones, 16 for each number."""
+    return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
+
+
+def join(vectors: dict[str, Any], images: dict[str, Any]) -> Any:
+    """Make the Box of observations from the Boxes of their parts."""
+    parts = vectors | images
+    boxes = [*parts.values()]
+    if images and len(boxes) > 1:
+        num_bytes = sum(box.low.nbytes for box in boxes)
+        space: Any = spaces.Box(0, 255, (-(-num_bytes // 4) * 4,), np.uint8)
+    else:
+        low = np.concatenate([box.low for box in boxes])
+        space = spaces.Box(low, np.concatenate([box.high for box in boxes]), dtype=low.dtype)
+    space.parts = parts
+    space.places = {}
+    start = 0
+    for name, box in parts.items():
+        stop = start + box.low.nbytes // space.dtype.itemsize
+        space.places[name] = slice(start, stop)
+        start = stop
+    return space
+
+
+def pack(space: Any, parts: Mapping[str, Any]) -> Any:
+    """Return the observation with these parts, by name; other parts are zeros.
+
+    Raises ValueError for a part of another size."""
+    observation = np.zeros(space.shape, space.dtype)
+    row = observation.reshape(-1)
+    for name, part in parts.items():
+        box = space.parts[name]
+        row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
+    return observation
