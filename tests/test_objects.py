@@ -140,7 +140,9 @@ class Batch(Arm):
 
 
 @pytest.mark.parametrize(
-    "env", [Arm(), gymnasium.make_vec("CartPole-v1", 2), ParallelEnv(), None, 3], ids=repr
+    "env",
+    [Arm(), gymnasium.make_vec("CartPole-v1", 2), ParallelEnv(), None, 3],
+    ids=["environment", "vector", "parallel", "none", "number"],
 )
 def test_what_is_made_already_is_refused(env: Any) -> None:
     with pytest.raises(ConfigError, match="give an id, a class, or a function that makes one"):
