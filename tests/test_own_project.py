@@ -1,4 +1,4 @@
-"""The project of a user, examples/own_project: its script, its file by the command line, its notebook."""
+"""The project of a user, examples/own_project: its script, its file, its notebook."""
 
 import json
 import os
