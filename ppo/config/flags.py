@@ -57,6 +57,7 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
 
 
 fixed_flag = partial(flag, fixed=True)
+live_flag = partial(flag, live=True)
 run_flag = partial(flag, scope="run", speed=False)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag
+from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag, live_flag
 from ppo.models import MODELS
 
 IMPORTED = r"([\w.]+|.+\.py):\w+"
@@ -40,7 +40,6 @@ class EnvironmentFlags(Flags):
         None,
         "The environment of evaluations and videos, with the same spaces; none is --env_name.",
         imports=True,
-        speed=False,
     )
     env_kwargs: Any = fixed_flag(
         "{}",
@@ -71,7 +70,6 @@ class EnvironmentFlags(Flags):
         None,
         "Names, separated by commas, of the parts of an observation that are standardised; none is "
         "all but images.",
-        form="names",
     )
     clip_rewards: bool = fixed_flag(False, "Learn from the sign of each reward: -1, 0 or 1.")
     strict_spaces: bool = flag(
@@ -176,17 +174,15 @@ class FineTuningFlags(Flags):
         None,
         "Run or checkpoint whose weights a new run begins with: a run's folder, its name in runs/, "
         "or a file; none draws them at random.",
-        speed=False,
     )
     init_parts: str = fixed_flag(
         ",".join(PARTS),
         "What is taken from --init_from; reward statistics always begin anew.",
         pattern=f"({PART})(,({PART}))*",
         form=f"some of {','.join(PARTS)}",
-        speed=False,
     )
     init_partial: bool = fixed_flag(
-        False, "Take what fits from --init_from, where the rest has another shape.", speed=False
+        False, "Take what fits from --init_from, where the rest has another shape."
     )
     freeze: str | None = flag(
         None,
@@ -194,7 +190,6 @@ class FineTuningFlags(Flags):
         "policy_trunk,value_trunk.",
         pattern=r"[\w.]+(,[\w.]+)*",
         form="names like policy_trunk,value_trunk",
-        speed=False,
     )
 
 
@@ -220,8 +215,8 @@ class AlgorithmFlags(Flags):
         speed=False,
     )
     num_steps: Count = fixed_flag(128, "Number of steps of each environment in a rollout.")
-    num_epochs: Count = flag(
-        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", live=True
+    num_epochs: Count = live_flag(
+        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs"
     )
     num_minibatches: Count = flag(
         4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches"
@@ -231,14 +226,13 @@ class AlgorithmFlags(Flags):
         "Number of transitions in a minibatch; none follows from --num_minibatches.",
         "minibatch_size",
     )
-    learning_rate: Positive | Scheduled = flag(
+    learning_rate: Positive | Scheduled = live_flag(
         2.5e-4,
         "Learning rate of the optimizer; linear: lets it fall to 0 over the run, adaptive: "
         "follows the KL divergence.",
         "lr",
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
-        live=True,
         speed=False,
     )
     optimizer: ImportPath = fixed_flag(
@@ -258,20 +252,18 @@ class AlgorithmFlags(Flags):
         "Import path of a class derived from ppo.Callback that watches and steers the run; repeat "
         "it for further ones.",
         imports=True,
-        speed=False,
     )
     gamma: Fraction = flag(0.99, "Discount factor of rewards per step.")
-    gae_lambda: Fraction = flag(
-        0.95, "Trace decay of generalized advantage estimation.", "lam", live=True
+    gae_lambda: Fraction = live_flag(
+        0.95, "Trace decay of generalized advantage estimation.", "lam"
     )
-    clip_coef: Positive | Scheduled = flag(
+    clip_coef: Positive | Scheduled = live_flag(
         0.1,
         "Range around 1 to which the ratio of new to old action probability is clipped; linear: "
         "lets it fall to 0 over the run.",
         "epsilon",
         "clip_range",
         schedules=LINEAR,
-        live=True,
     )
     clip_value_coef: Positive | Scheduled | Auto | None = flag(
         "auto",
@@ -280,28 +272,25 @@ class AlgorithmFlags(Flags):
         "clip_range_vf",
         schedules=LINEAR,
     )
-    value_coef: float = flag(
-        0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0, live=True
+    value_coef: float = live_flag(
+        0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0
     )
-    entropy_coef: float | Scheduled = flag(
+    entropy_coef: float | Scheduled = live_flag(
         0.01,
         "Weight of the entropy bonus; linear: lets it fall to 0 over the run.",
         "ent_coef",
         low=0,
         schedules=LINEAR,
-        live=True,
     )
-    max_grad_norm: float = flag(
+    max_grad_norm: float = live_flag(
         0.5,
         "Greatest global norm of the gradient, to which larger ones are scaled; 0 does not clip.",
         low=0,
-        live=True,
     )
-    target_kl: Positive | None = flag(
+    target_kl: Positive | None = live_flag(
         None,
         "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this; none does not "
         "stop them.",
-        live=True,
     )
     normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
         "minibatch", "Set of transitions within which advantages are standardised."
