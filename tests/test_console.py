@@ -75,7 +75,9 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
 ) -> None:
     logger = make()
     logger.log(metrics(1), None)
-    logger.summarize({"evaluation": {"mean": 3.21, "std": 0.5, "episodes": 20, "unfinished": 0}})
+    logger.summarize(
+        {"evaluation": {"mean": 3.21, "std": 0.5, "episodes": 20, "unfinished": 0}, "stopped": None}
+    )
     logger.close()
     out = capsys.readouterr().out
     assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out

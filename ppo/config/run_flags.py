@@ -93,7 +93,7 @@ class RunFlags(Flags):
     )
     eval_every: Count | None = flag(
         None,
-        "Iterations between further evaluations, of which the best is kept; none has only the last.",
+        "Iterations between further evaluations, of which the best is kept; none has only one.",
     )
     best_by: str | None = run_flag(
         None,

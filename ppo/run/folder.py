@@ -18,7 +18,7 @@ from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
 from ppo.run.reader import METRICS
-from ppo.system.files import AppendedFile, folder_name, read_json, write_json
+from ppo.system.files import TEMPORARY, AppendedFile, folder_name, read_json, write_json
 from ppo.system.output import shorten, show
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
@@ -52,7 +52,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            files = {path.name for path in self.path.glob("[!.]*")}  # not what was being written
+            names = {path.name for path in self.path.iterdir()}
+            files = {name for name in names if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
                 files -= BARELY_BEGUN
             if files and not config.is_resumed:
