@@ -403,7 +403,7 @@ def test_ranks_that_differ_are_refused() -> None:
     ranks = Fake(other=(other, ()))
     with pytest.raises(
         ConfigError,
-        match=r"ranks differ \(gamma is 0.99, 0.9; device is cuda, cpu\): give the same --gamma",
+        match=r"ranks differ: --gamma is 0.99, 0.9, give the same to all",
     ):
         ranks.check_same_settings(mine, ("num_workers",))
     ranks = Fake(other=({**mine, "device": "cuda", "num_workers": 4}, ()))

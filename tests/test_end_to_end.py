@@ -315,7 +315,6 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "--env_name=CartPole-v1 --screen_size=20",
             "--screen_size means nothing for CartPole-v1: leave it out",
         ),
-        ("--env_name=CartPole-v1 --image=pixels", "--image means nothing for CartPole-v1"),
         (
             "--env_name=tests.environments:Lights --normalize_keys=arm.position,arm.camera",
             "--normalize_keys=arm.camera is no part that can be standardised: give some of "

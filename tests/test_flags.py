@@ -214,7 +214,7 @@ class Derived(Base):
 
     shape: Literal["round", "square"] = flag("round", "A shape.", fixed=True, per_host=True)
     path: str | Auto = flag("auto", "A path.", pattern=r"\w+:\w+", words=["own"])
-    weight: float = flag(0.5, "A weight.", "w", low=0, speed=False)
+    weight: float = flag(0.5, "A weight.", "w", low=0)
     is_heavy: bool = flag(False, "Whether it is heavy.")
 
 
@@ -224,7 +224,6 @@ def test_names_are_found_by_metadata():
     assert Derived.names(fixed=True, per_host=True) == ("shape",)
     assert Derived.names(scope="run") == ("folder",)
     assert Derived.names(scope="training") == ("size", "shape", "path", "weight", "is_heavy")
-    assert Derived.names(speed=False) == ("folder", "weight")  # of a run's place nothing matters
     assert Derived.names(unknown=True) == ()
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,23 +41,32 @@ def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
     return PlayedEpisode(episode_return, num_steps, 0, 0, np.zeros((num_steps, 1)))
 
 
+def add(played: EpisodeHighlights, episodes: list[PlayedEpisode]) -> None:
+    """Let an iteration end with these episodes."""
+    played.on_iteration(SimpleNamespace(rollout=SimpleNamespace(played_episodes=episodes)))
+
+
 def test_of_episodes_with_very_many_steps_only_those_worth_seeing_are_kept() -> None:
     lengths, played = (3, 1, 4, 5, 9, 2, 6), EpisodeHighlights(most_steps=30)
-    played.add([episode(float(x), x) for x in lengths])
+    add(played, [episode(float(x), x) for x in lengths])
     assert [one.episode_return for one in played.episodes] == [*lengths]
-    played.add([episode(7.0, 1)])
+    add(played, [episode(7.0, 1)])
     assert [one.episode_return for one in played.episodes] == [9, 5, 1]
     two = EpisodeHighlights(most_steps=3)
-    two.add([episode(float(x), x) for x in (3, 4)])
+    add(two, [episode(float(x), x) for x in (3, 4)])
     assert len(two.episodes) == 2  # neither of which is kept twice
 
 
 def test_the_best_and_the_worst_episode_outlast_all_between_them() -> None:
     played = EpisodeHighlights(most_steps=150)
     for x in (5, 9, 1, 6, 4, 5, 7):
-        played.add([episode(float(x), 100)])
+        add(played, [episode(float(x), 100)])
         assert len(played.episodes) <= 3
-    lines = [json.loads(line) for line in played.to_json_lines(700).splitlines()]
+    noted: list[str] = []
+    run = SimpleNamespace(step=700, folder=SimpleNamespace(episodes=noted))
+    played.on_checkpoint(run)
+    played.on_checkpoint(run)  # nothing is noted of no episodes
+    lines = [json.loads(line) for line in noted]
     assert [(line["kind"], line["episode_return"]) for line in lines] == [
         ("best", 9),
         ("median", 7),
@@ -68,7 +78,3 @@ def test_a_line_that_was_torn_is_passed_over(cartpole_copy: Path) -> None:
     with (cartpole_copy / EPISODES).open("a") as file:
         file.write('{"kind": "be')
     assert find_episode(cartpole_copy, "best")["kind"] == "best"
-
-
-def test_nothing_is_noted_of_no_episodes() -> None:
-    assert EpisodeHighlights().to_json_lines(5) == ""

@@ -34,9 +34,7 @@ def test_a_file_is_imported_and_its_neighbours_too(
     assert import_named("model", "some_file.py:size") == 3
     with pytest.raises(ConfigError, match=r"some_file.py has no sise, did you mean size"):
         import_named("model", "some_file.py:sise")
-    with pytest.raises(
-        ConfigError, match=r"there is no file sum_file.py.* did you mean some_file.py"
-    ):
+    with pytest.raises(ConfigError, match=r"there is no file sum_file.py"):
         import_named("model", "sum_file.py:size")
 
 

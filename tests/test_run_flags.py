@@ -14,10 +14,6 @@ def test_logging_changes_nothing_of_the_run() -> None:
     assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
 
 
-def test_what_is_only_watched_does_not_matter_for_speed() -> None:
-    assert {*Config.names(scope="run")} <= {*Config.names(speed=False)}
-
-
 def test_hosts_may_differ_in_workers_and_folders_only() -> None:
     assert {*Config.names(per_host=True)} == {"num_workers", "run_dir", "resume"}
 

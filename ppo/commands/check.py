@@ -25,7 +25,6 @@ class Check(TimeoutFlags, EnvironmentFlags):
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name
-        given.pop("seed", None)
         if self.env_kwargs:
             given["env_kwargs"] = json.dumps(self.env_kwargs)
         _, config, notes = configure(as_arguments(given))

@@ -55,9 +55,7 @@ class Evaluate(PolicyCommand):
         made, WorkerError if it raises."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
-        video = None
-        if self.video:
-            video = new_file("--video=", self.video, VIDEOS)
+        video = self.video and new_file("--video=", self.video, VIDEOS)
         path = find_checkpoint(self.run)
         output = Path(self.output or folder_of(path) / "evaluation.json")
         before = _read_list(check_folder("--output=", output))

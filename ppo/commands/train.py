@@ -53,28 +53,25 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
 
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
-    saved: Settings = {}
-    tuned: Settings = {}
+    settings: Settings = {}  # of the resumed run, else tuned ones
     resume = folder_to_resume(given)
     if resume:
         from ppo.policy.load import saved_settings  # heavy
 
-        saved = saved_settings(resume, given)
+        settings = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}
-    asked = {**vars(Config()), **saved, **given}
+    asked = {**vars(Config()), **settings, **given}
     looked_at = ("env_name", "env_kwargs", "step_timeout", "reset_timeout")
     env_name, family, _ = describe(Config(**{name: asked[name] for name in looked_at}))
-    if not resume:
-        preset = load_preset(asked["preset"], env_name, family)
-        tuned = {name: value for name, value in preset.items() if name not in given}
-    config = Config(**{**tuned, **saved, **given, "env_name": env_name})
     notes = []
     if env_name != asked["env_name"]:
         notes.append(f"{asked['env_name']} is now {env_name}")
-    if tuned:
-        values = " ".join(f"{name}={value}" for name, value in tuned.items())
-        notes.append(f"tuned preset (turned off by --preset=none): {values}")
-    return given, config, notes
+    if not resume:
+        settings = load_preset(asked["preset"], env_name, family)
+        tuned = [f"{name}={value}" for name, value in settings.items() if name not in given]
+        if tuned:
+            notes.append(f"tuned preset (turned off by --preset=none): {' '.join(tuned)}")
+    return given, Config(**{**settings, **given, "env_name": env_name}), notes
 
 
 def resume_if_begun(given: Settings) -> Settings:

@@ -47,7 +47,6 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     Metadata that says what the flag is about, for Flags.names:
     scope: "training", or "run" for where a run is and how it is watched.
     fixed: a run cannot be resumed with another value.
-    speed: False if it does not matter for the speed of collecting.
     per_host: ranks may have different values.
     imports: its value may name code, which a checkpoint alone is not trusted with.
     live: ppo set changes it while a run is going on.
@@ -57,7 +56,8 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
 
 
 fixed_flag = partial(flag, fixed=True)
-run_flag = partial(flag, scope="run", speed=False)
+live_flag = partial(flag, live=True)
+run_flag = partial(flag, scope="run")
 
 
 @dataclass_transform(frozen_default=True)
@@ -168,10 +168,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
 
 def _with_underscores(argument: str) -> str:
     """Replace hyphens in a flag's name by underscores; its value stays as it is."""
-    name, equals, value = argument.partition("=")
-    if name.startswith("--"):
-        name = "--" + name[2:].replace("-", "_")
-    return name + equals + value
+    return re.sub("(?<=^--)[^=]+", lambda name: name[0].replace("-", "_"), argument)
 
 
 def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
@@ -196,9 +193,7 @@ def _convert(option: Field[Any], value: Any) -> Any:
     kind, words, metadata = allowed_values(option)
     if get_origin(option.type) is list:
         texts = [value] if isinstance(value, str) else value
-        if all(re.fullmatch(metadata.get("pattern", ".+"), text) for text in texts):
-            return [*texts]  # as a checkpoint holds them
-        raise ValueError
+        return [_check_text(text, metadata) for text in texts]
     if callable(value) and metadata["schedules"]:
         return value
     text = value if isinstance(value, str) else str(value)  # an EnvObject stays one
@@ -215,10 +210,7 @@ def _convert(option: Field[Any], value: Any) -> Any:
             return [{**entry} for entry in value]
         return {**value}
     if kind is str:
-        text.encode()  # a ValueError if it is not UTF-8
-        if re.fullmatch(metadata.get("pattern", ".+"), text):
-            return text
-        raise ValueError
+        return _check_text(text, metadata)
     schedule, colon, digits = text.rpartition(":")
     number = _parse_number(digits, kind, metadata)
     if not colon:
@@ -226,6 +218,14 @@ def _convert(option: Field[Any], value: Any) -> Any:
     if schedule in metadata["schedules"]:
         return f"{schedule}:{number}"
     raise ValueError
+
+
+def _check_text(text: str, metadata: Settings) -> str:
+    """Return a text. Raises ValueError if it has not the form that is wanted, or is not UTF-8."""
+    if not re.fullmatch(metadata.get("pattern", ".+"), text):
+        raise ValueError
+    text.encode()
+    return text
 
 
 def _parse_number(digits: str, kind: Any, metadata: Any) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag
+from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag, live_flag
 from ppo.models import MODELS
 
 IMPORTED = r"([\w.]+|.+\.py):\w+"
@@ -30,8 +30,7 @@ class EnvironmentFlags(Flags):
 
     env_name: str = fixed_flag(
         "LunarLander-v3",
-        "The environment: a gymnasium id, module:id (the module is imported first), module:Class, "
-        "or file.py:Class; a function that makes one will do for the class.",
+        "A gymnasium id, module:id, or a class or function as module:Name or file.py:Name.",
         "env",
         "env_id",
         imports=True,
@@ -40,38 +39,31 @@ class EnvironmentFlags(Flags):
         None,
         "The environment of evaluations and videos, with the same spaces; none is --env_name.",
         imports=True,
-        speed=False,
     )
     env_kwargs: Any = fixed_flag(
         "{}",
-        "Keyword arguments that make the environment; {9000+10*index} in a text is a number that "
-        "depends on that of the environment, and a list is dealt over the environments.",
+        "Arguments of the environment, where {9000+10*index} counts; a list is dealt over all.",
     )
     max_episode_steps: Count | None = fixed_flag(
         None, "Steps after which an episode is truncated; none is what the environment's id says."
     )
     wrapper: list[Call] = fixed_flag(
         (),
-        "Wrapper around the environment, with Python literals as arguments; repeat it for further "
-        "ones around that.",
+        "Wrapper, with Python literals as arguments; repeat it for further ones around that.",
         imports=True,
     )
     num_envs: Count = fixed_flag(8, "Number of environments stepped in parallel.")
     normalize_observations: bool | Auto = fixed_flag(
         "auto",
-        "Standardise observations by their running mean and variance; auto does so for all but "
-        "images.",
+        "Standardise observations by running mean and variance; auto does so for all but images.",
     )
     normalize_rewards: bool | Auto = fixed_flag(
         "auto",
-        "Divide rewards by the running standard deviation of the discounted return; auto does so "
-        "unless observations are images or rewards are clipped.",
+        "Divide rewards by the running deviation of the return; auto does not if they are clipped, "
+        "nor for images.",
     )
     normalize_keys: str | None = fixed_flag(
-        None,
-        "Names, separated by commas, of the parts of an observation that are standardised; none is "
-        "all but images.",
-        form="names",
+        None, "Names, separated by commas, of the parts to standardise; none is all but images."
     )
     clip_rewards: bool = fixed_flag(False, "Learn from the sign of each reward: -1, 0 or 1.")
     strict_spaces: bool = flag(
@@ -83,8 +75,7 @@ class EnvironmentFlags(Flags):
     )
     frame_stack: Count | Auto = fixed_flag(
         "auto",
-        "Number of successive images or vectors that make up an observation; auto is 4 for images, "
-        "else 1.",
+        "Successive images or vectors that make up an observation; auto is 4 for images, else 1.",
         high=100,
     )
     screen_size: Count = fixed_flag(
@@ -92,8 +83,8 @@ class EnvironmentFlags(Flags):
     )
     image: Literal["pixels", "categories"] | Auto = fixed_flag(
         "auto",
-        "What images of uint8 hold: pixels are resized, stacked and made gray, categories become "
-        "vectors of zeros and ones; auto is categories for those smaller than 36 x 36.",
+        "What images hold: pixels are resized and made gray, categories become zeros and ones; "
+        "auto is categories below 36 x 36.",
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",
@@ -103,8 +94,7 @@ class EnvironmentFlags(Flags):
     )
     noop_max: int = fixed_flag(
         30,
-        "Greatest number of frames without an action at the start of an Atari game; the number "
-        "is random.",
+        "Greatest number, which is random, of idle frames at the start of an Atari game.",
         low=0,
         high=1000,
     )
@@ -112,9 +102,7 @@ class EnvironmentFlags(Flags):
         False, "End the episode, but not the game, when a life is lost in an Atari game."
     )
     sticky_actions: Fraction | Auto = fixed_flag(
-        "auto",
-        "Probability that an Atari game repeats the last action instead of the new one; auto is "
-        "what the environment's id says.",
+        "auto", "Probability that an Atari game repeats the last action; auto is what its id says."
     )
     full_action_space: bool = fixed_flag(
         False, "Offer all 18 actions of an Atari game, also those that do nothing in it."
@@ -126,8 +114,8 @@ class NetworkFlags(Flags):
 
     model: ImportPath | Auto = fixed_flag(
         "auto",
-        "The network: one of these, or the import path of a class derived from "
-        "ppo.models.actor_critic.ActorCritic; auto is cnn for images, else mlp.",
+        "The network, or the path of a class derived from ActorCritic; auto is cnn for images, "
+        "else mlp.",
         words=MODELS,
         imports=True,
     )
@@ -152,14 +140,10 @@ class NetworkFlags(Flags):
         "share_net",
     )
     log_std_init: float | Auto = flag(
-        "auto",
-        "Initial logarithm of the standard deviation of continuous actions; auto is 0, or -2 "
-        "with --use_sde.",
+        "auto", "Initial log deviation of continuous actions; auto is 0, or -2 with --use_sde."
     )
     use_sde: bool = fixed_flag(
-        False,
-        "Explore by gSDE: noise of continuous actions that depends on the state and is kept for "
-        "several steps.",
+        False, "Explore by gSDE: noise that depends on the state and is kept for several steps."
     )
     sde_sample_freq: int = flag(
         -1, "Number of steps after which gSDE draws new noise; -1 is once in each rollout.", low=-1
@@ -173,28 +157,22 @@ class FineTuningFlags(Flags):
     """Weights of another run."""
 
     init_from: str | None = fixed_flag(
-        None,
-        "Run or checkpoint whose weights a new run begins with: a run's folder, its name in runs/, "
-        "or a file; none draws them at random.",
-        speed=False,
+        None, "Run or checkpoint whose weights a new run begins with; none draws them at random."
     )
     init_parts: str = fixed_flag(
         ",".join(PARTS),
         "What is taken from --init_from; reward statistics always begin anew.",
         pattern=f"({PART})(,({PART}))*",
         form=f"some of {','.join(PARTS)}",
-        speed=False,
     )
     init_partial: bool = fixed_flag(
-        False, "Take what fits from --init_from, where the rest has another shape.", speed=False
+        False, "Take what fits from --init_from, where the rest has another shape."
     )
     freeze: str | None = flag(
         None,
-        "Prefixes of the names of parameters that are not trained, such as "
-        "policy_trunk,value_trunk.",
+        "Prefixes of the names of parameters that are not trained.",
         pattern=r"[\w.]+(,[\w.]+)*",
         form="names like policy_trunk,value_trunk",
-        speed=False,
     )
 
 
@@ -202,26 +180,20 @@ class AlgorithmFlags(Flags):
     """PPO."""
 
     preset: str = fixed_flag(
-        "auto",
-        "Name of a set of tuned values; auto takes that of the environment or its family, if "
-        "there is one, and none takes none.",
+        "auto", "Name of a set of tuned values; auto is that of the environment or its family."
     )
-    seed: int = fixed_flag(0, "Seed of all random numbers.", low=0, high=2**32 - 1, speed=False)
+    seed: int = fixed_flag(0, "Seed of all random numbers.", low=0, high=2**32 - 1)
     total_steps: Count = flag(
         1_000_000,
-        "Number of environment steps to train for, over all environments; rounded down to whole "
-        "rollouts.",
+        "Number of steps of all environments to train for, rounded down to whole rollouts.",
         "total_timesteps",
-        speed=False,
     )
     num_iterations: Count | None = flag(
-        None,
-        "Greatest number of iterations to train for; none is as many as --total_steps allows.",
-        speed=False,
+        None, "Greatest number of iterations to train for; none is as many as --total_steps allows."
     )
     num_steps: Count = fixed_flag(128, "Number of steps of each environment in a rollout.")
-    num_epochs: Count = flag(
-        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs", live=True
+    num_epochs: Count = live_flag(
+        4, "Number of passes over each rollout.", "ppo_epochs", "update_epochs"
     )
     num_minibatches: Count = flag(
         4, "Number of minibatches, and so of gradient steps, in an epoch.", "num_batches"
@@ -231,15 +203,12 @@ class AlgorithmFlags(Flags):
         "Number of transitions in a minibatch; none follows from --num_minibatches.",
         "minibatch_size",
     )
-    learning_rate: Positive | Scheduled = flag(
+    learning_rate: Positive | Scheduled = live_flag(
         2.5e-4,
-        "Learning rate of the optimizer; linear: lets it fall to 0 over the run, adaptive: "
-        "follows the KL divergence.",
+        "Learning rate; linear: falls to 0 over the run, adaptive: follows the KL divergence.",
         "lr",
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
-        live=True,
-        speed=False,
     )
     optimizer: ImportPath = fixed_flag(
         "torch.optim:Adam",
@@ -248,60 +217,48 @@ class AlgorithmFlags(Flags):
     )
     learner: ImportPath | Auto = flag(
         "auto",
-        "Import path of a class derived from ppo.Learner that computes the update; auto is the "
-        "fastest built-in one that fits the model.",
+        "Class derived from ppo.Learner; auto is the fastest built-in one that fits the model.",
         imports=True,
-        speed=False,
     )
     callback: list[ImportPath] = flag(
         (),
-        "Import path of a class derived from ppo.Callback that watches and steers the run; repeat "
-        "it for further ones.",
+        "Class derived from ppo.Callback that watches the run; repeat it for further ones.",
         imports=True,
-        speed=False,
     )
     gamma: Fraction = flag(0.99, "Discount factor of rewards per step.")
-    gae_lambda: Fraction = flag(
-        0.95, "Trace decay of generalized advantage estimation.", "lam", live=True
+    gae_lambda: Fraction = live_flag(
+        0.95, "Trace decay of generalized advantage estimation.", "lam"
     )
-    clip_coef: Positive | Scheduled = flag(
+    clip_coef: Positive | Scheduled = live_flag(
         0.1,
-        "Range around 1 to which the ratio of new to old action probability is clipped; linear: "
-        "lets it fall to 0 over the run.",
+        "Range around 1 to which the ratio of probabilities is clipped; linear: falls to 0.",
         "epsilon",
         "clip_range",
         schedules=LINEAR,
-        live=True,
     )
     clip_value_coef: Positive | Scheduled | Auto | None = flag(
         "auto",
-        "Range to which the change of a value prediction is clipped in the value loss; auto is "
-        "--clip_coef, none does not clip.",
+        "Range to which the change of a value is clipped; auto is --clip_coef, none does not.",
         "clip_range_vf",
         schedules=LINEAR,
     )
-    value_coef: float = flag(
-        0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0, live=True
+    value_coef: float = live_flag(
+        0.5, "Weight of the value loss.", "value_loss_coef", "vf_coef", low=0
     )
-    entropy_coef: float | Scheduled = flag(
+    entropy_coef: float | Scheduled = live_flag(
         0.01,
         "Weight of the entropy bonus; linear: lets it fall to 0 over the run.",
         "ent_coef",
         low=0,
         schedules=LINEAR,
-        live=True,
     )
-    max_grad_norm: float = flag(
+    max_grad_norm: float = live_flag(
         0.5,
         "Greatest global norm of the gradient, to which larger ones are scaled; 0 does not clip.",
         low=0,
-        live=True,
     )
-    target_kl: Positive | None = flag(
-        None,
-        "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this; none does not "
-        "stop them.",
-        live=True,
+    target_kl: Positive | None = live_flag(
+        None, "Stop an iteration's epochs when the KL divergence exceeds 1.5 times this."
     )
     normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
         "minibatch", "Set of transitions within which advantages are standardised."

@@ -33,9 +33,6 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
     meaningless = [] if images else [*IMAGE_FIELDS]
-    treatment = getattr(spaces.observations, "treatment", {})
-    if not images and not any("categories" in words for words in treatment.values()):
-        meaningless.append("image")
     for family in FAMILIES:
         if family.name != own_family:
             meaningless += family.fields

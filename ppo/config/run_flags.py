@@ -20,15 +20,12 @@ class ExecutionFlags(Flags):
 
     num_workers: int | Auto = flag(
         "auto",
-        "Number of processes that step the environments; 0 steps them in the trainer's process, "
-        "auto is one for each core, or 0 if that is measured to be faster.",
+        "Processes that step the environments, 0 is the trainer's own; auto is the fastest number.",
         low=0,
         per_host=True,
     )
     inference: Literal["auto", "worker", "learner"] = flag(
-        "auto",
-        "Where actions are computed: in the workers, or by the learner for all environments; auto "
-        "is learner for images on CUDA without --overlap, else worker.",
+        "auto", "Where actions are computed; auto is learner for images on CUDA without --overlap."
     )
     overlap: bool = flag(
         False, "Collect the next rollout while learning, by weights that are one update older."
@@ -57,8 +54,7 @@ class TimeoutFlags(Flags):
     )
     reset_timeout: Positive = run_flag(
         120.0,
-        "Seconds after which a worker whose environment has not finished a reset, or its start, "
-        "is replaced.",
+        "Seconds after which a worker is replaced that has not finished a reset, or its start.",
     )
 
 
@@ -67,8 +63,7 @@ class RunFlags(Flags):
 
     name: str | None = run_flag(
         None,
-        "Name of the run: its folder in runs/ and its title in Weights & Biases; none is made of "
-        "environment, seed and time.",
+        "Name of the run and of its folder in runs/; none is made of environment, seed and time.",
     )
     run_dir: str | None = run_flag(
         None,
@@ -77,14 +72,12 @@ class RunFlags(Flags):
     )
     resume: str | Auto | None = run_flag(
         None,
-        "Folder of the run to resume, or its name in runs/; auto resumes --run_dir if that has a "
-        "checkpoint, none starts a new run.",
+        "Run to resume: its folder or name; auto is --run_dir if that has a checkpoint.",
         per_host=True,
     )
     seeds: Count = run_flag(
         1,
-        "Number of runs with successive seeds from --seed on, each in a process and a folder of "
-        "its own.",
+        "Number of runs with successive seeds, each in a process and a folder of its own.",
         high=1000,
     )
     checkpoint_every: Count = run_flag(
@@ -96,26 +89,20 @@ class RunFlags(Flags):
         low=0,
     )
     eval_max_steps: Count = flag(
-        30_000,
-        "Number of steps after which an episode of an evaluation is cut off; it counts with its "
-        "return so far.",
+        30_000, "Steps after which an episode of an evaluation is cut off, with its return so far."
     )
     eval_every: Count | None = flag(
         None,
-        "Iterations between further evaluations, the best of which is kept as best.safetensors; "
-        "none evaluates at the end only.",
-        speed=False,
+        "Iterations between further evaluations, of which the best is kept; none has only one.",
     )
     best_by: str | None = run_flag(
         None,
-        "Metric of which a new greatest value is saved as best.safetensors; none is the mean "
-        "return of the evaluations of --eval_every.",
+        "Metric whose greatest value is saved as best.safetensors; none is that of --eval_every.",
     )
     stop_when: str | None = run_flag(
         None,
-        "Condition that ends the run, such as env/success_rate>0.95; solved is a return of the "
-        "environment's own reward_threshold, proved by an evaluation. Means over the last "
-        "episodes count from the 100th on.",
+        "Condition that ends the run, of means from the 100th episode on, as env/success_rate>0.9; "
+        "solved is the environment's own reward_threshold, proved by an evaluation.",
         pattern=f"solved|{CONDITION}",
         form="a metric, <, <=, > or >= and a number, or solved",
     )
@@ -147,8 +134,7 @@ class LoggingFlags(Flags):
     )
     show: str | None = run_flag(
         None,
-        "Metrics to show in each line on the console besides, by name, separated by commas, such "
-        "as env/success_rate.",
+        "Metrics, separated by commas, to show on the console besides, such as env/success_rate.",
     )
     histogram_every: Count | None = run_flag(
         10, "Iterations between histograms in TensorBoard and Weights & Biases; none draws none."

@@ -28,26 +28,18 @@ class EpisodeHighlights(Callback):
         self.episodes: list[Any] = []
 
     def on_iteration(self, run: Any) -> None:
-        self.add(run.rollout.played_episodes)
-
-    def on_checkpoint(self, run: Any) -> None:
-        run.folder.episodes.append(self.to_json_lines(run.step))
-        self.episodes.clear()
-
-    def add(self, episodes: Sequence[Any]) -> None:
-        """Add episodes that are over."""
-        self.episodes += episodes
+        """Add the episodes that are over."""
+        self.episodes += run.rollout.played_episodes
         num_steps = sum(len(episode.actions) for episode in self.episodes)
         if num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
             self.episodes = [*_choose(self.episodes).values()]
 
-    def to_json_lines(self, step: int) -> str:
-        """Describe the best, the median and the worst episode, a line each. step: of training."""
-        if not self.episodes:
-            return ""
-        chosen = _choose(self.episodes).items()
-        notes = ({"kind": kind, "step": step, **_pack(x._asdict())} for kind, x in chosen)
-        return "".join(json.dumps(note) + "\n" for note in notes)
+    def on_checkpoint(self, run: Any) -> None:
+        """Note the best, the median and the worst episode, a line each."""
+        for kind, episode in _choose(self.episodes).items():
+            note = {"kind": kind, "step": run.step, **_pack(episode._asdict())}
+            run.folder.episodes.append(json.dumps(note) + "\n")
+        self.episodes.clear()
 
 
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:
@@ -68,7 +60,9 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
-    """Choose three episodes, by kind."""
+    """Choose three episodes, by kind, if there are any."""
+    if not episodes:
+        return {}
     ranked = sorted(episodes, key=lambda episode: episode.episode_return)
     return {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
 

@@ -48,12 +48,7 @@ def read_rows(run: Any, iteration: int) -> list[Row]:
     try:
         rows, problem = _read_table(path)
         if problem:
-            aside = path.with_name(f"{METRICS}.damaged")
-            number = 1
-            while aside.exists():
-                number += 1
-                aside = path.with_name(f"{METRICS}.damaged-{number}")
-            path.rename(aside)
+            aside = path.rename(f"{path}.damaged-{iteration}")
             run.event(
                 "metrics_damaged", f"{problem}: it is kept as {aside}, its other rows are used"
             )

@@ -16,6 +16,7 @@ from ppo.system.hardware import available_cores
 
 LONG_ROLLOUT = 0.02  # seconds, beyond which the cost of waking processes does not matter
 FEWEST_ITERATIONS = 50  # of a run that is worth the second a trial takes
+UNTIMED = ("seed", "total_steps", "learning_rate")  # of no importance for the speed of collecting
 CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker processes give
 
 
@@ -82,7 +83,7 @@ def measure(pool: Any, config: Any) -> float:
 def _cache_path(config: Any, versions: Mapping[str, Any]) -> Path:
     """Return the file for the speeds measured with these settings: with workers, and perhaps
     without. Raises RuntimeError if there is no home."""
-    irrelevant = config.names(speed=False)
+    irrelevant = (*UNTIMED, *config.names(scope="run"))
     settings = {name: x for name, x in config.__getstate__().items() if name not in irrelevant}
     content = json.dumps([settings, versions], sort_keys=True)
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

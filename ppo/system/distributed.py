@@ -182,16 +182,12 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         shared = {name: value for name, value in settings.items() if name not in per_host}
         shared["device"] = settings["device"].partition(":")[0]
         everywhere = self.gather(shared)
-        differing = {}
         for name, own in shared.items():
             values = [rank[name] for rank in everywhere]
             if any(value != own for value in values):
-                differing[name] = f"{name} is {', '.join(map(str, values))}"
-        if differing:
-            raise ConfigError(
-                f"ranks differ ({'; '.join(differing.values())}): "
-                f"give the same --{next(iter(differing))} to all"
-            )
+                raise ConfigError(
+                    f"ranks differ: --{name} is {', '.join(map(str, values))}, give the same to all"
+                )
 
     def __exit__(self, *exception: object) -> None:
         join_ranks.cache_clear()  # for the next run in this process

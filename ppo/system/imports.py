@@ -14,16 +14,13 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
     try:
         imported = import_code(module)
         if not hasattr(imported, name):
-            hint = suggest(name, dir(imported), "it has no such name")
+            hint = suggest(name, dir(imported), "nor one like it")
             raise ImportError(f"{module} has no {name}, {hint}")
         return getattr(imported, name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError, SystemExit) as error:
         raise error_class(
-            f"--{flag}={path} cannot be imported ({error}): give module:Name or file.py:Name"
-        ) from error
-    except SystemExit as error:
-        raise error_class(
-            f"--{flag}={path} cannot be imported, for it calls sys.exit: make it importable"
+            f"--{flag}={path} cannot be imported ({type(error).__name__}: {error}): "
+            "give module:Name or file.py:Name"
         ) from error
 
 
@@ -32,11 +29,10 @@ def import_code(module: str) -> Any:
 
     Raises ImportError if there is none, or if another module has the file's name."""
     if not module.endswith(".py"):
-        return import_module(module.lstrip("."))  # nothing is relative to the trainer
+        return import_module(module)
     file = Path(module).resolve()
     if not file.is_file():
-        near = suggest(file.name, [path.name for path in file.parent.glob("*.py")], "")
-        raise ImportError(f"there is no file {module} {near}".strip())
+        raise ImportError(f"there is no file {module}")
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     imported = import_module(file.stem)

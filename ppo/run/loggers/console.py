@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
-from ppo.errors import suggest
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.system.output import discard
 
@@ -28,7 +27,7 @@ class ConsoleLogger(Logger):
     last iteration; with log_every, a line every so many iterations, everywhere.
 
     verbose=2: print all settings first, and all metrics with each line. show: metrics to add to
-    it, of which those that no iteration had are named at the end.
+    it, "-" where they have no value.
     """
 
     def start(self) -> None:
@@ -36,7 +35,6 @@ class ConsoleLogger(Logger):
         self.start_time = time.monotonic()
         self.next_line = 0.0
         self.shown = config.show.split(",") if config.show else []
-        self.known: Metrics = {}
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
         self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
@@ -57,7 +55,6 @@ class ConsoleLogger(Logger):
             self.seconds[phase] += metrics[f"seconds_{phase}"]
         step = metrics["step"]
         known = {name: value for name, value in metrics.items() if value is not None}
-        self.known |= known
         line = self._describe(known)
         self.bar.update(self.task, completed=step, description=line)
         now = time.monotonic()
@@ -90,10 +87,6 @@ class ConsoleLogger(Logger):
             if result["unfinished"]:
                 text += ", {unfinished} of them cut off by --eval_max_steps"
             self._print(text.format(**result))
-        for name in self.shown:
-            if self.known and name not in self.known:
-                hint = suggest(name, self.known, "metrics.csv begins with all names")
-                self.run.event("unknown_metric", f"--show={name} is no metric of this run: {hint}")
         if total := sum(self.seconds.values()):
             share = self.seconds["collecting"] / total
             limit = "the learner limits the speed"
@@ -118,7 +111,9 @@ class ConsoleLogger(Logger):
             parts.append(f"return {metrics['episode_return_mean']:.1f}")
         if "approx_kl" in metrics:
             parts.append(f"KL {metrics['approx_kl']:.2g}")
-        parts += [f"{name} {metrics[name]:.4g}" for name in self.shown if name in metrics]
+        for name in self.shown:
+            value = f"{metrics[name]:.4g}" if name in metrics else "-"
+            parts.append(f"{name} {value}")
         return ", ".join([*parts, f"{share:.0%} collecting"])
 
     def _print(self, text: str) -> None:
