@@ -64,7 +64,7 @@ class RolloutInfo(NamedTuple):
     reset_envs: list[int]
     num_outside: dict[int, int]
     emulators: dict[int, bytes | None]
-    attributes: dict[str, Any]
+    attributes: Any = ()
 
 
 @dataclass(kw_only=True)

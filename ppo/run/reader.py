@@ -1,6 +1,7 @@
 """Read what a run has written to its folder."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ def read_rows(run: Any, iteration: int) -> list[Row]:
     try:
         rows, problem = _read_table(path)
         if problem:
-            aside = path.rename(f"{path}.damaged-{iteration}")
+            aside = path.rename(f"{path}.damaged-{time.time_ns()}")
             run.event(
                 "metrics_damaged", f"{problem}: it is kept as {aside}, its other rows are used"
             )

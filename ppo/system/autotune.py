@@ -16,7 +16,12 @@ from ppo.system.hardware import available_cores
 
 LONG_ROLLOUT = 0.02  # seconds, beyond which the cost of waking processes does not matter
 FEWEST_ITERATIONS = 50  # of a run that is worth the second a trial takes
-UNTIMED = ("seed", "total_steps", "learning_rate")  # of no importance for the speed of collecting
+UNTIMED = (
+    "seed",
+    "total_steps",
+    "num_iterations",
+    "learning_rate",
+)  # of no importance for the speed of collecting
 CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker processes give
 
 
