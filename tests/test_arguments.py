@@ -92,7 +92,6 @@ def test_wrappers_go_around_the_environment_in_order() -> None:
         ("gymnasium.wrappers:RescaleAction(min_action=", "never closed"),
         ("gymnasium.wrappers:TimeAwareObservation(nothing=1)", "nothing"),
         ("math:sqrt", "must be real number"),
-        ("builtins:type", "it makes no gymnasium.Wrapper"),
     ],
 )
 def test_a_wrapper_that_does_not_fit_is_named(text: str, reason: str) -> None:
@@ -115,7 +114,9 @@ def test_tasks_must_be_observed_alike() -> None:
     tasks = [{"size": 2}, {"size": 2}, {"size": 3}]
     found = spaces_of("tests.test_arguments:Sized", env_kwargs=tasks[:2])
     assert found.observations.shape == (2,)
-    with pytest.raises(EnvironmentUnavailable, match=r"^--env_kwargs: entry 2 of the list has"):
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"^--env_kwargs is a list"
+    ):
         spaces_of("tests.test_arguments:Sized", env_kwargs=tasks)
 
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.make import ALIASES, canonical_id, family_of
+from ppo.envs.make import ALIASES, canonical_id, find_family
 from tests.running import make_env, spaces_of
 
 MODULE = """
@@ -168,8 +168,8 @@ def test_deterministic_ids_are_the_same_game_since_frames_are_skipped_here():
 
 @pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"])
 def test_atari_games_are_recognised(env_name):
-    assert family_of(env_name, {})[0] == "Atari"
-    assert family_of("CarRacing-v3", {})[0] is family_of("CartPole-v1", {})[0] is None
+    assert find_family(env_name, {})[1] == "Atari"
+    assert find_family("CarRacing-v3", {})[1] is find_family("CartPole-v1", {})[1] is None
 
 
 def test_an_id_of_your_own_that_is_called_deterministic_is_left_alone():
@@ -191,7 +191,7 @@ def test_an_id_without_a_version_is_the_latest(short, latest):
 def test_a_game_with_a_time_limit_of_its_own_keeps_it(monkeypatch):
     spec = EnvSpec("Short-v0", "ale_py.env:AtariEnv", kwargs={"game": "pong"}, max_episode_steps=3)
     monkeypatch.setitem(gymnasium.registry, "Short-v0", spec)
-    assert family_of("Short-v0", {})[0] is None
+    assert find_family("Short-v0", {})[1] is None
     env = make_env("Short-v0")
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
