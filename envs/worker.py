@@ -113,8 +113,7 @@ class Worker:
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
-        self.attributes: dict[str, Any] = {}  # of environments that are reset now
-        self.present_attributes = [self.attributes for _ in self.envs]
+        self.present_attributes: list[Any] = [()] * len(self.envs)  # of each environment
 
     def run(self, method: str, *arguments: Any) -> Any:
         """Carry out a command of the trainer: the name of a method and its arguments.
@@ -144,10 +143,10 @@ class Worker:
         That is one that does not show what the last row of the rollout shows, or any if there are
         no episodes. attributes: of new episodes."""
         self.reset_envs = []
+        self.attributes = dict(attributes)
         for i, index in enumerate(self.env_indices):
             if not episodes or not self._resume(i, episodes[i]):
                 self.reset_envs.append(index)
-                self.attributes = dict(attributes)
                 self._start_episode(-1, i)
         return self.reset_envs
 
@@ -240,30 +239,29 @@ class Worker:
         """Start environment i's next episode, with a recurrent state of zeros."""
         self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
-        observation, info = self._reset(i, int(self.own_counts[i]) - 1)
+        observation, info = self._reset(i, int(self.own_counts[i]) - 1, self.attributes)
         self.rollout.observations[row, i] = observation
         self._write_mask(row, i, info)
 
-    def _reset(self, i: int, episode: int) -> Any:
+    def _reset(self, i: int, episode: int, attributes: Any) -> Any:
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self._beat(~i)
-        if self.attributes != self.present_attributes[i]:
-            set_attributes(self.envs[i], self.attributes)
-            self.present_attributes[i] = self.attributes
+        if attributes != self.present_attributes[i]:
+            set_attributes(self.envs[i], attributes)
+            self.present_attributes[i] = attributes
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
         """Replay an open episode in environment i; return whether it shows the same again."""
         last_seen = self.rollout.observations[-1, i]
-        self.attributes = dict(episode.attributes)
         try:
             if episode.emulator is not None:
                 restore_emulator(self.envs[i], episode.emulator, last_seen)
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = self._reset(i, episode.number)
+            observation, _ = self._reset(i, episode.number, episode.attributes)
             for action in self.to_actions(episode.actions):
                 self._beat(i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)
