@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 import gymnasium
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.arguments import fill_in, tasks_of, wrap
@@ -21,7 +21,7 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.heartbeat import HEARTBEAT
 from ppo.envs.objects import EnvObject, unpickle
 from ppo.envs.observations import can_observe, observe
-from ppo.envs.spaces import can_act_in
+from ppo.envs.spaces import holds_numbers
 from ppo.envs.steps import RepeatAction, stack_vectors
 from ppo.errors import PPOError, suggest
 from ppo.system.imports import import_code
@@ -79,8 +79,7 @@ def make_env(config: Any, index: int = 0) -> Env:
         env = make(spec, config)
         space = env.observation_space
         actions = env.action_space
-        is_usable = can_observe(space) and can_act_in(actions)
-        if not is_usable or not spaces.flatdim(actions):
+        if not (can_observe(space) and holds_numbers(actions)):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
                 "no fixed size or holds no number: choose another environment"
