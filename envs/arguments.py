@@ -1,15 +1,15 @@
 """What flags add to an environment: keyword arguments and wrappers."""
 
 import ast
+import json
 import re
 from typing import Any
-
-from gymnasium import Wrapper
 
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.system.imports import import_named
 
-EXPRESSION = re.compile(r"\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}")
+# Alone between quotes, it is a number.
+NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
 
 
 def tasks_of(env_kwargs: Any) -> list[dict[str, Any]]:
@@ -17,38 +17,29 @@ def tasks_of(env_kwargs: Any) -> list[dict[str, Any]]:
     return env_kwargs if isinstance(env_kwargs, list) else [env_kwargs]
 
 
-def fill_in(value: Any, index: int) -> Any:
+def fill_in(env_kwargs: Any, index: int) -> Any:
     """Replace {index}, {9000+index} and {9000+10*index} in texts, however nested.
 
     A text that is nothing else becomes an integer."""
-    if isinstance(value, dict):
-        return {key: fill_in(part, index) for key, part in value.items()}
-    if isinstance(value, list):
-        return [fill_in(part, index) for part in value]
-    if not isinstance(value, str):
-        return value
-    filled = EXPRESSION.sub(
-        lambda found: str(int(found[1] or 0) + int(found[2] or 1) * index), value
-    )
-    return int(filled) if EXPRESSION.fullmatch(value) else filled
+
+    def number(found: re.Match[str]) -> str:
+        return str(int(found[2] or 0) + int(found[3] or 1) * index)
+
+    return json.loads(NUMBER.sub(number, json.dumps(env_kwargs)))
 
 
 def wrap(env: Any, wrappers: Any) -> Any:
     """Put wrappers around an environment, the first one innermost.
 
     wrappers: texts such as "module:Class(name=1)". Raises EnvironmentUnavailable for one that
-    cannot be imported or made, or is no wrapper."""
+    cannot be imported or made."""
     for text in wrappers:
         path, _, arguments = text.partition("(")
         make = import_named("wrapper", path, EnvironmentUnavailable)
         try:
             call: Any = ast.parse(f"wrapper({arguments or ')'}", mode="eval").body
-            positional = map(ast.literal_eval, call.args)
-            env = make(
-                env, *positional, **{x.arg: ast.literal_eval(x.value) for x in call.keywords}
-            )
-            if not isinstance(env, Wrapper):
-                raise TypeError("it makes no gymnasium.Wrapper")
+            options = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
+            env = make(env, *map(ast.literal_eval, call.args), **options)
         except Exception as error:  # whatever a wrapper raises
             raise EnvironmentUnavailable(
                 f"--wrapper={text} does not fit the environment ({error}): give module:Class of a "

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from ale_py import Action, ALEState
 from gymnasium import Env, Wrapper, spaces
-from gymnasium.wrappers import TimeLimit
 
 FRAMES_PER_SECOND = 60
 
@@ -89,12 +88,6 @@ class AtariGame(Env):
         self.ale.act(Action.NOOP)
         self.ale.restoreState(ALEState(state))
         self.emulator_seeded = True
-
-
-class LimitDecisions(TimeLimit):
-    """Truncate an episode after a number of actions, each held for frame_skip frames."""
-
-    SAVED = ("_elapsed_steps",)
 
 
 class EndOnLifeLoss(Wrapper):

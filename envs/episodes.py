@@ -48,12 +48,9 @@ def episode_metrics(info: Any) -> dict[str, float]:
 
     Those in info["episode_metrics"] count, too, and arrays of one number; what is not finite is
     left out. success_rate repeats is_success, the usual name."""
-    own = info.get("episode_metrics")
-    if isinstance(own, dict):
-        info = {**info, **own}
     metrics = {}
-    for key, value in info.items():
-        if isinstance(value, (ndarray, np.generic)) and value.size == 1:
+    for key, value in {**info, **info.get("episode_metrics", {})}.items():
+        if getattr(value, "size", None) == 1:
             value = value.item()
         is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC
         if is_finite and not NO_METRIC.match(str(key)):
@@ -86,13 +83,13 @@ class OpenEpisode(NamedTuple):
     """A whole episode that continues beyond a rollout.
 
     number: of the reset that began it; actions: (L, D) since then, to replay it, or None if they
-    are unknown or too many; emulator: its emulator's own state, if it has one; attributes: of the
-    environment, as set_attributes has set them."""
+    are unknown or too many; attributes: of the environment, as set_attributes has set them;
+    emulator: its emulator's own state, if it has one."""
 
     number: int
     actions: ndarray | None
-    emulator: bytes | None = None
     attributes: Any = ()
+    emulator: bytes | None = None
 
 
 class PlayedEpisode(NamedTuple):
@@ -121,22 +118,20 @@ class OpenEpisodes:
 
         actions: (T, N, D); dones: (T, N), also of episodes that ended for the learner only; info:
         ppo.envs.worker.RolloutInfo; episode_counts: (N,), resets before the rollout's end."""
-        numbers = episode_counts - 1 - dones.sum(0)  # of the resets before the rollout
+        ended = dones.cumsum(0)
+        numbers = episode_counts - 1 - ended[-1]  # of the resets before the rollout
         self.restart(info.reset_envs, numbers, info.attributes)
         played = []
         starts = [0] * len(self.open)
         for step, index, episode_return, length, *_ in info.episodes:
-            number, known, _, attributes = self.open[index]
+            number, known, attributes, _ = self.open[index]
             if known is not None:
                 whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
                 played.append(
                     PlayedEpisode(episode_return, length, index, number, whole, attributes)
                 )
             starts[index] = step + 1
-            next_number = numbers[index] + dones[: step + 1, index].sum()
-            self.open[index] = OpenEpisode(
-                int(next_number), self.no_actions, attributes=info.attributes
-            )
+            self.restart([index], numbers + ended[step], info.attributes)
         for index, episode in enumerate(self.open):
             known = episode.actions
             longer = None
@@ -148,24 +143,22 @@ class OpenEpisodes:
     def restart(self, env_indices: Sequence[int], numbers: ndarray, attributes: Any = ()) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
         for index in env_indices:
-            number = int(numbers[index])
-            self.open[index] = OpenEpisode(number, self.no_actions, attributes=attributes)
+            self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions, attributes)
 
 
 def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[str, ndarray]:
     """Return open episodes as arrays by name. no_actions: (0, D)."""
-    numbers, actions, emulators, attributes = zip(*episodes, strict=True)
+    numbers, actions, attributes, emulators = zip(*episodes, strict=True)
+    text = json.dumps(attributes).encode()
     arrays = {
         "numbers": np.array(numbers),
         "lengths": np.array([-1 if known is None else len(known) for known in actions]),
         "actions": np.concatenate([no_actions, *(known for known in actions if known is not None)]),
+        "attributes": np.frombuffer(text, np.uint8).copy(),
     }
     for index, emulator in enumerate(emulators):
         if emulator is not None:
             arrays[f"emulator.{index}"] = np.frombuffer(emulator, np.uint8).copy()
-        if attributes[index]:
-            text = json.dumps(attributes[index])
-            arrays[f"attributes.{index}"] = np.frombuffer(text.encode(), np.uint8).copy()
     return arrays
 
 
@@ -177,6 +170,9 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
     lengths = arrays["lengths"]
     if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
+    attributes = [()] * len(lengths)
+    if "attributes" in arrays:  # an earlier version had none
+        attributes = json.loads(arrays["attributes"].tobytes())
     episodes = []
     for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
         known = None
@@ -185,8 +181,7 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
             actions = actions[length:]
         state = arrays.get(f"emulator.{index}")
         emulator = None if state is None else state.tobytes()
-        text = arrays.get(f"attributes.{index}", np.frombuffer(b"{}", np.uint8)).tobytes()
-        episodes.append(OpenEpisode(int(number), known, emulator, json.loads(text)))
+        episodes.append(OpenEpisode(int(number), known, attributes[index], emulator))
     return episodes
 
 

@@ -7,10 +7,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.arguments import wrap
-from ppo.envs.checks import CheckData
 from ppo.envs.episodes import RecordEpisode
-
-IMAGE_FIELDS = ("screen_size",)  # for images of any environment
 
 
 class Atari:
@@ -45,11 +42,14 @@ class Atari:
         """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
         from ale_py import Action, ALEInterface, LoggerMode
 
-        from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset, LimitDecisions
+        from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
         ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
         if config.sticky_actions != "auto":
             spec.kwargs["repeat_action_probability"] = config.sticky_actions
+        if config.max_episode_steps:
+            frames = config.max_episode_steps * config.frame_skip
+            spec.kwargs["max_num_frames_per_episode"] = frames
         try:
             emulator = gymnasium.make(
                 spec,
@@ -63,12 +63,7 @@ class Atari:
                 "pip install --force-reinstall ale_py"
             ) from error
         game = AtariGame(emulator, config.frame_skip, config.noop_max)
-        env: gymnasium.Env = game
-        if config.max_episode_steps:
-            env = LimitDecisions(env, config.max_episode_steps)
-        if config.wrapper:
-            env = CheckData(wrap(env, config.wrapper), config.strict_spaces)
-        env = RecordEpisode(env)
+        env: gymnasium.Env = RecordEpisode(wrap(game, config.wrapper))
         if config.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():

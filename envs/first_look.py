@@ -1,6 +1,5 @@
 """The first look at an environment: what a run must know of it before anything is made."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box
@@ -10,7 +9,7 @@ from ppo.envs.checks import CheckData
 from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import canonical_id, explained_errors, family_of, make_env
+from ppo.envs.make import explained_errors, find_family, make_env
 from ppo.envs.spaces import ACTION_MASK
 
 PURPOSE = "the first look"
@@ -28,12 +27,12 @@ class Spaces(NamedTuple):
 
 
 def describe(config: Any) -> Any:
-    """Return the id that an environment has today, its family, None if it has none, and what "auto"
-    means for its flags. From now on the config's timeouts count. Raises as spaces_of does."""
+    """Return what find_family does. From now on the config's timeouts count. Raises as spaces_of
+    does."""
     ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
     env_name = config.env_name
     env_kwargs = tasks_of(config.env_kwargs)[0]
-    return ISOLATION.call(PURPOSE, env_name, _describe, env_name, env_kwargs)
+    return ISOLATION.call(PURPOSE, env_name, find_family, env_name, env_kwargs)
 
 
 def spaces_of(config: Any) -> Spaces:
@@ -48,14 +47,13 @@ def look(config: Any) -> Spaces:
 
     Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
     what a reset and a step raise or return."""
-    found = _look(config, 0)
-    for index in range(1, len(tasks_of(config.env_kwargs))):
-        if _look(config, index)[:3] != found[:3]:
-            raise EnvironmentUnavailable(
-                f"--env_kwargs: entry {index} of the list has other spaces or masks than entry 0: "
-                "give tasks that are observed and acted in alike"
-            )
-    return found
+    first, *others = [_look(config, index) for index in range(len(tasks_of(config.env_kwargs)))]
+    if any(other[:3] != first[:3] for other in others):
+        raise EnvironmentUnavailable(
+            "--env_kwargs is a list of tasks with unlike spaces or masks: give tasks that are "
+            "observed and acted in alike"
+        )
+    return first
 
 
 def _look(config: Any, index: int) -> Spaces:
@@ -76,8 +74,3 @@ def _look(config: Any, index: int) -> Spaces:
     warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)
     threshold = env.spec.reward_threshold if env.spec else None
     return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
-
-
-def _describe(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:
-    current = canonical_id(env_name)
-    return current, *family_of(current, env_kwargs)

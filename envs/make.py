@@ -1,7 +1,6 @@
 """Make an environment from its id."""
 
 import dataclasses
-import difflib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 import gymnasium
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.arguments import fill_in, tasks_of, wrap
@@ -22,9 +21,9 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.heartbeat import HEARTBEAT
 from ppo.envs.objects import EnvObject, unpickle
 from ppo.envs.observations import can_observe, observe
-from ppo.envs.spaces import can_act_in
-from ppo.envs.steps import RepeatAction, StackVectors
-from ppo.errors import PPOError
+from ppo.envs.spaces import holds_numbers
+from ppo.envs.steps import RepeatAction, stack_vectors
+from ppo.errors import PPOError, suggest
 from ppo.system.imports import import_code
 
 ALIASES = {
@@ -32,12 +31,11 @@ ALIASES = {
     "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
-UNSUITABLE = r"(unexpected keyword|missing \d+ required).* from the environment creator"
-NOT_ONE = (
-    "does not make one gymnasium.Env: give an id, class or function that does, of which --num_envs "
-    "are stepped in parallel"
+# What gymnasium says of keyword arguments that do not suit, and of what is no environment.
+UNSUITABLE = (
+    r"(unexpected keyword|missing \d+ required).* from the environment creator|"
+    "inherit from the gymnasium.Env|update the environment class"
 )
-NO_ENV = r"inherit from the gymnasium.Env|update the environment class"
 
 
 def canonical_id(env_name: str) -> str:
@@ -51,14 +49,15 @@ def canonical_id(env_name: str) -> str:
     return ALIASES.get(env_name, env_name)
 
 
-def family_of(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return the name of an environment's family, None if it has none, and what "auto" means for
-    its flags. Raises as make_env does."""
+def find_family(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:
+    """Return the id that an environment has today, its family, None if it has none, and what "auto"
+    means for its flags. Raises as make_env does."""
+    env_name = canonical_id(env_name)
     with explained_errors(env_name):
         spec, family = _look_up(env_name, env_kwargs)
     if family is None:
-        return None, {"frame_skip": 1}
-    return family.name, family.auto_values(spec)
+        return env_name, None, {"frame_skip": 1}
+    return env_name, family.name, family.auto_values(spec)
 
 
 def make_env(config: Any, index: int = 0) -> Env:
@@ -80,8 +79,7 @@ def make_env(config: Any, index: int = 0) -> Env:
         env = make(spec, config)
         space = env.observation_space
         actions = env.action_space
-        is_usable = can_observe(space) and can_act_in(actions)
-        if not is_usable or not spaces.flatdim(actions):
+        if not (can_observe(space) and holds_numbers(actions)):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
                 "no fixed size or holds no number: choose another environment"
@@ -90,7 +88,7 @@ def make_env(config: Any, index: int = 0) -> Env:
         num_images = 4 if frame_stack == "auto" else frame_stack
         env = observe(env, config.image, config.screen_size, num_images)
         if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
-            env = StackVectors(env, frame_stack)
+            env = stack_vectors(env, frame_stack)
         return env if HEARTBEAT.array is None else Watched(env)
 
 
@@ -132,7 +130,7 @@ def _make_checked(spec: EnvSpec, config: Any) -> Env:
         # gymnasium's own checker would cost time at every step.
         env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
         if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
-            raise EnvironmentUnavailable(f"--env_name={config.env_name} {NOT_ONE}")
+            raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
         return wrap(env, config.wrapper)
 
     env: Any = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
@@ -173,25 +171,18 @@ def explained_errors(env_name: str) -> Iterator[None]:
     except PPOError:
         raise
     except gymnasium.error.UnregisteredEnv as error:
-        hint = "gymnasium.pprint_registry() lists all"
         known = [*gymnasium.registry]
         if module:
             known += dir(import_code(module))
-        if near := difflib.get_close_matches(name, known, n=3):
-            hint = f"did you mean {' or '.join(near)}?"
+        hint = suggest(name, known, "gymnasium.pprint_registry() lists all")
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
-    except (gymnasium.error.Error, ImportError) as error:
+    except (Exception, SystemExit) as error:
+        is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
+        if not is_explained and not re.search(UNSUITABLE, str(error)):
+            raise worker_error(f"environment {env_name}", error) from error
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:
             hint = f": pip install {error.name}"
         raise EnvironmentUnavailable(
             f"--env_name={env_name} cannot be made: {error}{hint}"
         ) from error
-    except (Exception, SystemExit) as error:
-        if re.search(NO_ENV, str(error)):
-            raise EnvironmentUnavailable(f"--env_name={env_name} {NOT_ONE}") from error
-        if re.search(UNSUITABLE, str(error)):
-            raise EnvironmentUnavailable(
-                f"--env_kwargs does not suit --env_name={env_name}: {error}"
-            ) from error
-        raise worker_error(f"environment {env_name}", error) from error

@@ -72,25 +72,21 @@ class NormalizeObservation:
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
-        rows = observations
-        if self.is_packed:
-            observations = self._numbers(rows)
-        normalized = np.subtract(observations, self.shift, dtype=np.float32)
+        normalized = np.subtract(self._numbers(observations), self.shift, dtype=np.float32)
         normalized *= self.scale
         np.minimum(normalized, self.highest, out=normalized)
         np.maximum(normalized, self.lowest, out=normalized)
         if not self.is_packed:
             return normalized
-        rows = rows.copy()
+        rows = observations.copy()
         self._numbers(rows)[:] = normalized
         return rows
 
     def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
         """Merge observations (T, N, *observation); every process uses the result at once."""
         if self.enabled:
-            if self.is_packed:
-                observations = self._numbers(observations)
-            self.statistics.update(observations.reshape(-1, *self.shift.shape), all_reduce)
+            samples = self._numbers(observations).reshape(-1, *self.shift.shape)
+            self.statistics.update(samples, all_reduce)
             self._share_statistics()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -98,7 +94,9 @@ class NormalizeObservation:
         self._share_statistics()
 
     def _numbers(self, rows: ndarray) -> ndarray:
-        """Return a view of the numbers (..., n) in rows of bytes."""
+        """Return the numbers of observations; in rows of bytes they are a view (..., n)."""
+        if not self.is_packed:
+            return rows
         return rows[..., : self.shift.nbytes].view(np.float32)
 
     def _share_statistics(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Env, Wrapper, spaces
 from numpy import ndarray
 
-from ppo.envs.spaces import leaves
+from ppo.envs.spaces import holds_numbers, leaves
 
 SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
@@ -25,7 +25,7 @@ def observe(env: Env, image: str, size: int, num_images: int) -> Env:
 
 def can_observe(space: Any) -> bool:
     """Return whether a space, or a part of it, holds a fixed number of numbers."""
-    return any(kind_of(leaf, "auto") != "left out" for _, leaf in leaves(space))
+    return any(holds_numbers(leaf) for _, leaf in leaves(space))
 
 
 def kind_of(space: Any, image: str) -> str:
@@ -34,11 +34,7 @@ def kind_of(space: Any, image: str) -> str:
     image: "pixels", "categories" or "auto", which decides by the size: how arrays (H, W) and
     (H, W, C) of uint8 are. Others are "numbers", or "left out" if they are text, or have no fixed
     number of numbers."""
-    try:
-        size = spaces.flatdim(space)
-    except (NotImplementedError, ValueError):
-        size = 0
-    if not size or isinstance(space, spaces.Text):
+    if not holds_numbers(space):
         return "left out"
     is_box = isinstance(space, spaces.Box)
     if not is_box or space.dtype != np.uint8 or len(space.shape) not in (2, 3):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim
 from numpy import ndarray
 
 Converter = Callable[[Any], Any]
@@ -89,13 +89,11 @@ def mask_converter(space: Any) -> Converter:
         mask = exists.copy()
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
-            if len(numbers) != exists.sum():
+            is_binary = ((numbers == 0) | (numbers == 1)).all()
+            if len(numbers) != exists.sum() or not is_binary:
                 raise ValueError(
-                    f"its action_mask has {len(numbers)} numbers instead of {exists.sum()} for "
-                    f"{space}"
+                    f"its action_mask {allowed} is not {exists.sum()} zeros and ones for {space}"
                 )
-            if not ((numbers == 0) | (numbers == 1)).all():
-                raise ValueError("its action_mask has numbers other than 0 and 1")
             mask[exists] = numbers
         if not mask.any(axis=1).all():
             raise ValueError("its action_mask allows no action")
@@ -104,11 +102,10 @@ def mask_converter(space: Any) -> Converter:
     return convert
 
 
-def can_act_in(space: Any) -> bool:
-    """Return whether a space of actions, and each of its parts, can be converted."""
-    return all(
-        isinstance(leaf, (Box, Discrete, MultiDiscrete, MultiBinary)) for _, leaf in leaves(space)
-    )
+def holds_numbers(space: Any) -> bool:
+    """Return whether a space, and each of its parts, holds a fixed number of numbers, not none."""
+    kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
+    return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
 def leaves(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
 from gymnasium import Env, Wrapper
-from gymnasium.spaces import flatten_space
-from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
 
 class RepeatAction(Wrapper):
@@ -25,22 +23,9 @@ class RepeatAction(Wrapper):
         return observation, total, terminated, truncated, info
 
 
-class StackVectors(Wrapper):
+def stack_vectors(env: Env, num_vectors: int) -> Env:
     """Join the last num_vectors observations, of a Box, to one vector, the oldest first.
 
     After a reset all are the same."""
-
-    def __init__(self, env: Env, num_vectors: int) -> None:
-        super().__init__(env)
-        self.num_vectors = num_vectors
-        self.observation_space = flatten_space(batch_space(env.observation_space, num_vectors))
-
-    def reset(self, **options: Any) -> Any:
-        observation, info = self.env.reset(**options)
-        self.joined = np.tile(observation.ravel(), self.num_vectors)
-        return self.joined, info
-
-    def step(self, action: Any) -> Any:
-        observation, *others = self.env.step(action)
-        self.joined = np.append(self.joined[observation.size :], observation)
-        return self.joined, *others
+    copied = FlattenObservation(env)  # for an environment may reuse its array
+    return FlattenObservation(FrameStackObservation(copied, num_vectors, padding_type="reset"))

@@ -28,6 +28,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 
+NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
 CARRIED = ("observations", "states", "action_masks")  # whose last row begins the next rollout
 
 
@@ -107,14 +108,10 @@ class Worker:
         for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
             self.envs.append(make_env(self.config, env_id))
-            space = self.envs[i].observation_space
-            if space.shape != self.rollout.observations.shape[2:]:
-                raise WorkerError(f"environment {env_id} shows {space}, unlike the first look at 0")
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
-        self.attributes: dict[str, Any] = {}  # of environments that are reset now
-        self.present_attributes = [self.attributes for _ in self.envs]
+        self.present_attributes: list[Any] = [()] * len(self.envs)  # of each environment
 
     def run(self, method: str, *arguments: Any) -> Any:
         """Carry out a command of the trainer: the name of a method and its arguments.
@@ -128,10 +125,7 @@ class Worker:
             if not isinstance(error, (Exception, SystemExit)) and parent_process() is None:
                 raise  # a signal for the trainer
             if not np.isfinite(self.actions).all():
-                raise WorkerError(
-                    "the policy's actions are not finite: lower --learning_rate",
-                    traceback.format_exc(),
-                ) from error
+                raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
             culprit = "the policy"
             if not self.is_sampling:
                 env_id = self.own_ids[called_env(self.beats[1])]
@@ -139,20 +133,18 @@ class Worker:
             raise worker_error(culprit, error) from error
 
     def restore(self, episodes: Sequence[OpenEpisode], attributes: Any = ()) -> list[int]:
-        """Restore an open episode in each environment; return those that were reset instead.
-
-        That is one that does not show what the last row of the rollout shows, or any if there are
-        no episodes. attributes: of new episodes."""
+        """Restore an open episode in each environment; return those that were reset instead: that
+        do not show what the last row of the rollout shows, or all if there are no episodes."""
         self.reset_envs = []
+        self.attributes = dict(attributes)
         for i, index in enumerate(self.env_indices):
             if not episodes or not self._resume(i, episodes[i]):
                 self.reset_envs.append(index)
-                self.attributes = dict(attributes)
                 self._start_episode(-1, i)
         return self.reset_envs
 
     def collect(self, iteration: int, attributes: Any = ()) -> RolloutInfo:
-        """Sample actions and step T times."""
+        """Sample actions and step T times. attributes: of environments, in new episodes."""
         self.begin(iteration, attributes)
         members = range(len(self.envs))
         self.sampler.begin(iteration)
@@ -164,9 +156,7 @@ class Worker:
         return self.end()
 
     def begin(self, iteration: int, attributes: Any = ()) -> bool:
-        """Begin the next rollout with the last row of the one before, the first with resets.
-
-        attributes: of environments, for episodes that begin in this rollout."""
+        """Begin the next rollout with the last row of the one before, the first with resets."""
         self.attributes = dict(attributes)
         before = self.rollout
         self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
@@ -240,30 +230,29 @@ class Worker:
         """Start environment i's next episode, with a recurrent state of zeros."""
         self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
-        observation, info = self._reset(i, int(self.own_counts[i]) - 1)
-        self.rollout.observations[row, i] = observation
+        episode = int(self.own_counts[i]) - 1
+        self.rollout.observations[row, i], info = self._reset(i, episode, self.attributes)
         self._write_mask(row, i, info)
 
-    def _reset(self, i: int, episode: int) -> Any:
+    def _reset(self, i: int, episode: int, attributes: Any) -> Any:
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self._beat(~i)
-        if self.attributes != self.present_attributes[i]:
-            set_attributes(self.envs[i], self.attributes)
-            self.present_attributes[i] = self.attributes
+        if attributes != self.present_attributes[i]:
+            set_attributes(self.envs[i], attributes)
+            self.present_attributes[i] = attributes
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
 
     def _resume(self, i: int, episode: OpenEpisode) -> bool:
         """Replay an open episode in environment i; return whether it shows the same again."""
         last_seen = self.rollout.observations[-1, i]
-        self.attributes = dict(episode.attributes)
         try:
             if episode.emulator is not None:
                 restore_emulator(self.envs[i], episode.emulator, last_seen)
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = self._reset(i, episode.number)
+            observation, _ = self._reset(i, episode.number, episode.attributes)
             for action in self.to_actions(episode.actions):
                 self._beat(i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)

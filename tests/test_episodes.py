@@ -47,11 +47,6 @@ def test_finite_numbers_of_an_info_are_metrics(seed: int) -> None:
     assert {type(value) for value in found.values()} == {float}
 
 
-def test_the_own_metrics_of_an_info_need_not_be_a_dict() -> None:
-    assert episode_metrics({"episode_metrics": [1.0], "score": 2}) == {"score": 2.0}
-    assert episode_metrics({}) == {}
-
-
 def test_a_fresh_environment_is_made_for_every_episode_but_the_first() -> None:
     made = []
 
@@ -96,13 +91,14 @@ def test_a_restarted_episode_forgets_its_actions() -> None:
 
 def test_packed_episodes_are_unpacked_as_they_were() -> None:
     episodes = [
-        OpenEpisode(3, np.float32([[1, 2], [3, 4]]), None),
-        OpenEpisode(0, None, b"state"),
-        OpenEpisode(7, NO_ACTIONS, None),
+        OpenEpisode(3, np.float32([[1, 2], [3, 4]]), {"level": 2}),
+        OpenEpisode(0, None, emulator=b"state"),
+        OpenEpisode(7, NO_ACTIONS, {}),
     ]
     unpacked = unpack_episodes(pack_episodes(episodes, NO_ACTIONS), NO_ACTIONS)
     for before, after in zip(episodes, unpacked, strict=True):
         assert (before.number, before.emulator) == (after.number, after.emulator)
+        assert dict(before.attributes) == dict(after.attributes)
         if before.actions is None:
             assert after.actions is None
         else:

@@ -39,6 +39,7 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             "returns": returns,
             "lengths": lengths,
             "unfinished": 0,
+            "env": {},
         }
         assert sorted(seed for seed, step in seen if step == 0) == SEEDS
         assert len(seen) == sum(lengths)
@@ -46,9 +47,8 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
 
 def test_without_episodes_there_is_no_mean() -> None:
     nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    nothing["unfinished"] = 0
     found = evaluate(lambda *_: [], [], [])
-    assert found == nothing
+    assert found == {**nothing, "unfinished": 0, "env": {}}
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
@@ -92,6 +92,7 @@ def test_a_lost_life_does_not_end_an_episode() -> None:
         "returns": 7 * [6.0],
         "lengths": 7 * [6],
         "unfinished": 0,
+        "env": {},
     }
 
 

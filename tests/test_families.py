@@ -8,8 +8,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.envs import make
-from ppo.envs.families import FAMILIES, IMAGE_FIELDS
-from ppo.envs.make import family_of
+from ppo.envs.families import FAMILIES
+from ppo.envs.make import find_family
 from tests.running import make_env
 
 
@@ -36,7 +36,7 @@ class Toy:
 
 
 def test_every_field_of_a_family_or_of_images_is_a_flag_of_environments() -> None:
-    owned = [*IMAGE_FIELDS, *(field for family in FAMILIES for field in family.fields)]
+    owned = ["screen_size", *(field for family in FAMILIES for field in family.fields)]
     assert len(owned) == len(set(owned))
     assert set(owned) < set(EnvironmentFlags.names())
 
@@ -46,9 +46,9 @@ def test_a_registered_family_recognises_makes_and_renames_its_environments(
 ) -> None:
     monkeypatch.setattr(make, "FAMILIES", (*FAMILIES, Toy()))
     assert make.canonical_id("OldBandit-v0") == "Bandit-v0"
-    assert family_of("Bandit-v0", {}) == ("Toy", {"frame_skip": 7})
+    assert find_family("Bandit-v0", {}) == ("Bandit-v0", "Toy", {"frame_skip": 7})
     assert make_env("Bandit-v0", frame_skip=3).get_wrapper_attr("frame_skip") == 3
-    assert family_of("CartPole-v1", {}) == (None, {"frame_skip": 1})
+    assert find_family("CartPole-v1", {}) == ("CartPole-v1", None, {"frame_skip": 1})
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_a_registered_family_recognises_makes_and_renames_its_environments(
 def test_auto_means_what_the_family_says(
     env_name: str, env_kwargs: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert family_of(env_name, env_kwargs)[1] == expected
+    assert find_family(env_name, env_kwargs)[2] == expected

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.make import ALIASES, canonical_id, family_of
+from ppo.envs.make import ALIASES, canonical_id, find_family
 from tests.running import make_env, spaces_of
 
 MODULE = """
@@ -28,8 +28,6 @@ MODULE = """
         "Plain": (BOX, BOX),
         "Sequence": (spaces.Sequence(BOX), BOX),
         "Graph": (spaces.Graph(BOX, None), BOX),
-        "Dict": (spaces.Dict({"position": UNEVEN, "others": spaces.Sequence(UNEVEN)}), BOX),
-        "Tuple": (spaces.Tuple([BOX, spaces.Sequence(BOX)]), BOX),
         "Words": (BOX, spaces.Text(9)),
         "Points": (BOX, spaces.Sequence(UNEVEN)),
         "Pair": (BOX, spaces.Tuple([spaces.MultiDiscrete(range(1, 50)), spaces.Text(9)])),
@@ -77,7 +75,8 @@ def test_other_ids_are_left_alone():
 def test_a_known_id_makes_that_environment():
     env = make_env("CartPole-v1")
     assert env.spec.id == "CartPole-v1"
-    assert spaces_of("CartPole-v1") == (env.observation_space, spaces.Discrete(2), False, ())
+    expected = (env.observation_space, spaces.Discrete(2), False, (), 475)
+    assert spaces_of("CartPole-v1") == expected
 
 
 def test_module_and_id_import_the_module_first(module):
@@ -125,7 +124,7 @@ def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
     assert "gymnasium[mujoco]" in refusal("Ant-v5")
 
 
-@pytest.mark.parametrize("name", ["Sequence", "Graph", "Dict", "Tuple"])
+@pytest.mark.parametrize("name", ["Sequence", "Graph"])
 def test_observations_without_a_fixed_size_are_named(module, name):
     assert f"observes {name}(" in refusal(f"{module}:{name}-v0")
 
@@ -168,8 +167,8 @@ def test_deterministic_ids_are_the_same_game_since_frames_are_skipped_here():
 
 @pytest.mark.parametrize("env_name", ["PongNoFrameskip-v4", "Pong-v4", "ALE/Pong-v5"])
 def test_atari_games_are_recognised(env_name):
-    assert family_of(env_name, {})[0] == "Atari"
-    assert family_of("CarRacing-v3", {})[0] is family_of("CartPole-v1", {})[0] is None
+    assert find_family(env_name, {})[1] == "Atari"
+    assert find_family("CarRacing-v3", {})[1] is find_family("CartPole-v1", {})[1] is None
 
 
 def test_an_id_of_your_own_that_is_called_deterministic_is_left_alone():
@@ -191,7 +190,7 @@ def test_an_id_without_a_version_is_the_latest(short, latest):
 def test_a_game_with_a_time_limit_of_its_own_keeps_it(monkeypatch):
     spec = EnvSpec("Short-v0", "ale_py.env:AtariEnv", kwargs={"game": "pong"}, max_episode_steps=3)
     monkeypatch.setitem(gymnasium.registry, "Short-v0", spec)
-    assert family_of("Short-v0", {})[0] is None
+    assert find_family("Short-v0", {})[1] is None
     env = make_env("Short-v0")
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]

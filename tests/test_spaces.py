@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.spaces import action_converter, can_act_in, mask_converter
+from ppo.envs.spaces import action_converter, holds_numbers, mask_converter
 from ppo.models.distributions import policy_head
 from tests.environments import SPACES
 from tests.running import make_components, make_env, spaces_of, trained
@@ -466,7 +466,7 @@ def test_spaces_without_a_size_are_refused(observed: bool, name: str) -> None:
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_there_is_acting_in_all_other_spaces(space: Any) -> None:
-    assert can_act_in(space)
+    assert holds_numbers(space)
 
 
 def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:

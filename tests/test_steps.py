@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ppo.envs.steps import StackVectors
+from ppo.envs.steps import stack_vectors
 from tests.running import make_env
 
 
@@ -24,7 +24,7 @@ class Reused(gymnasium.Env):
 
 
 def test_the_oldest_is_first_and_after_a_reset_all_are_the_same() -> None:
-    env = StackVectors(Reused(), 3)
+    env = stack_vectors(Reused(), 3)
     space = env.observation_space
     assert isinstance(space, spaces.Box)
     np.testing.assert_array_equal(space.high, [9, 1, 9, 1, 9, 1])

@@ -82,7 +82,7 @@ class Evaluate(PolicyCommand):
             f"{interval_text(interval)}, median {median:.1f}, "
             f"mean length {np.mean(result['lengths']):.0f}, episodes: {self.episodes}"
         )
-        if "env" in result:
+        if result["env"]:
             print("environment:", *(f"{name}={x:.4g}" for name, x in result["env"].items()))
         if result["unfinished"]:
             print(f"{result['unfinished']} episodes were cut off after {self.max_steps:,} steps")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.envs.families import FAMILIES, IMAGE_FIELDS
+from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, choose_model
@@ -32,7 +32,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
-    meaningless = [] if images else [*IMAGE_FIELDS]
+    meaningless = [] if images else ["screen_size"]
     for family in FAMILIES:
         if family.name != own_family:
             meaningless += family.fields

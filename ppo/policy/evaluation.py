@@ -38,7 +38,7 @@ def evaluate(
     next ones, to n actions. An episode that is not over after max_steps is cut off, and counts with
     its return so far. Returns the undiscounted, raw return and the length of each episode, the
     returns' mean and standard deviation, how many episodes are unfinished, and as "env" the mean of
-    each of the environment's own metrics over the episodes that report it, if there are any."""
+    each of the environment's own metrics over the episodes that report it."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     waiting = deque(range(len(seeds)))
@@ -75,14 +75,12 @@ def evaluate(
                 running.append(start(game.env, waiting.popleft()))
         games = running
         HEARTBEAT.report_progress(len(seeds) - len(waiting) - len(games))
-    result: dict[str, Any] = {
+    return {
         "episodes": len(returns),
         "mean": float(np.mean(returns)) if returns else None,
         "std": float(np.std(returns)) if returns else None,
         "returns": returns,
         "lengths": lengths,
         "unfinished": num_unfinished,
+        "env": {name: fmean(values) for name, values in reported.items()},
     }
-    if reported:
-        result["env"] = {name: fmean(values) for name, values in reported.items()}
-    return result

@@ -38,12 +38,10 @@ def load_policy(
     path = Path(path)
     state = load(path)
     if env_name is not None:
-        env_name = as_env_name(env_name)
+        changes["env_name"] = env_name = as_env_name(env_name)
     repeated = {"env_name": env_name, "model": model, "wrapper": changes.get("wrapper")}
     # Schedules may be functions, which a file cannot hold; they do not matter here.
     config = saved_config(path, state, repeated, Config.names(schedules=()))
-    if isinstance(env_name, EnvObject) or config.env_name.startswith("<"):
-        changes["env_name"] = env_name
     return _restore_policy(path, state, replace(config, **{"eval_env": None, **changes}))
 
 
