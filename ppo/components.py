@@ -33,7 +33,7 @@ from ppo.models.actor_critic import to_vector
 from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of
-from ppo.policy.build import new_model, new_normalizer, normalized_parts
+from ppo.policy.build import describe_observations, new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
@@ -96,27 +96,6 @@ def prepare_run(
     if config.init_from and not config.is_resumed:
         notes.append(initialize(parts))
     return parts, [*notes, *describe_observations(config, spaces.observations)]
-
-
-def describe_observations(config: Config, space: Any) -> list[str]:
-    """Tell the user what is done to each part of an observation, and how images are learned from:
-    preprocessing, network, precision, threads."""
-    parts = []
-    standardised = normalized_parts(config, space)
-    for name, treatment in getattr(space, "treatment", {}).items():
-        label = "" if name == "observation" else f"{name}: "
-        ending = ", standardised" if name in standardised else ""
-        parts.append(label + treatment + ending)
-    notes = [f"observations: {'; '.join(parts)}"] if parts else []
-    if not images_of(space):
-        return notes
-    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
-    return [
-        *notes,
-        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
-        f"learner: {config.model} in {config.precision} on {config.device}, "
-        f"threads: {torch.get_num_threads()}",
-    ]
 
 
 def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:

@@ -36,12 +36,10 @@ def train(
 
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
     a function, given index=, its number, if it has such a parameter; or the config; eval_env:
-    likewise, for evaluations and videos; callbacks: of your own; notes: lines for the user at the
-    start; make_learner: makes a Learner of your own. Raises ConfigError, EnvironmentUnavailable or
-    ModelMismatch before the first iteration, CheckpointError if there is nothing to resume,
-    RunInUse if another process has the folder; WorkerError if an environment cannot start or fails
-    too often, CallbackError, NotFinite, NotSaved; Interrupted after a signal. However it ends, the
-    last whole iteration is saved.
+    likewise, for evaluations; notes: lines for the user; make_learner: makes a Learner of your own.
+    Raises ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration,
+    CheckpointError if there is nothing to resume, RunInUse; WorkerError if an environment fails too
+    often, CallbackError, NotFinite, NotSaved; Interrupted. The last whole iteration is saved.
     """
     config = with_environments(env, config, eval_env)
     callbacks = [*callbacks, *named_callbacks(config)]
@@ -94,8 +92,8 @@ def train(
                             parts.publish_weights()
                         clock.end_phase("learning")
                         metrics = monitor.after_update(rollout, batch, metrics, clock)
-                    is_last = stop.agree_to_stop(ranks.gather) or iteration == config.iterations
-                    is_last = is_last or bool(monitor.run.stop_reason)
+                    is_last = iteration == config.iterations or bool(monitor.run.stop_reason)
+                    is_last = stop.agree_to_stop(ranks.gather) or is_last
                     is_due = monitor.run.is_save_due or iteration % config.checkpoint_every == 0
                     if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                         checkpoints.keep(snapshot(parts, monitor))
@@ -129,7 +127,7 @@ def _saving(
         raise
     checkpoints.save()
     if parts.step == checkpoints.last_step:  # else a signal cut off an iteration with its episodes
-        monitor.note_checkpoint()
+        parts.ranks.on_rank0(monitor.notify, "on_checkpoint")
     checkpoints.finish()
     if stop.received:
         monitor.run.folder.event("signal", signal=stop.received.name)

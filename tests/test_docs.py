@@ -19,7 +19,7 @@ PAGES = [
 ]
 PACKAGES = ("ppo", "envs", "models", "benchmarks", "examples")
 SUFFIXES = (".md", ".py", ".json", ".csv", ".html", ".png", ".safetensors", ".sbatch")
-FLAG_MAKERS = ("flag", "fixed_flag", "run_flag")
+FLAG_MAKERS = ("flag", "fixed_flag", "live_flag", "run_flag")
 PLACEHOLDERS = {"x", "no_x", "flag", "name"}
 # Flags that the text names and that belong to other programs, or to the program of a document.
 FOREIGN = {

@@ -7,7 +7,11 @@ from ppo.models import MODELS
 
 def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
     assert {*NetworkFlags.names(fixed=False)} == {"log_std_init", "sde_sample_freq"}
-    assert {*EnvironmentFlags.names(fixed=False)} == {"strict_spaces", "fresh_env_per_episode"}
+    assert {*EnvironmentFlags.names(fixed=False)} == {
+        "eval_env",
+        "strict_spaces",
+        "fresh_env_per_episode",
+    }
     kept = {"preset", "seed", "optimizer", "num_steps"}
     assert {*AlgorithmFlags.names(fixed=True)} == kept
     assert not Config.names(fixed=True, scope="run")
@@ -16,8 +20,3 @@ def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
 def test_every_built_in_model_is_a_choice() -> None:
     for name in ("auto", *MODELS):
         assert Config(model=name).model == name
-
-
-def test_collecting_is_as_fast_whatever_is_learned_from_it() -> None:
-    assert {"learner", "learning_rate", "seed"} <= {*Config.names(speed=False)}
-    assert not {"model", "env_name", "num_envs", "num_steps"} & {*Config.names(speed=False)}

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo import Config, load_policy, train
-from ppo.components import describe_observations
 from ppo.envs.observations import ObserveParts, pack
 from ppo.models.parts import images_of, parts_of, split, vectors_of
+from ppo.policy.build import describe_observations
 from ppo.policy.export import export
 from tests.running import make_components, trained
 

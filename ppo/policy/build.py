@@ -9,7 +9,7 @@ from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models import make_model
-from ppo.models.parts import is_packed, parts_of, vectors_of
+from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
 def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
@@ -48,3 +48,26 @@ def normalized_parts(config: Any, space: Any) -> list[str]:
     if config.normalize_keys is not None:
         names = config.normalize_keys.split(",")
     return names if config.normalize_observations else []
+
+
+def describe_observations(config: Any, space: Any) -> list[str]:
+    """Tell the user what is done to each part of an observation, and how images are learned from:
+    preprocessing, network, precision, threads."""
+    parts = []
+    standardised = normalized_parts(config, space)
+    for name, treatment in getattr(space, "treatment", {}).items():
+        label = "" if name == "observation" else f"{name}: "
+        ending = ", standardised" if name in standardised else ""
+        parts.append(label + treatment + ending)
+    notes = [f"observations: {'; '.join(parts)}"] if parts else []
+    if not images_of(space):
+        return notes
+    sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
+    import torch  # here, as above
+
+    return [
+        *notes,
+        f"images: frame skip {config.frame_skip}{sticky}, frame stack {config.frame_stack}",
+        f"learner: {config.model} in {config.precision} on {config.device}, "
+        f"threads: {torch.get_num_threads()}",
+    ]
