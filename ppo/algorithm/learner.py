@@ -1,7 +1,7 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
-from ppo.models.actor_critic import buffer_names, named_tensors
+from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -32,18 +32,25 @@ class Learner:
 
     weights, gradients: the model's, as two vectors (P,). Override loss() for another objective,
     advantages() for another estimator, and state_dict() and load_state_dict() to keep more state.
+    Raises ConfigError if the model cannot be learned with these settings.
     """
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
 
     def __init__(self, model: Any, config: Config) -> None:
-        _check_model(model, config)
+        is_split = config.num_minibatches > config.num_envs and not config.batch_size
+        if model.state_size and is_split:
+            raise ConfigError(
+                f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
+                f"--num_envs={config.num_envs} for a recurrent model"
+            )
+        if config.overlap and persistent_buffers(model):
+            raise ConfigError("--overlap=True: leave it out for a model with buffers")
         self.model = model.eval()  # but for gradient steps
         self.config = config
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
-        self.buffer_names = buffer_names(model)
         self.frozen = frozen_weights(model, config.freeze)
         self.num_skipped = 0  # gradient steps in a row
         self.learning_rate: float = Schedule.parse(config.learning_rate)(1.0)
@@ -105,10 +112,13 @@ class Learner:
                 num_skipped += 1
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
-                    _give_up(iteration, f"loss or its gradient, {MOST_SKIPPED} times in a row,")
+                    break
         self.model.eval()
-        if not self.weights.isfinite().all():
-            _give_up(iteration, "weight")
+        if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
+            raise NotFinite(
+                f"in iteration {iteration} weights, or {MOST_SKIPPED} gradients in a row, were not "
+                "finite: resume from the state before it with a lower --learning_rate"
+            )
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
@@ -228,18 +238,6 @@ class Learner:
         return norm
 
 
-def _check_model(model: Any, config: Config) -> None:
-    """Raise ConfigError if a model cannot be learned with these settings."""
-    is_split = config.num_minibatches > config.num_envs and not config.batch_size
-    if model.state_size and is_split:
-        raise ConfigError(
-            f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
-            f"--num_envs={config.num_envs} for a recurrent model"
-        )
-    if config.overlap and buffer_names(model):
-        raise ConfigError("--overlap=True: leave it out for a model with buffers")
-
-
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:
     """Steer the KL of an update towards a goal by the learning rate of the next one (Schulman et
     al. 2017, section 4, where it is the KL's own coefficient that is adapted)."""
@@ -248,13 +246,6 @@ def _adapt(learning_rate: float, kl: float, goal: float) -> float:
     elif kl < goal / 2:
         learning_rate *= ADAPTIVE_FACTOR
     return float(np.clip(learning_rate, *ADAPTIVE_RATES))
-
-
-def _give_up(iteration: int, what: str) -> NoReturn:
-    raise NotFinite(
-        f"in iteration {iteration} a {what} was not finite: resume from the state before it with a "
-        "lower --learning_rate"
-    )
 
 
 def _means(history: list[Metrics]) -> Metrics:
