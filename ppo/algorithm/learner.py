@@ -140,7 +140,7 @@ class Learner:
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
-    def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
         """Compute the objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics."""
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])

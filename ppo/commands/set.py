@@ -11,7 +11,7 @@ class Set(Flags):
     """Change coefficients of a run that is going on, from its next iteration."""
 
     run: str = flag("", "The folder of a run, or its name in runs/.", nargs=None)
-    settings: tuple[str, ...] = flag(
+    settings: list[str] = flag(
         (),
         "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01; a schedule counts "
         "from the start of the run.",

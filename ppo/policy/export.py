@@ -23,7 +23,6 @@ from ppo.system.files import atomic_write
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
 NUM_STEPS = 64  # of random play, whose observations are checked
-Arrays = dict[str, np.ndarray]
 
 
 class ExportedPolicy(nn.Module):
@@ -140,7 +139,7 @@ def _observe(policy: Policy) -> Any:
     return np.stack(record.observations)
 
 
-def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
+def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
     """Write an ONNX file. Raises ConfigError if torch cannot export the model."""
     import onnxscript  # noqa: F401, torch's own message about its absence is long
 
