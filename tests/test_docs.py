@@ -53,10 +53,9 @@ per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 @per_page
 def test_python_files_exist(page: Path) -> None:
     named = set(re.findall(r"(?<![\w./-])(?:\.\./)?([\w/]+\.py)\b", text_of(page)))
-    missing = {
-        name for name in named if not ((ROOT / name).exists() or (ROOT / "tests" / name).exists())
-    }
-    assert not missing
+    named -= {"my_env.py", "my_hooks.py"}  # of the reader
+    folders = (ROOT, ROOT / "tests", ROOT / "examples")
+    assert not {name for name in named if not any((x / name).exists() for x in folders)}
 
 
 @per_page

@@ -22,13 +22,32 @@ SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episode
     [
         ("--env_name=examples.own_environment:HiddenVelocity", "--model=lstm"),
         ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
+        ("--env_name=MountainCar-v0", "--learner=examples.intrinsic_reward:CountBonus"),
     ],
-    ids=["environment", "model"],
+    ids=["environment", "model", "intrinsic reward"],
 )
 def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -> None:
     done = run_main(*flags, *SHORT, "--preset=none", f"--run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     assert [row["iteration"] for row in metrics(tmp_path / "run")] == ["1", "2"]
+
+
+def test_examples_of_callbacks(tmp_path: Path) -> None:
+    done = run_main(
+        "--env_name=CartPole-v1",
+        "--callback=examples.own_callback:Snapshots",
+        "--callback=examples.own_metric:Repetition",
+        *SHORT,
+        "--eval_every=1",
+        "--preset=none",
+        f"--run_dir={tmp_path}/run",
+    )
+    assert done.returncode == 0, done.stderr
+    for row in metrics(tmp_path / "run"):
+        assert float(row["evaluation/shortest_episode"]) >= 8
+        assert 0 < float(row["actions/repeated"]) < 1
+    saved = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert "000000000064.safetensors" in saved  # asked for by the callback
 
 
 @pytest.mark.parametrize("name", [pytest.param("own_loss", marks=pytest.mark.slow), "use_api"])

@@ -54,11 +54,11 @@ def learn(folder: str) -> dict[str, Any]:
 def fine_tune(folder: str, checkpoint: str) -> dict[str, Any]:
     """Learn from there to use less force."""
     config = Config(
-        env_kwargs={"effort": 0.1, "level": 2},
+        env_kwargs={"effort": 0.3, "level": 2},
         total_steps=300_000,
         learning_rate=1e-3,
         init_from=checkpoint,
-        stop_when="env/success_rate>0.9",
+        stop_when="episode_return_mean>2.5",
         run_dir=folder,
     )
     return train(Reach, config)

@@ -89,10 +89,9 @@ def load(path: Path) -> State:
         raise CheckpointError(
             f"{path} is no readable checkpoint ({reason}): give another"
         ) from error
-    config = values.get("config")
-    is_image = tensors.get("next.observations", torch.empty(0)).ndim == 4
-    if isinstance(config, dict) and "wrapper" not in config and not is_image:
-        config["frame_stack"] = 1  # an earlier version stacked images only
+    observations = tensors.get("next.observations")
+    if observations is not None and observations.ndim < 4 and "wrapper" not in values["config"]:
+        values["config"]["frame_stack"] = 1  # an earlier version stacked images only
     return {**values, **tensors}
 
 

@@ -15,8 +15,7 @@ class Reach(gymnasium.Env):
     """Observe position, velocity, target and the way to it (12 numbers); act by a force (3).
 
     port: of a simulator that serves this instance alone, here only taken; effort: weight of the
-    force in the reward; level: 1 for near targets, 2 also for far ones, which
-    are to be met more exactly.
+    force in the reward; level: 1 for near targets, 2 also for far ones.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (12,))
@@ -39,7 +38,7 @@ class Reach(gymnasium.Env):
         self.position = np.zeros(3)
         self.velocity = np.zeros(3)
         direction = self.np_random.normal(size=3)
-        distance = self.np_random.uniform(0.3, self.level)
+        distance = self.np_random.uniform(0.5, 1.5 * self.level)
         self.target = distance * direction / np.linalg.norm(direction)
         self.steps = 0
         self.total_effort = 0.0
@@ -51,7 +50,7 @@ class Reach(gymnasium.Env):
         self.velocity = 0.8 * self.velocity + TIME_STEP * action
         self.position = self.position + self.velocity
         distance = np.linalg.norm(self.target - self.position)
-        is_success = bool(distance < 0.1 / self.level and np.linalg.norm(self.velocity) < 0.1)
+        is_success = bool(distance < 0.15 and np.linalg.norm(self.velocity) < 0.15)
         effort = float(np.square(action).mean())
         self.total_effort += effort
         reward = float(before - distance) - 0.02 - self.effort * effort + 2.0 * is_success
