@@ -32,20 +32,12 @@ class Learner:
 
     weights, gradients: the model's, as two vectors (P,). Override loss() for another objective,
     advantages() for another estimator, and state_dict() and load_state_dict() to keep more state.
-    Raises ConfigError if the model cannot be learned with these settings.
     """
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
 
     def __init__(self, model: Any, config: Config) -> None:
-        is_split = config.num_minibatches > config.num_envs and not config.batch_size
-        if model.state_size and is_split:
-            raise ConfigError(
-                f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
-                f"--num_envs={config.num_envs} for a recurrent model"
-            )
-        if config.overlap and persistent_buffers(model):
-            raise ConfigError("--overlap=True: leave it out for a model with buffers")
+        _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
         self.config = config
         if config.compile:
@@ -236,6 +228,18 @@ class Learner:
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
+
+
+def _check_model(model: Any, config: Config) -> None:
+    """Raise ConfigError if a model cannot be learned with these settings."""
+    is_split = config.num_minibatches > config.num_envs and not config.batch_size
+    if model.state_size and is_split:
+        raise ConfigError(
+            f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
+            f"--num_envs={config.num_envs} for a recurrent model"
+        )
+    if config.overlap and persistent_buffers(model):
+        raise ConfigError("--overlap=True: leave it out for a model with buffers")
 
 
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:
