@@ -24,6 +24,7 @@ KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
+LOWER_RATE = "resume from the state before it with a lower --learning_rate"
 MOST_SKIPPED = 3  # gradient steps in a row
 
 
@@ -107,10 +108,8 @@ class Learner:
                     break
         self.model.eval()
         if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
-            raise NotFinite(
-                f"in iteration {iteration} weights, or {MOST_SKIPPED} gradients in a row, were not "
-                "finite: resume from the state before it with a lower --learning_rate"
-            )
+            problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
+            raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
