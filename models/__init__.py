@@ -37,9 +37,9 @@ def choose_model(name: str, observation_space: Any) -> str:
 
     Raises ModelMismatch if the name is unknown or the model cannot read the observations.
     """
-    images = images_of(observation_space)
+    fitting = "cnn" if images_of(observation_space) else "mlp"
     if name == "auto":
-        return "cnn" if images else "mlp"
+        return fitting
     if ":" in name:
         return name
     if name not in MODELS:
@@ -47,13 +47,10 @@ def choose_model(name: str, observation_space: Any) -> str:
             f"--model={name} is unknown: give auto, {', '.join(MODELS)} or module:Class"
         )
     reads = MODELS[name].reads
-    if images and reads == "vectors":
-        shapes = " ".join(str(box.shape) for box in images.values())
-        raise ModelMismatch(f"--model={name} cannot read images {shapes}: give --model=cnn")
-    if not images and reads == "images":
+    if reads not in ("any", MODELS[fitting].reads):
         raise ModelMismatch(
-            f"--model={name} reads images of uint8, these observations are "
-            f"{observation_space.dtype} {observation_space.shape}: give --model=mlp"
+            f"--model={name} reads {reads} (images are uint8), these observations are "
+            f"{observation_space.dtype} {observation_space.shape}: give --model={fitting}"
         )
     return name
 

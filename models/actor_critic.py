@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
-from ppo.models.parts import parts_of
 
+Outputs = tuple[Distribution, Tensor]  # of a model: the distribution of actions, and values (B,)
 Step = tuple[Distribution, Any, Any]
 
 
@@ -28,7 +28,7 @@ class ActorCritic(nn.Module):
     policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
 
-    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+    def forward(self, observations: Tensor) -> Outputs:
         """Return policy_head's distribution of features (B, F), and values (B,).
 
         observations: (B, *observation), float32 if they are normalised, else of the space's dtype.
@@ -81,13 +81,13 @@ class FeedForward(ActorCritic):
         self.policy_head = policy_head(num_features, action_space, config)
         self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
 
-    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+    def forward(self, observations: Tensor) -> Outputs:
         features = self.policy_trunk(observations)
         if self.num_shared_features:
             return self.heads(features, features)
         return self.heads(features, self.value_trunk(observations))
 
-    def heads(self, policy_features: Tensor, value_features: Tensor) -> tuple[Distribution, Tensor]:
+    def heads(self, policy_features: Tensor, value_features: Tensor) -> Outputs:
         """Return the distribution of actions and values (B,), from features (B, F)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
@@ -102,7 +102,7 @@ class Recurrent(FeedForward):
 
     def forward(
         self, observations: Tensor, states: Any = None, starts: Tensor | None = None
-    ) -> tuple[Distribution, Tensor]:
+    ) -> Outputs:
         """Return the distribution of actions and values (T * b), of sequences of b environments.
 
         observations: (T * b, *observation), time-major; states: (b, S), before the first of them;
@@ -123,28 +123,26 @@ def check_model(model: Any, observation_space: Any) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
-    if unknown := {*(model.policy_parts or ())} - parts_of(observation_space).keys():
-        raise TypeError(f"policy_parts has {min(unknown)}, which is no part of observations")
     observations = torch.zeros(2, *observation_space.shape)
     if observation_space.dtype == "uint8":
         observations = observations.byte()
     distribution, values = model.eval()(observations)
-    if not isinstance(distribution, Distribution) or values.shape != (2,):
-        raise TypeError("forward must return a distribution made by policy_head, and values (B,)")
-    if (distribution.log_prob(distribution.mode()) + distribution.entropy()).shape != (2,):
-        raise TypeError("log_prob(actions) and entropy() of its distribution must be (B,)")
+    if not isinstance(distribution, Distribution):
+        raise TypeError("forward must return a distribution made by policy_head, and values")
+    log_probs = distribution.log_prob(distribution.mode())
+    if not values.shape == log_probs.shape == distribution.entropy().shape == (2,):
+        raise TypeError("values, and log_prob and entropy of the distribution, must be (B,)")
 
 
-def buffer_names(model: nn.Module) -> list[str]:
-    """Name a model's buffers, but for those that are registered with persistent=False."""
+def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's buffers, but for those that are registered with persistent=False."""
     saved = model.state_dict()
-    return [name for name, _ in model.named_buffers() if name in saved]
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return what workers and checkpoints get of a model: its parameters, then its buffers."""
-    buffers = {name: model.get_buffer(name) for name in buffer_names(model)}
-    return {**dict(model.named_parameters()), **buffers}
+    return {**dict(model.named_parameters()), **persistent_buffers(model)}
 
 
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:

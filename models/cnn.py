@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Dict, flatten_space
 from torch import Tensor, nn
 
 from ppo.models import MODELS
@@ -16,19 +16,38 @@ from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 from ppo.models.parts import images_of, is_packed, split, vectors_of
 
+MakeConvolutions = Callable[[int], list[nn.Module]]  # from the number of channels
+
 
 class ImageTrunk(Trunk):
     """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here.
 
     Images stay in memory as they are, with channels last: convolutions are fastest on that.
-    precision: float32 or bfloat16; weights in training, and heads, are float32 always.
+    config.precision: float32 or bfloat16; weights in training, and heads, are float32 always.
+
+    Raises ModelMismatch if images of this shape (H, W, C) are too small for the convolutions.
     """
 
-    def __init__(self, layers: nn.Sequential, size: int, precision: str) -> None:
+    def __init__(
+        self, make_convolutions: MakeConvolutions, shape: Any, config: Any, size: int
+    ) -> None:
         super().__init__()
-        self.layers = layers
+        height, width, num_channels = shape
+        with torch.device("cpu"):  # also where a model without memory is made: these are small
+            self.layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
+            try:
+                pixels = torch.zeros(1, num_channels, height, width)
+                num_inputs = self.layers(pixels).shape[1]
+            except RuntimeError as error:
+                raise ModelMismatch(
+                    f"--screen_size={height} is too small for this network: give a larger one"
+                ) from error
+        self.layers.extend([nn.Linear(num_inputs, size), nn.ReLU(inplace=True)])
+        for layer in self.layers.modules():
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                orthogonal(layer, math.sqrt(2))
         self.num_features = size
-        self.dtype = getattr(torch, precision)
+        self.dtype = getattr(torch, config.precision)
 
     def prepare_to_act(self) -> None:
         self.layers.to(self.dtype)  # else every step would convert the weights
@@ -41,29 +60,27 @@ class ImageTrunk(Trunk):
 
 
 class PartsTrunk(Trunk):
-    """A trunk for each image, one for all vectors, and a hidden layer on the features of all.
+    """Trunks for some parts of an observation each, and a hidden layer on the features of all.
 
-    observations: rows of bytes (B, n), or split already.
+    groups: the names of the parts that each trunk reads, side by side. observations: rows of bytes
+    (B, n), or split already.
     """
 
-    def __init__(self, space: Any, images: list[ImageTrunk], vectors: VectorTrunk | None) -> None:
+    def __init__(self, space: Any, groups: list[list[str]], trunks: list[Trunk]) -> None:
         super().__init__()
         self.space = space
-        self.images = nn.ModuleList(images)
-        self.vectors = vectors
-        num_inputs = sum(trunk.num_features for trunk in [*images, vectors] if trunk)
-        self.num_features = images[0].num_features
+        self.groups = groups
+        self.trunks = nn.ModuleList(trunks)
+        num_inputs = sum(trunk.num_features for trunk in trunks)
+        self.num_features = trunks[0].num_features
         self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
     def forward(self, observations: Any) -> Any:
-        parts = dict(split(self.space, observations))
-        names = images_of(self.space)
+        parts = split(self.space, observations)
         features = [
-            trunk(parts.pop(name).contiguous())
-            for name, trunk in zip(names, self.images, strict=True)
+            trunk(torch.cat([parts[name] for name in names], 1))
+            for names, trunk in zip(self.groups, self.trunks, strict=True)
         ]
-        if self.vectors:
-            features.append(self.vectors(torch.cat([*parts.values()], 1)))
         return self.merge(torch.cat(features, 1)).relu()
 
 
@@ -131,47 +148,25 @@ def impala(num_channels: int) -> list[nn.Module]:
 
 
 def make_image_trunk(
-    make_convolutions: Callable[[int], list[nn.Module]],
-    observation_space: Any,
-    config: Any,
-    size: int,
+    make_convolutions: MakeConvolutions, observation_space: Any, config: Any, size: int
 ) -> Trunk:
-    """Make convolutions and a hidden layer for each image, and hidden layers for the vectors.
+    """Make convolutions and a hidden layer for each image, and hidden layers for all vectors.
 
-    Raises ModelMismatch if the images are too small for the convolutions.
+    Raises ModelMismatch as ImageTrunk does.
     """
     images = images_of(observation_space)
-    trunks = [_make_trunk(make_convolutions, box.shape, config, size) for box in images.values()]
+    trunks: list[Trunk] = [
+        ImageTrunk(make_convolutions, box.shape, config, size) for box in images.values()
+    ]
     if not is_packed(observation_space):
         return trunks[0]
-    vectors = None
-    num_numbers = sum(box.low.size for box in vectors_of(observation_space).values())
-    if num_numbers:
-        space = Box(-math.inf, math.inf, (num_numbers,))
-        vectors = VectorTrunk(space, config, MODELS["mlp"].hidden_size)
-    return PartsTrunk(observation_space, trunks, vectors)
-
-
-def _make_trunk(
-    make_convolutions: Callable[[int], list[nn.Module]],
-    shape: tuple[int, ...],
-    config: Any,
-    size: int,
-) -> ImageTrunk:
-    height, width, num_channels = shape
-    with torch.device("cpu"):  # also where a model without memory is made: these are small
-        layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
-        try:
-            num_features = layers(torch.zeros(1, num_channels, height, width)).shape[1]
-        except RuntimeError as error:
-            raise ModelMismatch(
-                f"--screen_size={height} is too small for this network: give a larger one"
-            ) from error
-    layers.extend([nn.Linear(num_features, size), nn.ReLU(inplace=True)])
-    for layer in layers.modules():
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            orthogonal(layer, math.sqrt(2))
-    return ImageTrunk(layers, size, config.precision)
+    groups = [[name] for name in images]
+    vectors = vectors_of(observation_space)
+    if vectors:
+        space = flatten_space(Dict(vectors))
+        trunks.append(VectorTrunk(space, config, MODELS["mlp"].hidden_size))
+        groups.append([*vectors])
+    return PartsTrunk(observation_space, groups, trunks)
 
 
 make_nature_trunk = partial(make_image_trunk, nature)

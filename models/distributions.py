@@ -208,10 +208,9 @@ class CategoricalHead(PolicyHead):
         self.draw_noise = partial(draw_gumbel, size=exists.size)
         self.is_padded = not exists.all()
         self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
-        if self.is_padded:
-            # The column of each choice; -1 is the padding behind the last.
-            columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)
-            self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
+        # The column of each choice; -1 is the padding behind the last.
+        columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)
+        self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)

@@ -29,7 +29,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import make_actor
-from ppo.models.actor_critic import to_vector
+from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of
@@ -114,7 +114,7 @@ def check_layers(config: Config) -> None:
 
 def acting_weights(learner: Learner) -> Any:
     """Return a copy (P,) of all that the present policy acts by: weights, then buffers."""
-    buffers = map(learner.model.get_buffer, learner.buffer_names)
+    buffers = persistent_buffers(learner.model).values()
     return to_vector([learner.weights, *buffers]).cpu().numpy()
 
 
@@ -236,8 +236,7 @@ class Components:
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
-        for name in self.learner.buffer_names:  # as DistributedDataParallel does
-            buffer = self.model.get_buffer(name)
+        for buffer in persistent_buffers(self.model).values():  # as DistributedDataParallel does
             buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
         self.behaviour_attributes = dict(self.env_attributes)  # with --overlap, of that rollout
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)

@@ -45,7 +45,7 @@ def test_a_run_resumed_before_or_after_a_change_is_the_run_that_was_not_interrup
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     assert [(event["iteration"], event["kind"]) for event in events] == [(6, "set")]
     assert events[0]["message"].endswith(
-        "learning_rate=adaptive:0.01 entropy_coef=linear:0.02 num_epochs=2"
+        "--learning_rate=adaptive:0.01 --entropy_coef=linear:0.02 --num_epochs=2"
     )
     for iteration in (4, 8):
         copy = tmp_path / f"from-{iteration}"
@@ -105,7 +105,7 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
     finally:
         process.send_signal(signal.SIGKILL)
         errors = process.communicate()[1]
-    assert "on: learning_rate=5e-05 target_kl=None" in errors
+    assert "on: --learning_rate=5e-05 --target_kl=None" in errors
     end = len(metrics(run)) + 3
     code, _, errors = call(f"--resume={run}", f"--num_iterations={end}")
     assert code == 0

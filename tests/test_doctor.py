@@ -37,6 +37,23 @@ def seen(endings: Sequence[bool] = (), largest: float = 1.0) -> Seen:
 WELL = seen()
 
 
+def look(
+    doctor: Doctor, rollout: Rollout, batch: Batch, metrics: dict[str, Any], *, progress: float
+) -> list[str]:
+    """Return what a doctor says of an iteration, when so much of the run is done."""
+    said: list[str] = []
+    doctor.on_iteration(
+        SimpleNamespace(
+            rollout=rollout,
+            batch=batch,
+            metrics=metrics,
+            iteration=progress * doctor.config.iterations,
+            folder=SimpleNamespace(event=lambda kind, text: said.append(text)),
+        )
+    )
+    return said
+
+
 class Ill(CartPoleEnv):
     """CartPole with other rewards, without observations, or that only a time limit ends."""
 
@@ -136,7 +153,7 @@ def test_nothing_would_have_been_reported_of_the_runs_in_the_results(folder: str
         config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0
     )
     said = [
-        doctor.look(*WELL, row, progress=(number + 1) / len(rows))
+        look(doctor, *WELL, row, progress=(number + 1) / len(rows))
         for number, row in enumerate(rows)
     ]
     assert [texts for texts in said if texts] == []
@@ -160,13 +177,13 @@ def reports(
 ) -> list[str]:
     """Return what is reported of a run whose iterations but the first are so."""
     doctor = Doctor(config or Config(), num_actions)
-    said = doctor.look(*iteration, METRICS, progress=0.01)
+    said = look(doctor, *iteration, METRICS, progress=0.01)
     return [
         *said,
         *(
             text
             for i in range(1, count)
-            for text in doctor.look(*iteration, {**METRICS, **metrics}, progress=i / count)
+            for text in look(doctor, *iteration, {**METRICS, **metrics}, progress=i / count)
         ),
     ]
 
@@ -201,12 +218,12 @@ def test_what_was_learned_before_a_resume_counts() -> None:
     ]
     doctor = Doctor(Config(), 0)
     doctor.on_start(SimpleNamespace(rows=[*rows, {"episode_return_mean": "2", "entropy": "0.2"}]))
-    assert [doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9) for _ in range(40)] == [
+    assert [look(doctor, *WELL, {**METRICS, "entropy": 0.01}, progress=0.9) for _ in range(40)] == [
         []
     ] * 40
     doctor = Doctor(Config(), 0)
     doctor.on_start(SimpleNamespace(rows=rows))
-    assert len(doctor.look(*WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
+    assert len(look(doctor, *WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
 
 
 def test_the_time_limit_is_reported_after_many_iterations() -> None:
@@ -215,7 +232,7 @@ def test_the_time_limit_is_reported_after_many_iterations() -> None:
     free = seen(endings=[False] * 50)
     each = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
     said = [
-        doctor.look(*iteration, METRICS, progress=0.1 if number < 50 else 0.9)
+        look(doctor, *iteration, METRICS, progress=0.1 if number < 50 else 0.9)
         for number, iteration in enumerate(each)
     ]
     assert said[:-1] == [[]] * 60

@@ -288,7 +288,8 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         ),
         (
             "--env_name=CarRacing-v3 --model=mlp",
-            "--model=mlp cannot read images (84, 84, 4): give --model=cnn",
+            "--model=mlp reads vectors (images are uint8), these observations are uint8 "
+            "(84, 84, 4): give --model=cnn",
         ),
         ("--env_name=CartPole-v1 --model=cnn", "--model=cnn reads images"),
         (

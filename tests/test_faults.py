@@ -221,7 +221,7 @@ def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_th
         *fault(tmp_path, ""), "--model=tests.faulty_models:NanForever", "--num_epochs=4"
     )
     assert done.returncode == 1
-    said = "in iteration 2 a loss or its gradient, 3 times in a row, was not finite"
+    said = "in iteration 2 weights, or 3 gradients in a row, were not finite"
     assert done.stderr.startswith(f"error: {said}"), done.stderr
     assert load(saved(tmp_path / "run")[-1])["iteration"] == 1
     assert iterations(tmp_path / "run") == [1]

@@ -73,7 +73,7 @@ def test_a_model_is_added_by_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = ModelEntry("tests.test_models:make_small_trunk", 7, "vectors")
     monkeypatch.setitem(MODELS, "small", entry)
     assert choose_model("small", VECTOR) == "small"
-    with pytest.raises(ModelMismatch, match="--model=small cannot read images"):
+    with pytest.raises(ModelMismatch, match="--model=small reads vectors"):
         choose_model("small", IMAGES)
     config = SimpleNamespace(**vars(Config(hidden_size=7, share_trunk=False, log_std_init=0.0)))
     config.model = "small"  # which a Config knows only where the registry had it from the start

@@ -190,9 +190,9 @@ def test_the_batch_holds_what_the_networks_of_each_part_compute() -> None:
     with torch.no_grad():
         features = [
             network(torch.from_numpy(rows[:, start : start + size].reshape(-1, 36, 36, 1).copy()))
-            for network, start in zip(trunk.images, (8, 8 + size), strict=True)
+            for network, start in zip(trunk.trunks, (8, 8 + size), strict=False)
         ]
-        features.append(trunk.vectors(torch.from_numpy(position)))
+        features.append(trunk.trunks[2](torch.from_numpy(position)))
         values = head(trunk.merge(torch.cat(features, 1)).relu())[:, 0]
     torch.testing.assert_close(batch["values"], values)
 

@@ -177,5 +177,5 @@ def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
     write_report(read_run(tmp_path), None, tmp_path / "report.html")
     assert "<video" not in (tmp_path / "report.html").read_text()
     assert command(read_run(tmp_path).config).endswith(
-        """--env_name=E '--env_kwargs={"a": 1}' --seed=none"""
+        """--env_name=E '--env_kwargs={"a": 1}' --seed=None"""
     )

@@ -51,5 +51,4 @@ class Adam:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned, on the device of the weights."""
         saved = state["state"][0]
-        names = ("step", "exp_avg", "exp_avg_sq")
-        self.state = {name: saved[name].to(self.weights.data).clone() for name in names}
+        self.state = {name: x.to(self.weights.data).clone() for name, x in saved.items()}

@@ -13,10 +13,8 @@ from ppo.envs.shared import SharedArray
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
-Layout = dict[str, tuple[tuple[int, ...], Any]]
 
-
-def rollout_layout(T: int, N: int, spaces: Spaces, model: Any) -> Layout:
+def rollout_layout(T: int, N: int, spaces: Spaces, model: Any) -> dict[str, Any]:
     """Return shape and dtype of each table of T steps of N environments; parts not needed have no
     columns."""
     head = model.policy_head

@@ -1,7 +1,7 @@
 """Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
 
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import Schedule
 from ppo.errors import ConfigError, NotFinite
-from ppo.models.actor_critic import buffer_names, named_tensors
+from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -24,6 +24,7 @@ KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
+LOWER_RATE = "resume from the state before it with a lower --learning_rate"
 MOST_SKIPPED = 3  # gradient steps in a row
 
 
@@ -43,7 +44,6 @@ class Learner:
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
-        self.buffer_names = buffer_names(model)
         self.frozen = frozen_weights(model, config.freeze)
         self.num_skipped = 0  # gradient steps in a row
         self.learning_rate: float = Schedule.parse(config.learning_rate)(1.0)
@@ -105,10 +105,11 @@ class Learner:
                 num_skipped += 1
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
-                    _give_up(iteration, f"loss or its gradient, {MOST_SKIPPED} times in a row,")
+                    break
         self.model.eval()
-        if not self.weights.isfinite().all():
-            _give_up(iteration, "weight")
+        if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
+            problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
+            raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
@@ -130,7 +131,7 @@ class Learner:
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
-    def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
         """Compute the objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics."""
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])
@@ -236,7 +237,7 @@ def _check_model(model: Any, config: Config) -> None:
             f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
             f"--num_envs={config.num_envs} for a recurrent model"
         )
-    if config.overlap and buffer_names(model):
+    if config.overlap and persistent_buffers(model):
         raise ConfigError("--overlap=True: leave it out for a model with buffers")
 
 
@@ -248,13 +249,6 @@ def _adapt(learning_rate: float, kl: float, goal: float) -> float:
     elif kl < goal / 2:
         learning_rate *= ADAPTIVE_FACTOR
     return float(np.clip(learning_rate, *ADAPTIVE_RATES))
-
-
-def _give_up(iteration: int, what: str) -> NoReturn:
-    raise NotFinite(
-        f"in iteration {iteration} a {what} was not finite: resume from the state before it with a "
-        "lower --learning_rate"
-    )
 
 
 def _means(history: list[Metrics]) -> Metrics:

@@ -18,6 +18,7 @@ from ppo.models.noise import EMPTY
 from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
 
 Arrays = dict[str, ndarray]
+Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
 LARGE = 512  # rows of a minibatch from which on a second thread is worth waking
 
 
@@ -73,7 +74,7 @@ class NumpyLearner(Learner):
         trunk.backward(outputs, grad_features)
         return dict(metrics)
 
-    def _policy_gradients(self, features: ndarray, batch: Arrays) -> tuple[ndarray, Metrics]:
+    def _policy_gradients(self, features: ndarray, batch: Arrays) -> Gradient:
         """Write the policy head's gradients; return that of its features (B, F), and metrics."""
         mlp = self.mlp
         inv_batch = batch["inv_batch"]
@@ -85,7 +86,7 @@ class NumpyLearner(Learner):
         mlp.policy_head.backward(features, grad_outputs)
         return grad_outputs @ mlp.policy_head.weight, metrics
 
-    def _value_gradients(self, features: ndarray, batch: Arrays) -> tuple[ndarray, Metrics]:
+    def _value_gradients(self, features: ndarray, batch: Arrays) -> Gradient:
         """Write the value head's gradients; return that of its features (B, F), and metrics."""
         head = self.mlp.value_head
         values = self.mlp.values(features)
@@ -124,9 +125,7 @@ def _arrays(batch: Batch) -> Arrays:
     return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
-def clipped_surrogate(
-    log_probs: ndarray, batch: Arrays, clip_coef: float
-) -> tuple[ndarray, Metrics]:
+def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gradient:
     """Compute the gradient of ppo.algorithm.losses.clipped_surrogate by log_probs, and metrics.
 
     All arrays: (B,).
@@ -144,7 +143,7 @@ def clipped_surrogate(
     }
 
 
-def value_loss(values: ndarray, batch: Arrays, clip_coef: float | None) -> tuple[ndarray, Metrics]:
+def value_loss(values: ndarray, batch: Arrays, clip_coef: float | None) -> Gradient:
     """Compute the gradient of ppo.algorithm.losses.value_loss by values, and metrics.
 
     All arrays: (B,).

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppo.algorithm.rollout import Batch, Metrics, Rollout
+from ppo.algorithm.rollout import Metrics
 from ppo.callback import Callback
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
@@ -40,19 +40,12 @@ class Doctor(Callback):
             self._note(row)
 
     def on_iteration(self, run: Any) -> None:
-        progress = run.iteration / self.config.iterations
-        for problem in self.look(run.rollout, run.batch, run.metrics, progress=progress):
-            run.folder.event("doctor", problem)
-
-    def look(
-        self, rollout: Rollout, batch: Batch, metrics: Metrics, *, progress: float
-    ) -> list[str]:
-        """Return a sentence on each new problem. progress: the part of the run that is done."""
-        self.endings.extend(
-            rollout.truncations[episode.step, episode.environment]
-            for episode in rollout.info.episodes
-        )
+        metrics = run.metrics
         self._note(metrics)
+        self.endings.extend(
+            run.rollout.truncations[episode.step, episode.environment]
+            for episode in run.rollout.info.episodes
+        )
         symptoms = {
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
@@ -61,12 +54,14 @@ class Doctor(Callback):
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
-        problems = dict(self._problems(rollout, batch, metrics))
-        if progress >= EARLY and metrics["episodes"] >= FEW_EPISODES:
+        problems = dict(self._problems(run))
+        is_late = run.iteration >= EARLY * self.config.iterations
+        if is_late and metrics["episodes"] >= FEW_EPISODES:
             problems.update(self._late_problems(metrics))
-        new = {name: text for name, text in problems.items() if name not in self.reported}
-        self.reported.update(new)
-        return list(new.values())
+        for name, text in problems.items():
+            if name not in self.reported:
+                self.reported.add(name)
+                run.folder.event("doctor", text)
 
     def _note(self, metrics: Mapping[str, Any]) -> None:
         """Keep the first return and entropy, and the best return. Values are numbers, None, or
@@ -78,13 +73,14 @@ class Doctor(Callback):
                 if name == "episode_return_mean":
                     self.best_return = max(self.best_return, value)
 
-    def _problems(self, rollout: Rollout, batch: Batch, metrics: Metrics) -> Problems:
+    def _problems(self, run: Any) -> Problems:
         """Yield problems that show at any time."""
-        kl = metrics.get("approx_kl", 0.0)
+        kl = run.metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # which NaN is not either
             fix = "lower --learning_rate, or set --target_kl"
             yield "kl", f"the policy leaps (KL {kl:.2g} in an update): {fix}"
-        shown = rollout.observations[:: max(1, len(rollout.observations) // 8)]
+        observations = run.rollout.observations
+        shown = observations[:: max(1, len(observations) // 8)]
         if (shown == shown[0, 0]).all():
             effect = "the policy cannot tell one moment from another"
             yield "constant", f"all observations are the same: {effect}"
@@ -92,7 +88,7 @@ class Doctor(Callback):
         if largest > LARGE and self.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
-        deviation = batch["returns"].std().item()
+        deviation = run.batch["returns"].std().item()
         if deviation > LARGE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns deviate by {deviation:.2g}, far from 1: {fix}"

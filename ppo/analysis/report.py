@@ -10,6 +10,7 @@ from typing import Any
 
 from ppo.analysis.plots import PANELS, draw
 from ppo.config.config import Config
+from ppo.config.flags import as_arguments
 from ppo.policy.policy import Policy, best_video
 from ppo.run.reader import RETURN, RunRecord, read_run
 from ppo.system.files import atomic_write, read_json
@@ -82,13 +83,10 @@ def _sections(run: RunRecord, video: Path | None) -> Iterator[str]:
 def command(config: dict[str, Any]) -> str:
     """Return the command line that repeats a run."""
     ignored = {"preset", *Config.names(scope="run")}
-    flags = []
-    for name in Config.names():
-        if name in config and name not in ignored:
-            value = config[name]
-            text = json.dumps(value) if isinstance(value, dict) else str(value)
-            flags.append(f"--{name}={'none' if value is None else text}")
-    return shlex.join(["python", "main.py", "--preset=none", *flags])
+    names = [name for name in Config.names() if name in config and name not in ignored]
+    settings = {name: config[name] for name in names}
+    settings["env_kwargs"] = json.dumps(config.get("env_kwargs", {}))
+    return shlex.join(["python", "main.py", "--preset=none", *as_arguments(settings)])
 
 
 def _curves(run: RunRecord) -> str:

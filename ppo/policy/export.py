@@ -23,7 +23,6 @@ from ppo.system.files import atomic_write
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
 NUM_STEPS = 64  # of random play, whose observations are checked
-Arrays = dict[str, np.ndarray]
 
 
 class ExportedPolicy(nn.Module):
@@ -33,23 +32,21 @@ class ExportedPolicy(nn.Module):
     Returns a tensor (n, ...) for each part of the action space, as that takes it, and, for states
     (n, S), the next states. parts: the parts of the action space by name."""
 
-    def __init__(self, policy: Policy, model: Any, action_space: Any) -> None:
+    def __init__(self, policy: Policy, model: Any) -> None:
         super().__init__()
         self.model = model
         self.parts = {
-            ".".join(map(str, ["action", *path])): leaf for path, leaf in leaves(action_space)
+            ".".join(map(str, ["action", *path])): leaf
+            for path, leaf in leaves(policy.spaces.actions)
         }
         self.space = policy.spaces.observations
         self.squash = policy.config.squash_actions
         self.tables = {}  # to normalise each vector
         if policy.normalize.enabled:
-            boxes = vectors_of(self.space)
-            tables = torch.tensor(policy.normalize.tables.array).flatten(1)
-            own = torch.split(tables, [box.low.size for box in boxes.values()], 1)
-            self.tables = {
-                name: table.view(3, *boxes[name].shape)
-                for name, table in zip(boxes, own, strict=True)
-            }
+            rest = torch.tensor(policy.normalize.tables.array).flatten(1)
+            for name, box in vectors_of(self.space).items():
+                table, rest = rest.tensor_split([box.low.size], 1)
+                self.tables[name] = table.view(3, *box.shape)
 
     def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
         distribution, _, next_state = self.model.act(self.observe(parts), state)
@@ -106,7 +103,7 @@ def export(policy: Policy, path: Path) -> float:
     observations = policy.isolated("the export", _observe, policy)
     model = new_model(policy.config, policy.spaces, to_act=True)
     actor = Actor(model, policy.weights)
-    exported = ExportedPolicy(policy, model, policy.spaces.actions)
+    exported = ExportedPolicy(policy, model)
     states = np.zeros((len(observations), actor.state_size), np.float32)
     parts = split(policy.spaces.observations, torch.from_numpy(observations))
     inputs = {name: parts[name].numpy() for name in policy.parts}
@@ -142,27 +139,26 @@ def _observe(policy: Policy) -> Any:
     return np.stack(record.observations)
 
 
-def _write(policy: ExportedPolicy, inputs: Arrays, path: Path) -> None:
+def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
     """Write an ONNX file. Raises ConfigError if torch cannot export the model."""
     import onnxscript  # noqa: F401, torch's own message about its absence is long
 
     outputs = [*policy.parts]
-    if STATE in inputs:
-        outputs.append("next_state")
-    logging.disable()  # torch reports on its internals
     parts = {name: torch.from_numpy(table[:2]) for name, table in inputs.items()}
     batch = {0: torch.export.Dim("batch")}
-    given: dict[str, Any] = {"parts": parts}
-    if STATE in inputs:
-        given[STATE] = parts.pop(STATE)
-    shapes = {**dict.fromkeys(given, batch), "parts": dict.fromkeys(parts, batch)}
+    state = parts.pop(STATE, None)
+    shapes: dict[str, Any] = {"parts": dict.fromkeys(parts, batch), STATE: None}
+    if state is not None:
+        shapes[STATE] = batch
+        outputs.append("next_state")
+    logging.disable()  # torch reports on its internals
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 policy,
-                kwargs=given,
-                f=str(path),
+                (parts, state),
+                str(path),
                 dynamo=True,
                 external_data=False,
                 verbose=False,

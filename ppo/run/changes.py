@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ppo.config.flags import Settings
+from ppo.config.flags import Settings, as_arguments
 from ppo.config.schedule import Schedule
 from ppo.run.folder import RunFolder
 from ppo.system.files import read_json, write_json
@@ -36,16 +36,14 @@ def apply_changes(parts: Any, run: RunFolder, iteration: int) -> None:
         path = run.path / f"set-{iteration}.json"
         if pending.exists() and not path.exists():
             pending.replace(path)
-        changes: Settings = read_json(path, {})
-        return changes
+        return dict(read_json(path, {}))
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)
         parts.learner.config = parts.config
         if "learning_rate" in changes:  # an adaptive one continues from there
             parts.learner.learning_rate = Schedule.parse(parts.config.learning_rate)(1.0)
-        values = " ".join(f"{name}={value}" for name, value in changes.items())
-        run.event("set", f"from iteration {iteration} on: {values}")
+        run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
 
 def forget_changes(folder: Path, names: Iterable[str]) -> None:

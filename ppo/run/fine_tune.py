@@ -4,8 +4,8 @@ from typing import Any
 
 from ppo.config.learning_flags import PARTS
 from ppo.errors import ConfigError
-from ppo.run.checkpoint import find_checkpoint, load, misfits
-from ppo.system.state_dict import State, select_prefix
+from ppo.run.checkpoint import copy_state, find_checkpoint, load, misfits
+from ppo.system.state_dict import State
 
 
 def initialize(parts: Any) -> str:
@@ -25,33 +25,22 @@ def initialize(parts: Any) -> str:
         if not misfits({name: found.get(name)}, {name: value})
     }
     if problems := misfits(found, wanted):
-        if not (config.init_partial and fitting):
+        if not config.init_partial:
             raise ConfigError(
                 f"--init_from={path} does not fit ({problems}): "
                 "give --init_partial to take what does"
             )
         problems = f", without {', '.join(sorted(wanted.keys() - fitting.keys()))}"
-    parts.learner.load_state_dict({**parts.learner.state_dict(), **fitting})
-    if "normalize_observation.mean" in fitting:  # else it does not fit, or is not asked for
-        arrays = {name: x.numpy() for name, x in fitting.items()}
-        parts.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
-    parts.publish_weights()
+    if "normalize_observation.mean" not in fitting:
+        fitting.pop("normalize_observation.count", None)  # which is of a mean that does not fit
+    parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))
     return f"begins with {config.init_parts} of {path}{problems}"
 
 
 def select_parts(init_parts: str, state: State) -> State:
-    """Return what --init_parts names of a state. Policy and value together are the whole model.
-
-    Raises ConfigError for one of them if the model has parameters of neither.
-    """
-    prefixes = tuple(PARTS[part] for part in init_parts.split(","))
-    networks = {PARTS["policy"], PARTS["value"]}
-    if networks <= {*prefixes}:
+    """Return what --init_parts names of a state. Policy and value together are the whole model."""
+    parts = init_parts.split(",")
+    prefixes = tuple(PARTS[part] for part in parts)
+    if "policy" in parts and "value" in parts:
         prefixes += ("model.",)
-    elif networks & {*prefixes}:
-        for name in state:
-            if name.startswith("model.") and not name.startswith(tuple(networks)):
-                raise ConfigError(
-                    f"--init_parts={init_parts}: {name} is of neither, give policy,value"
-                )
     return {name: value for name, value in state.items() if name.startswith(prefixes)}
