@@ -103,8 +103,13 @@ def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
 
-def check_layers(config: Config) -> None:
-    """Raise ConfigError for hidden layers that do not fit into memory."""
+def prepare_process(config: Config, spaces: Spaces) -> None:
+    """Set threads and seed of this process. Raises ConfigError for layers that memory is too small
+    for."""
+    # With small matrices, more threads would only wait for each other.
+    num_threads = available_cores() if images_of(spaces.observations) else 1
+    configure_process(num_threads, config.torch_deterministic)
+    torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
     for layers in (config.policy_layers, config.value_layers):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
         # They need at least this, with gradients and Adam's two moments.
@@ -134,11 +139,7 @@ class Components:
     def __post_init__(self) -> None:
         config = self.config
         spaces = self.spaces
-        # With small matrices, more threads would only wait for each other.
-        num_threads = available_cores() if images_of(spaces.observations) else 1
-        configure_process(num_threads, config.torch_deterministic)
-        torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
-        check_layers(config)
+        prepare_process(config, spaces)
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -159,13 +160,9 @@ class Components:
         self.make_actor = make = partial(make_actor, rebuild, layout_of(self.model))
         if config.inference == "learner" and config.device != "cpu":
             make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
-        make_sampler = partial(
-            RolloutSampler,
-            make,
-            self.buffers.shared_weights,
-            self.normalize_observation,
-            seed=config.seed,
-        )
+        weights = self.buffers.shared_weights
+        normalize = self.normalize_observation
+        make_sampler = partial(RolloutSampler, make, weights, normalize, seed=config.seed)
         self.sampler = None
         if config.inference == "learner":  # which acts for all environments
             self.sampler = make_sampler(env_ids=self.env_ids, rollouts=self.buffers.rollouts)
@@ -231,8 +228,8 @@ class Components:
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take a rollout into the statistics of observations, which were frozen during it."""
-        observations = rollout.observations[:-1]
-        self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
+        reduce = self.ranks.all_reduce_moments
+        self.normalize_observation.update(rollout.observations[:-1], reduce)
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
@@ -243,11 +240,10 @@ class Components:
 
     def policy(self) -> Policy:
         """Return the present policy, to play with."""
-        weights = acting_weights(self.learner)
         return Policy(
             self.config,
             self.spaces,
-            weights,
+            acting_weights(self.learner),
             self.make_actor,
             self.normalize_observation,
             dict(self.env_attributes),
@@ -259,12 +255,12 @@ class Components:
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
         reset_envs = workers.restore(self.open_episodes.open)
-        if self.config.overlap:
-            workers.collect_async(self.iteration + 1, self.behaviour_attributes)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts
         self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
         self.normalize_reward.returns[reset_envs] = 0
+        if self.config.overlap:
+            workers.collect_async(self.iteration + 1, self.behaviour_attributes)
         return [self.env_ids[index] for index in reset_envs]
 
     def environment_state(self) -> State:
@@ -324,8 +320,7 @@ class Components:
         self.buffers.episode_counts[:] = own["episodes.begun"]
         self.buffers.episode_counts_at_rollout_end[:] = own["episodes.begun"]
         self.normalize_reward.returns = own["normalize_reward.returns"].copy()
-        episodes = unpack_episodes(
-            select_prefix("open_episodes", arrays), self.open_episodes.no_actions
-        )
+        packed = select_prefix("open_episodes", arrays)
+        episodes = unpack_episodes(packed, self.open_episodes.no_actions)
         self.open_episodes.open = episodes[here]
         set_generator_states(select_prefix("generator", state), self.config.device)

@@ -133,6 +133,8 @@ class Monitor:
     def start(self, rows: Sequence[Row]) -> None:
         """Start the callbacks. rows: metrics of the iterations before a resumed run."""
         self.run.rows = rows
+        for warning in self.parts.spaces.warnings:
+            self.run.folder.event("environment", warning)
         self._call_on_rank0(lambda: self.notify("on_start"))
 
     def note_checkpoint(self) -> None:

@@ -54,8 +54,6 @@ def train(
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
         monitor = Monitor(parts, run, callbacks)
-        for warning in parts.spaces.warnings:
-            run.event("environment", warning)
         if config.is_resumed:
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
