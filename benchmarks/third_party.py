@@ -1,11 +1,12 @@
 """Environments of other packages: python -m benchmarks.third_party
 
 Two iterations of main.py on one environment of each package, or the sentence by which main.py
-refuses it. Then MiniGrid's two standard tasks by default flags, three seeds each, until the mean
-return of the last 100 episodes passes 0.9, with the share of successes in an evaluation of 100
-episodes. Needs the packages: pip install minigrid highway-env gymnasium-robotics panda-gym
-"shimmy[dm-control]" mo-gymnasium flappy-bird-gymnasium tetris-gymnasium gym-pusht rware popgym
-gym-anytrading. Writes results/environments/third_party.md.
+refuses it. Then two of MiniGrid's tasks by default flags, three seeds each: the step after which
+the last 100 episodes return more than 0.9 on average, which takes a success in nearly all of them,
+and the share of successes in an evaluation of 100 episodes at the end. Needs the packages:
+pip install minigrid highway-env gymnasium-robotics panda-gym shimmy "dm_control<1.0.28"
+mo-gymnasium flappy-bird-gymnasium tetris-gymnasium gym-pusht rware popgym gym-anytrading. Writes
+results/environments/third_party.md.
 """
 
 import importlib.metadata
@@ -30,18 +31,26 @@ IDS = {
     "gym-anytrading": "gym_anytrading:stocks-v0",
 }
 TASKS = ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid:MiniGrid-DoorKey-5x5-v0")
-FLAGS = "--stop_when='episode_return_mean>0.9' --eval_episodes=100 --report=False"
+FLAGS = "--total_steps=200000 --eval_episodes=100 --report=False"
 SEEDS = range(1, 4)
 
 
 def learn(env_name: str) -> str:
     """Return a row of the table of learned tasks."""
     runs = [harness.train(f"--env_name={env_name} {FLAGS} --seed={seed}") for seed in SEEDS]
-    steps = [run.summary["steps"] for run in runs]
+    steps = [first_step(run) for run in runs]
     returns = [run.summary["evaluation"]["returns"] for run in runs]
     success = [sum(x > 0 for x in found) / len(found) for found in returns]
     command = f"python main.py --env_name={env_name} {FLAGS} --seed=SEED"
     return f"`{command}` | {harness.each(steps, ',')} | {harness.each(success, '.2f')}"
+
+
+def first_step(run: harness.Run) -> int:
+    """Return the step after which the task is learned, or the last one."""
+    for row in run.rows:
+        if int(row["episodes"]) >= 100 and float(row["episode_return_mean"]) > 0.9:
+            return int(row["step"])
+    return run.summary["steps"]
 
 
 def main() -> None:
@@ -60,7 +69,8 @@ def main() -> None:
         f"`{shlex.join(['python', 'main.py', '--env_name=ID'])} {SMALL}`:",
         harness.table("package | environment | result", rows),
         harness.table(
-            "command | steps, each seed | success in evaluation", [learn(name) for name in TASKS]
+            "command | steps until 0.9, each seed | success in evaluation",
+            [learn(name) for name in TASKS],
         ),
     ]
     harness.write_page("environments/third_party.md", __doc__, *parts, result=result)

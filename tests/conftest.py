@@ -6,6 +6,7 @@ ten times as long.
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ if hasattr(os, "sched_setaffinity"):
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number::count] or cores)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which runs would ignore if the tests are below nohup
 # Tests neither use nor change what was measured on this machine before.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
 
