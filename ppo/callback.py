@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import OnProgress, ignore
@@ -62,10 +61,10 @@ class Run:
     parts: Any
     folder: Any
     notify: Callable[..., None]
-    rows: Sequence[Metrics] = ()
-    metrics: Metrics = field(default_factory=dict)
-    rollout: Rollout | None = None
-    batch: Batch = field(default_factory=dict)
+    rows: Sequence[State] = ()
+    metrics: State = field(default_factory=dict)
+    rollout: Any = None
+    batch: Any = None
     is_best = False
     is_save_due = False
     stop_reason = ""
@@ -118,7 +117,7 @@ class Run:
         """
         self.parts.env_attributes.update(json.loads(json.dumps(attributes, allow_nan=False)))
 
-    def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> Metrics:
+    def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> State:
         """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic
         or random stream of the run changes. If the environment fails, that is noted, and there are
         no episodes. Returns what ppo.policy.evaluation.evaluate does."""
@@ -126,7 +125,7 @@ class Run:
         if episodes is None:
             episodes = self.config.eval_episodes
         try:
-            result: Metrics = policy.isolated(
+            result: State = policy.isolated(
                 "the evaluation",
                 policy.evaluate,
                 episodes,

@@ -99,7 +99,7 @@ def test_a_class_of_your_own_may_read_any_observations() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nowhere:Class", r"cannot be imported \(No module named 'nowhere'\)"),
+        ("nowhere:Class", r"cannot be imported \(ModuleNotFoundError: No module named 'nowhere'\)"),
         ("ppo.models:nothing", "cannot be imported"),
         ("tests.test_models:Config", "fails .*see ppo.models.actor_critic.ActorCritic"),
     ],

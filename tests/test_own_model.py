@@ -169,9 +169,9 @@ def test_a_checkpoint_has_the_buffers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Shapeless", "(TypeError: forward must return a distribution made by policy_head, and v"),
+        ("Shapeless", "(TypeError: values, and log_prob and entropy of the distribution, must be"),
         ("Leaning", "(ModelMismatch: torch's own distributions need --inference=learner)"),
-        ("Shared", "(TypeError: log_prob(actions) and entropy() of its distribution must be (B,"),
+        ("Shared", "(TypeError: values, and log_prob and entropy of the distribution, must be"),
     ],
 )
 def test_a_model_that_cannot_work_is_refused_before_training(

@@ -381,7 +381,7 @@ def test_a_part_that_a_mask_leaves_out_is_free(space: Any, allowed: Any) -> None
 
 
 def test_a_mask_is_of_zeros_and_ones() -> None:
-    with pytest.raises(ValueError, match="other than 0 and 1"):
+    with pytest.raises(ValueError, match="is not 3 zeros and ones"):
         mask_converter(SPACES["Discrete"])([0.0, -np.inf, 0.0])
 
 

@@ -38,8 +38,8 @@ class Config(
     def __post_init__(self) -> None:
         if not isinstance(self.env_name, str):
             raise ConfigError(
-                f"env_name={self.env_name}: write train(MyEnv, Config(...)) for a class or "
-                'function, or env_name="my_env.py:MyEnv"'
+                f"--env_name={self.env_name}: give a text such as my_env.py:MyEnv, or write "
+                "train(MyEnv, Config(...))"
             )
         super().__post_init__()
         if isinstance(self.num_workers, int) and self.num_workers > self.num_envs:

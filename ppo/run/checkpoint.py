@@ -89,9 +89,10 @@ def load(path: Path) -> State:
         raise CheckpointError(
             f"{path} is no readable checkpoint ({reason}): give another"
         ) from error
-    observations = tensors.get("next.observations")
-    if observations is not None and observations.ndim < 4 and "wrapper" not in values["config"]:
-        values["config"]["frame_stack"] = 1  # an earlier version stacked images only
+    config = values.get("config")
+    is_vector = "next.observations" in tensors and tensors["next.observations"].ndim < 4
+    if is_vector and isinstance(config, dict) and "wrapper" not in config:
+        config["frame_stack"] = 1  # an earlier version stacked images only
     return {**values, **tensors}
 
 

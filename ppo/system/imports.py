@@ -29,7 +29,7 @@ def import_code(module: str) -> Any:
 
     Raises ImportError if there is none, or if another module has the file's name."""
     if not module.endswith(".py"):
-        return import_module(module)
+        return import_module(module.lstrip("."))  # nothing is relative to the trainer
     file = Path(module).resolve()
     if not file.is_file():
         raise ImportError(f"there is no file {module}")
