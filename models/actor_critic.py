@@ -1,6 +1,7 @@
 """Actor-critics: the base of all models, and those whose heads read the features of a trunk."""
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,6 +28,12 @@ class ActorCritic(nn.Module):
     state_size = 0  # S, numbers remembered from one step to the next
     policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
+
+    @cached_property
+    def buffer_names(self) -> list[str]:
+        """The buffers that are not registered with persistent=False."""
+        saved = self.state_dict()
+        return [name for name, _ in self.named_buffers() if name in saved]
 
     def forward(self, observations: Tensor) -> Outputs:
         """Return policy_head's distribution of features (B, F), and values (B,).
@@ -134,13 +141,12 @@ def check_model(model: Any, observation_space: Any) -> None:
         raise TypeError("values, and log_prob and entropy of the distribution, must be (B,)")
 
 
-def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
+def persistent_buffers(model: ActorCritic) -> dict[str, Tensor]:
     """Return a model's buffers, but for those that are registered with persistent=False."""
-    saved = model.state_dict()
-    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    return {name: model.get_buffer(name) for name in model.buffer_names}
 
 
-def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+def named_tensors(model: ActorCritic) -> dict[str, Tensor]:
     """Return what workers and checkpoints get of a model: its parameters, then its buffers."""
     return {**dict(model.named_parameters()), **persistent_buffers(model)}
 

@@ -127,8 +127,9 @@ class Monitor:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
         CallbackError for what others than this project raise."""
         for callback in self.callbacks:
-            with _explained_errors(callback, method):
-                getattr(callback, method)(self.run, *arguments)
+            if getattr(type(callback), method) is not getattr(Callback, method):
+                with _explained_errors(callback, method):
+                    getattr(callback, method)(self.run, *arguments)
 
     def start(self, rows: Sequence[Row]) -> None:
         """Start the callbacks. rows: metrics of the iterations before a resumed run."""

