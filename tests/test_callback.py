@@ -51,7 +51,14 @@ def test_everything_is_called_in_its_order_and_a_run_can_be_stopped(tmp_path: Pa
     assert "enough" in done.stdout
 
 
-@pytest.mark.parametrize("flag", ["--overlap=False", "--overlap=True", "--inference=learner"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--overlap=False",
+        "--overlap=True",
+        pytest.param("--inference=learner", marks=pytest.mark.slow),
+    ],
+)
 def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag: str) -> None:
     flags = [RISING, *sorted(ALWAYS), flag]
     whole = tmp_path / "whole"
@@ -132,6 +139,7 @@ def test_conditions_end_a_run(tmp_path: Path, flag: str, code: int, message: str
         assert message in json.loads((folder / "summary.json").read_text())["stopped"]
 
 
+@pytest.mark.slow
 def test_solved_is_proved_by_an_evaluation(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = run_main(
