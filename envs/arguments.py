@@ -1,4 +1,4 @@
-"""What flags add to an environment: keyword arguments and wrappers."""
+"""Make an environment as flags say: with keyword arguments, and in wrappers."""
 
 import ast
 import json

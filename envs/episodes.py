@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,6 @@ from ppo.envs.errors import EnvironmentUnavailable
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
-# Keys of an info that name no metric: hidden ones, gymnasium's and Atari's, and those that no table
-# can hold.
 NO_METRIC = re.compile(
     r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
     r'|lives|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
@@ -43,6 +42,13 @@ class RecordEpisode(Wrapper):
         return observation, reward, terminated, truncated, info
 
 
+@cache
+def names_metric(key: str) -> bool:
+    """Return whether a key of an info may name a metric: not hidden ones, gymnasium's and Atari's,
+    and those that no table can hold."""
+    return not NO_METRIC.match(key)
+
+
 def episode_metrics(info: Any) -> dict[str, float]:
     """Return the numbers and booleans in the info of an episode's last step, by name.
 
@@ -53,7 +59,7 @@ def episode_metrics(info: Any) -> dict[str, float]:
         if getattr(value, "size", None) == 1:
             value = value.item()
         is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC
-        if is_finite and not NO_METRIC.match(str(key)):
+        if is_finite and names_metric(str(key)):
             metrics[str(key)] = float(value)
     if "is_success" in metrics:
         metrics["success_rate"] = metrics["is_success"]

@@ -107,7 +107,7 @@ class Worker:
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
-            self.envs.append(make_env(self.config, env_id))
+            self.envs.append(_make(self.config, env_id, self.rollout.observations.shape[2:]))
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
@@ -269,3 +269,15 @@ class Worker:
         self.num_calls += 1
         self.beats[0] = self.num_calls
         self.beats[1] = call
+
+
+def _make(config: Any, env_id: int, shape: Any) -> Any:
+    """Make an environment. Raises EnvironmentUnavailable if its observations have another shape
+    than those of the first look, for it may depend on the environment's number."""
+    env: Any = make_env(config, env_id)
+    if env.observation_space.shape != shape:
+        raise EnvironmentUnavailable(
+            f"environment {env_id} of {config.env_name} observes {env.observation_space}, others "
+            f"{shape}: give all of them the same spaces"
+        )
+    return env

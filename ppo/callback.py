@@ -18,9 +18,9 @@ from ppo.system.state_dict import State
 class Callback:
     """Base class of callbacks: override what you need.
 
-    run: the Run that is watched. All methods are called in the trainer's process, of
-    several ranks in the first one's, and between two rollouts. What one raises ends the run, whose
-    state after the last whole iteration is saved.
+    run: the Run that is watched. All methods are called in the trainer's process, of several ranks
+    in the first one's, and between two rollouts. What one raises ends the run, whose state after
+    the last whole iteration is saved.
     """
 
     def on_start(self, run: Any) -> None:

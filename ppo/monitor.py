@@ -1,7 +1,7 @@
 """Watch a run by callbacks, which read rollouts, batches and metrics."""
 
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
@@ -172,6 +172,7 @@ class Monitor:
             **metrics,
             **{f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()},
             "seconds_exchanging": exchanging,
+            **self._fault_counts(),
         }
         run.is_best = False
         run.is_save_due = False
@@ -185,8 +186,8 @@ class Monitor:
             self.notify("on_iteration")
 
         self._call_on_rank0(call)
-        faults = {f"faults/{name}": count for name, count in parts.faults.items()}
-        return {**run.metrics, **faults}
+        run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
+        return run.metrics
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
         """Evaluate the final policy, and write summary.json and the report; return the summary."""
@@ -227,16 +228,16 @@ class Monitor:
     def state_dict(self) -> State:
         """Return what the metrics and the callbacks of a resumed run depend on."""
         state = self.episodes.state_dict()
-        for number, callback in enumerate(self.callbacks):
+        for name, callback in _named(self.callbacks):
             with _explained_errors(callback, "state_dict"):
-                state |= add_prefix(f"callbacks.{number}", callback.state_dict())
+                state |= add_prefix(name, callback.state_dict())
         return state
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.episodes.load_state_dict(state)
-        for number, callback in enumerate(self.callbacks):
-            if own := select_prefix(f"callbacks.{number}", state):
+        for name, callback in _named(self.callbacks):
+            if own := select_prefix(name, state):
                 callback.load_state_dict(own)
 
     def _call_on_rank0(self, call: Callable[[], None]) -> None:
@@ -283,6 +284,9 @@ class Monitor:
                 )
         return episodes
 
+    def _fault_counts(self) -> Metrics:
+        return {f"faults/{name}": count for name, count in self.parts.faults.items()}
+
     def _make_histograms(self, rollout: Rollout, batch: Batch) -> None:
         """Make histograms if they are due, and if a logger that shows them is asked for."""
         self.histograms = None
@@ -292,6 +296,15 @@ class Monitor:
             self.histograms = self.parts.ranks.on_rank0(
                 make_histograms, self.parts.learner, rollout, batch, space
             )
+
+
+def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
+    """Yield callbacks, each with a name that does not depend on which other classes there are."""
+    counts = Counter[str]()
+    for callback in callbacks:
+        kind = type(callback).__name__
+        yield f"callbacks.{kind}.{counts[kind]}", callback
+        counts[kind] += 1
 
 
 @contextmanager

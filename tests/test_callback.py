@@ -74,7 +74,7 @@ def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag
     assert "not exact" not in again.stdout + again.stderr
     assert metrics(killed) == metrics(whole)
     states = [load(folder / "checkpoints" / LAST) for folder in (whole, killed)]
-    assert states[0]["callbacks.4.level"] == 4
+    assert states[0]["callbacks.Rising.0.level"] == 4
     assert states[0]["env_attributes"] == {"level": 4}
     assert_same(states[0], states[1])
     # An episode is replayed, and a policy evaluated, with the attributes that they had.

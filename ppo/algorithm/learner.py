@@ -39,8 +39,7 @@ class Learner:
 
     def __init__(self, model: Any, config: Config) -> None:
         _check_model(model, config)
-        self.model = model.eval()
-        self.set_mode: Any = model.train  # of torch's modules, True for gradient steps only
+        self.model = model.eval()  # but for gradient steps
         self.config = config
         if config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
@@ -80,7 +79,7 @@ class Learner:
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
-        self.set_mode(True)
+        self.model.train()
         for part, moments in zip(parts, all_moments, strict=True):
             rows = part.rows.to(self.weights.device)
             minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
@@ -107,7 +106,7 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
                     break
-        self.set_mode(False)
+        self.model.eval()
         if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
             problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
             raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")

@@ -31,7 +31,6 @@ class NumpyLearner(Learner):
 
     def __init__(self, model: Any, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
-        self.set_mode = bool  # does nothing, for the gradients are computed without torch's modules
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
         self.value_thread = ThreadPoolExecutor(1)
 

@@ -91,14 +91,17 @@ class Config(
         return min(affordable, self.num_iterations or affordable)
 
 
-def with_environments(env: Any, config: Config | None, eval_env: Any) -> Any:
-    """Return a config with the environments that ppo.trainer.train was given, if env is not a
-    config itself. Raises as as_env_name does."""
-    if not isinstance(env, Config):
-        env = replace(config or Config(), env_name=as_env_name(env))
-    if eval_env is not None:
-        env = replace(env, eval_env=as_env_name(eval_env))
-    return env
+def with_environments(env: Any, config: Config | None, eval_env: Any) -> Config:
+    """Return the config of a run on the environments that ppo.trainer.train was given.
+
+    env: may be the config itself. Raises as as_env_name does."""
+    if isinstance(env, Config):
+        config = env
+    else:
+        config = replace(config or Config(), env_name=as_env_name(env))
+    if eval_env is None:
+        return config
+    return replace(config, eval_env=as_env_name(eval_env))
 
 
 def load_preset(preset: str, env_name: str, family: str | None) -> Settings:

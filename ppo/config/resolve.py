@@ -7,7 +7,7 @@ from ppo.config.config import Config
 from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.errors import ConfigError
-from ppo.models import MODELS, choose_model
+from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
@@ -32,52 +32,10 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
-    meaningless = [] if images else ["screen_size"]
-    for family in FAMILIES:
-        if family.name != own_family:
-            meaningless += family.fields
-    for name in meaningless:
-        if getattr(config, name) not in (getattr(Config, name), meanings.get(name)):
-            raise ConfigError(
-                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
-                "sets it"
-            )
-    if not vectors and config.normalize_observations is True:
-        raise ConfigError(
-            "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
-        )
-    if not images and config.precision == "bfloat16":
-        raise ConfigError(
-            "--precision=bfloat16 is for images: leave it out, the mlp would not gain by it"
-        )
-    if entry.is_recurrent and config.share_trunk is False:
-        raise ConfigError(
-            "--share_trunk=False: leave it out, policy and value share the state of the lstm"
-        )
-    if config.stop_when == "solved" and spaces.reward_threshold is None:
-        raise ConfigError(
-            f"--stop_when=solved: {config.env_name} names no reward_threshold, give "
-            "episode_return_mean>NUMBER"
-        )
-    is_other = entry.reads != "vectors" or config.share_trunk is True
-    if is_other and (config.policy_layers or config.value_layers):
-        raise ConfigError(
-            "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
-            "or give --model=mlp --share_trunk=False"
-        )
-    for key in (config.normalize_keys or "").split(","):
-        if key and key not in vectors:
-            raise ConfigError(
-                f"--normalize_keys={key} is no part that can be standardised: give some of "
-                f"{', '.join(vectors) or 'none'}"
-            )
     device = find_device(config.device, bool(images))
     on_cuda = device.startswith("cuda")
-    if config.compile and not on_cuda:
-        raise ConfigError(
-            "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "
-            "save: give --compile=False"
-        )
+    _check_environment_flags(config, spaces, own_family, meanings)
+    _check_network_flags(config, entry, images, on_cuda)
     resolved = _replace_auto(
         replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),
@@ -92,6 +50,67 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
         precision="bfloat16" if images and has_bfloat16(device) else "float32",
     )
     return resolved, spaces
+
+
+def _check_environment_flags(
+    config: Config, spaces: Spaces, own_family: str | None, meanings: dict[str, Any]
+) -> None:
+    """Raise ConfigError for a flag that means nothing for this environment.
+
+    own_family, meanings: as describe returns them."""
+    images = images_of(spaces.observations)
+    vectors = vectors_of(spaces.observations)
+    meaningless = [] if images else ["screen_size"]
+    treatment = getattr(spaces.observations, "treatment", {})
+    if not images and not any("categories" in words for words in treatment.values()):
+        meaningless.append("image")
+    for family in FAMILIES:
+        if family.name != own_family:
+            meaningless += family.fields
+    for name in meaningless:
+        if getattr(config, name) not in (getattr(Config, name), meanings.get(name)):
+            raise ConfigError(
+                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
+                "sets it"
+            )
+    if not vectors and config.normalize_observations is True:
+        raise ConfigError(
+            "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
+        )
+    if config.stop_when == "solved" and spaces.reward_threshold is None:
+        raise ConfigError(
+            f"--stop_when=solved: {config.env_name} names no reward_threshold, give "
+            "episode_return_mean>NUMBER"
+        )
+    for key in (config.normalize_keys or "").split(","):
+        if key and key not in vectors:
+            raise ConfigError(
+                f"--normalize_keys={key} is no part that can be standardised: give some of "
+                f"{', '.join(vectors) or 'none'}"
+            )
+
+
+def _check_network_flags(config: Config, entry: ModelEntry, images: Any, on_cuda: bool) -> None:
+    """Raise ConfigError for a flag that means nothing for this network, on this device."""
+    if not images and config.precision == "bfloat16":
+        raise ConfigError(
+            "--precision=bfloat16 is for images: leave it out, the mlp would not gain by it"
+        )
+    if entry.is_recurrent and config.share_trunk is False:
+        raise ConfigError(
+            "--share_trunk=False: leave it out, policy and value share the state of the lstm"
+        )
+    is_other = entry.reads != "vectors" or config.share_trunk is True
+    if is_other and (config.policy_layers or config.value_layers):
+        raise ConfigError(
+            "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
+            "or give --model=mlp --share_trunk=False"
+        )
+    if config.compile and not on_cuda:
+        raise ConfigError(
+            "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "
+            "save: give --compile=False"
+        )
 
 
 def _replace_auto(config: Config, **meanings: Any) -> Config:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.envs.episodes import close_env
 from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
@@ -133,9 +132,7 @@ def export(policy: Policy, path: Path) -> float:
 
 def _observe(policy: Policy) -> Any:
     """Return observations (n, *observation) of random actions."""
-    env = policy.make_env()
-    record = play(env, policy.config.seed, NUM_STEPS)
-    close_env(env)
+    record = play(policy.make_env(), policy.config.seed, NUM_STEPS, close=True)
     return np.stack(record.observations)
 
 

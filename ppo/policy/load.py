@@ -23,7 +23,7 @@ from ppo.run.checkpoint import load, load_newest, misfits
 from ppo.system.files import read_json
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-HARMLESS = ("torch.optim:", "gymnasium.wrappers:")  # what a file alone is trusted with
+HARMLESS = ("torch.optim", "gymnasium.wrappers")  # modules that a file alone is trusted with
 
 
 def load_policy(
@@ -91,7 +91,8 @@ def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[
                     f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
                 )
             is_trusted = wanted in _texts(given) or isinstance(given, EnvObject)
-            if ":" in wanted and not wanted.startswith(HARMLESS) and not is_trusted:
+            module = wanted.partition("(")[0].rpartition(":")[0]
+            if module and module not in HARMLESS and not is_trusted:
                 raise CheckpointError(
                     f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
                 )
