@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppo.config.config import Config
 from ppo.envs.arguments import fill_in, wrap
 from ppo.envs.episodes import layers
-from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.errors import CheckpointError
 from ppo.policy.load import load_policy
 from ppo.trainer import train
@@ -118,9 +118,11 @@ def test_tasks_must_be_observed_alike() -> None:
         spaces_of("tests.test_arguments:Sized", env_kwargs=tasks)
 
 
-def test_an_environment_unlike_the_first_look_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environment_unlike_the_first_look_is_named(tmp_path: Path, num_workers: int) -> None:
     values = {**TINY, "env_kwargs": {"size": 1, "growth": 3}, "run_dir": str(tmp_path / "run")}
-    with pytest.raises(WorkerError, match=r"environment 1 .* ValueError: .*shape \(4,\) into"):
+    values["num_workers"] = num_workers
+    with pytest.raises(EnvironmentUnavailable, match=r"environment 1 .* observes .* \(4,\)"):
         train("tests.test_arguments:Sized", Config(**values))
 
 
