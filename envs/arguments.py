@@ -12,12 +12,12 @@ from ppo.system.imports import import_named
 NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
 
 
-def tasks_of(env_kwargs: Any) -> list[dict[str, Any]]:
+def tasks_of(env_kwargs) -> list[dict[str, Any]]:
     """Return the keyword arguments of all tasks: one, unless --env_kwargs is a list."""
     return env_kwargs if isinstance(env_kwargs, list) else [env_kwargs]
 
 
-def fill_in(env_kwargs: Any, index: int) -> Any:
+def fill_in(env_kwargs, index: int):
     """Replace {index}, {9000+index} and {9000+10*index} in texts, however nested.
 
     A text that is nothing else becomes an integer."""
@@ -28,7 +28,7 @@ def fill_in(env_kwargs: Any, index: int) -> Any:
     return json.loads(NUMBER.sub(number, json.dumps(env_kwargs)))
 
 
-def wrap(env: Any, wrappers: Any) -> Any:
+def wrap(env, wrappers):
     """Put wrappers around an environment, the first one innermost.
 
     wrappers: texts such as "module:Class(name=1)". Raises EnvironmentUnavailable for one that

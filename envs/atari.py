@@ -3,8 +3,6 @@
 Sources: Mnih et al. 2015, methods; Machado et al. 2018, section 5. envs/images.py resizes and
 stacks the images."""
 
-from typing import Any
-
 import numpy as np
 from ale_py import Action, ALEState
 from gymnasium import Env, Wrapper, spaces
@@ -21,7 +19,7 @@ class AtariGame(Env):
 
     emulator_seeded = False
 
-    def __init__(self, env: Any, frame_skip: int, noop_max: int) -> None:
+    def __init__(self, env, frame_skip: int, noop_max: int) -> None:
         """env: ale_py's, whose emulator is used directly, without a colour image of each frame."""
         self.env = env
         self.ale = env.unwrapped.ale
@@ -35,7 +33,7 @@ class AtariGame(Env):
         self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 
-    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
+    def reset(self, *, seed: int | None = None, **options):
         """Start a game; its seed decides for how many frames there is no action.
 
         Only the first reset seeds the emulator, whose randomness makes actions sticky: seeding
@@ -55,7 +53,7 @@ class AtariGame(Env):
         ale.getScreenGrayscale(self.screen)
         return self.screen, {"lives": ale.lives()}
 
-    def step(self, action: int) -> Any:
+    def step(self, action: int):
         ale = self.ale
         held = self.actions[action]
         reward = 0.0
@@ -71,14 +69,14 @@ class AtariGame(Env):
         terminated = ale.game_over(with_truncation=False)
         return self.screen, reward, terminated, ale.game_truncated(), {"lives": ale.lives()}
 
-    def render(self) -> Any:
+    def render(self):
         """Return the game's colours (H, W, 3), if it was made with render_mode="rgb_array"."""
         return self.env.render()
 
     def close(self) -> None:
         self.env.close()
 
-    def save_emulator(self) -> Any:
+    def save_emulator(self):
         """Return the emulator's state in bytes, with its random generator: 14 KB, 0.1 ms."""
         return self.ale.cloneState(include_rng=True).serialize()
 
@@ -96,14 +94,14 @@ class EndOnLifeLoss(Wrapper):
     SAVED = ("game_over", "lives")
     game_over = True
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         if self.game_over:
             self.last = self.env.reset(**options)
             self.game_over = False
         self.lives = self.last[1]["lives"]
         return self.last
 
-    def step(self, action: int) -> Any:
+    def step(self, action: int):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.last = (observation, info)
         self.game_over = terminated or truncated
@@ -123,7 +121,7 @@ class FireOnReset(Wrapper):
         super().__init__(env)
         self.fire = fire
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         self.env.reset(**options)
         observation, _, _, _, info = self.env.step(self.fire)
         return observation, info

@@ -34,8 +34,8 @@ class CheckData(Wrapper):
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
-    def reset(self, **options: Any) -> Any:
-        result: Any = self.env.reset(**options)
+    def reset(self, **options):
+        result = self.env.reset(**options)
         try:
             observation, info = result
         except (TypeError, ValueError):
@@ -46,7 +46,7 @@ class CheckData(Wrapper):
             )
         return self._check(observation), info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         result: Any = self.env.step(action)
         try:
             observation, reward, terminated, truncated, info = result
@@ -68,7 +68,7 @@ class CheckData(Wrapper):
             raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
 
-    def _check(self, observation: Any) -> Any:
+    def _check(self, observation):
         """Return an observation in the types of its space."""
         if self.is_converting:
             observation = convert(observation, self.space)
@@ -88,7 +88,7 @@ class CheckData(Wrapper):
         return observation
 
 
-def convert(observation: Any, space: Any) -> Any:
+def convert(observation, space):
     """Return an observation in the types of its space, as far as that loses nothing but digits."""
     if isinstance(space, spaces.Dict) and isinstance(observation, dict):
         return {key: convert(part, space.get(key)) for key, part in observation.items()}
@@ -104,13 +104,13 @@ def convert(observation: Any, space: Any) -> Any:
     return found if is_same and given.dtype.kind in "biuf" else observation
 
 
-def checker(space: Any) -> Checker:
+def checker(space) -> Checker:
     """Return a function that tells whether an observation is inside of a space.
 
     It raises BadData for one that is malformed."""
     contains: Checker = space.contains
 
-    def is_inside(observation: Any) -> bool:
+    def is_inside(observation) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
         return contains(observation)
@@ -127,10 +127,10 @@ def checker(space: Any) -> Checker:
     return contains
 
 
-def _nested_checker(kind: Any, parts: dict[Any, Any]) -> Checker:
+def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
     checkers = {key: checker(part) for key, part in parts.items()}
 
-    def is_inside(observation: Any) -> bool:
+    def is_inside(observation) -> bool:
         if not isinstance(observation, kind) or len(observation) != len(parts):
             raise BadData(
                 f"its observation is {describe_value(observation)}, not a {kind.__name__} of "
@@ -162,7 +162,7 @@ def _box_checker(space: spaces.Box) -> Checker:
     is_small = low.size <= FEW
     is_every_byte = dtype == np.uint8 and (low == 0).all() and (high == 255).all()
 
-    def is_inside(observation: Any) -> bool:
+    def is_inside(observation) -> bool:
         if shape == () and type(observation) in (bool, int, float):  # which have no dtype
             observation = np.asarray(observation, dtype)
         if (
@@ -186,7 +186,7 @@ def _box_checker(space: spaces.Box) -> Checker:
     return is_inside
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value) -> str:
     """Describe a value in a few words, with its shape and dtype if it is an array."""
     kind = ""
     if isinstance(value, np.ndarray):

@@ -28,12 +28,12 @@ class RecordEpisode(Wrapper):
 
     SAVED = ("total", "length")
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         self.total = 0.0
         self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.total += float(reward)
         self.length += 1
@@ -49,7 +49,7 @@ def names_metric(key: str) -> bool:
     return not NO_METRIC.match(key)
 
 
-def episode_metrics(info: Any) -> dict[str, float]:
+def episode_metrics(info) -> dict[str, float]:
     """Return the numbers and booleans in the info of an episode's last step, by name.
 
     Those in info["episode_metrics"] count, too, and arrays of one number; what is not finite is
@@ -76,7 +76,7 @@ class FreshEveryEpisode(Wrapper):
         super().__init__(make())
         self.make = make
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         if not self.is_fresh:
             close_env(self.env)
             self.env = self.make()
@@ -118,7 +118,7 @@ class OpenEpisodes:
         self.open = [OpenEpisode(0, None)] * num_envs
 
     def update(
-        self, actions: ndarray, dones: ndarray, info: Any, episode_counts: ndarray
+        self, actions: ndarray, dones: ndarray, info, episode_counts: ndarray
     ) -> list[PlayedEpisode]:
         """Add a rollout; return the whole episodes that ended in it and can be replayed.
 
@@ -146,7 +146,7 @@ class OpenEpisodes:
             self.open[index] = episode._replace(actions=longer, emulator=info.emulators.get(index))
         return played
 
-    def restart(self, env_indices: Sequence[int], numbers: ndarray, attributes: Any = ()) -> None:
+    def restart(self, env_indices: Sequence[int], numbers: ndarray, attributes=()) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
         for index in env_indices:
             self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions, attributes)
@@ -248,7 +248,7 @@ def close_env(env: Env) -> str:
     return ""
 
 
-def layers(env: Any) -> Iterator[Any]:
+def layers(env) -> Iterator[Any]:
     """Yield an environment's wrappers from the outermost, then the environment itself."""
     while isinstance(env, Wrapper):
         yield env

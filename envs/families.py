@@ -38,7 +38,7 @@ class Atari:
             "sticky_actions": spec.kwargs.get("repeat_action_probability", "auto"),
         }
 
-    def make(self, spec: EnvSpec, config: Any) -> gymnasium.Env:
+    def make(self, spec: EnvSpec, config) -> gymnasium.Env:
         """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
         from ale_py import Action, ALEInterface, LoggerMode
 

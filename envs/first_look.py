@@ -26,7 +26,7 @@ class Spaces(NamedTuple):
     reward_threshold: float | None = None
 
 
-def describe(config: Any) -> Any:
+def describe(config):
     """Return what find_family does. From now on the config's timeouts count. Raises as spaces_of
     does."""
     ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
@@ -35,14 +35,14 @@ def describe(config: Any) -> Any:
     return ISOLATION.call(PURPOSE, env_name, find_family, env_name, env_kwargs)
 
 
-def spaces_of(config: Any) -> Spaces:
+def spaces_of(config) -> Spaces:
     """Look at an environment in a process of its own. Raises as look does, and WorkerError if the
     environment dies or hangs."""
     found: Spaces = ISOLATION.call(PURPOSE, config.env_name, look, config)
     return found
 
 
-def look(config: Any) -> Spaces:
+def look(config) -> Spaces:
     """Look at an environment of each task.
 
     Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
@@ -56,7 +56,7 @@ def look(config: Any) -> Spaces:
     return first
 
 
-def _look(config: Any, index: int) -> Spaces:
+def _look(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
     env: Any = make_env(config, index)
     with explained_errors(config.env_name):

@@ -18,7 +18,7 @@ class ImageStack:
     as they are. The oldest image is first; at first all are the same. The array that is returned is
     reused. space: its Box; treatment: what is done, in words."""
 
-    def __init__(self, image_space: Any, size: int, num_images: int) -> None:
+    def __init__(self, image_space, size: int, num_images: int) -> None:
         self.size = (size, size)
         self.num_images = num_images
         channels = image_space.shape[2:]
@@ -45,7 +45,7 @@ class ImageStack:
         """Restore the images from what was returned last."""
         self.planes = list(cv2.split(stacked))
 
-    def __call__(self, image: Any) -> np.ndarray:
+    def __call__(self, image) -> np.ndarray:
         """Return the stack with an image, which is its newest."""
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)

@@ -34,7 +34,7 @@ class Caller:
 
         HEARTBEAT.array = self.heartbeat.array
 
-    def run(self, function: Callable[..., Any], arguments: Any, options: Any) -> Any:
+    def run(self, function: Callable[..., Any], arguments, options):
         """Return the result of a function, as a tuple of one. Raises WorkerError for what others
         than this project raise."""
         HEARTBEAT("start")
@@ -81,10 +81,10 @@ class Isolation:
         purpose: str,
         env_name: str,
         function: Callable[..., Any],
-        *arguments: Any,
+        *arguments,
         on_progress: OnProgress = ignore,
-        **options: Any,
-    ) -> Any:
+        **options,
+    ):
         """Return function(*arguments, **options).
 
         purpose: names the work in messages. on_progress: receives what HEARTBEAT.report_progress

@@ -60,7 +60,7 @@ def find_family(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str 
     return env_name, family.name, family.auto_values(spec)
 
 
-def make_env(config: Any, index: int = 0) -> Env:
+def make_env(config, index: int = 0) -> Env:
     """Make an environment whose observations are in a Box.
 
     config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
@@ -97,7 +97,7 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
 
     Of an id without a version, it is the latest one."""
     module, _, name = env_name.rpartition(":")
-    maker: Any = None
+    maker = None
     if isinstance(env_name, EnvObject):
         name = env_name.strip("<>")
         maker = unpickle(env_name.pickled)
@@ -123,17 +123,17 @@ def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any
     return spec, None
 
 
-def _make_checked(spec: EnvSpec, config: Any) -> Env:
+def _make_checked(spec: EnvSpec, config) -> Env:
     """Make an environment, with a check of what it returns and a record of whole episodes."""
 
-    def make() -> Any:
+    def make():
         # gymnasium's own checker would cost time at every step.
         env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
         if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
             raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
         return wrap(env, config.wrapper)
 
-    env: Any = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
+    env = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
     env = CheckData(env, config.strict_spaces)
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip)
@@ -143,15 +143,15 @@ def _make_checked(spec: EnvSpec, config: Any) -> Env:
 class Watched(Wrapper):
     """Give a sign of life at every call of an environment."""
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         HEARTBEAT("reset")
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         HEARTBEAT("step")
         return self.env.step(action)
 
-    def render(self) -> Any:
+    def render(self):
         HEARTBEAT("render")
         return self.env.render()
 

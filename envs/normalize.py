@@ -51,7 +51,7 @@ class NormalizeObservation:
     observations are rows of bytes that begin with the numbers, as float32."""
 
     def __init__(
-        self, shape: Sequence[int], enabled: bool, is_scaled: Any = True, is_packed: bool = False
+        self, shape: Sequence[int], enabled: bool, is_scaled=True, is_packed: bool = False
     ) -> None:
         self.statistics = RunningMeanStd(shape)
         tables = SharedArray((3, *shape), np.float32)
@@ -60,15 +60,15 @@ class NormalizeObservation:
         highest[:] = np.where(is_scaled, CLIP, np.inf)
         self.__setstate__((tables, enabled, is_packed))
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self):
         return self.tables, self.enabled, self.is_packed
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state) -> None:
         self.tables, self.enabled, self.is_packed = state
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 
-    def __call__(self, observations: ndarray) -> Any:
+    def __call__(self, observations: ndarray):
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
@@ -112,7 +112,7 @@ class NormalizeReward:
     Rewards are not centred (Baselines). An environment's discounted return starts at 0 with every
     episode, however the last one ended."""
 
-    def __init__(self, num_envs: int, gamma: float, enabled: Any) -> None:
+    def __init__(self, num_envs: int, gamma: float, enabled) -> None:
         self.statistics = RunningMeanStd(())
         self.returns = np.zeros(num_envs)
         self.gamma = gamma

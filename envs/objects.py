@@ -2,7 +2,6 @@
 
 import pickle
 from functools import cache
-from typing import Any
 
 from ppo.errors import ConfigError
 
@@ -17,7 +16,7 @@ class EnvObject(str):
     pickled: bytes
 
 
-def as_env_name(env: Any) -> str:
+def as_env_name(env) -> str:
     """Return what --env_name takes for an id, a class, or a function that makes an environment.
 
     Raises ConfigError if env is none of these, or cannot be sent to other processes."""

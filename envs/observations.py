@@ -23,12 +23,12 @@ def observe(env: Env, image: str, size: int, num_images: int) -> Env:
     return ObserveParts(env, image, size, num_images)
 
 
-def can_observe(space: Any) -> bool:
+def can_observe(space) -> bool:
     """Return whether a space, or a part of it, holds a fixed number of numbers."""
     return any(holds_numbers(leaf) for _, leaf in leaves(space))
 
 
-def kind_of(space: Any, image: str) -> str:
+def kind_of(space, image: str) -> str:
     """Return how a space without parts is observed.
 
     image: "pixels", "categories" or "auto", which decides by the size: how arrays (H, W) and
@@ -93,13 +93,13 @@ class ObserveParts(Wrapper):
         self.observation_space = self.space = join(vectors, images)
         self.space.treatment = treatment
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         observation, info = self.env.reset(**options)
         for stack in self.stacks:
             stack.clear()
         return self._read(observation), info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._read(observation), reward, terminated, truncated, info
 
@@ -107,7 +107,7 @@ class ObserveParts(Wrapper):
         """Restore the stack from the last observation; only for an image alone."""
         self.stacks[0].restore(observation)
 
-    def _read(self, observation: Any) -> Any:
+    def _read(self, observation):
         found = {
             name: read(reduce(getitem, path, observation)) for name, path, read in self.readers
         }
@@ -121,7 +121,7 @@ def encode_categories(image: ndarray) -> ndarray:
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
-def join(vectors: dict[str, Any], images: dict[str, Any]) -> Any:
+def join(vectors: dict[str, Any], images: dict[str, Any]):
     """Make the Box of observations from the Boxes of their parts."""
     parts = vectors | images
     boxes = [*parts.values()]
@@ -141,7 +141,7 @@ def join(vectors: dict[str, Any], images: dict[str, Any]) -> Any:
     return space
 
 
-def pack(space: Any, parts: Mapping[str, Any]) -> Any:
+def pack(space, parts: Mapping[str, Any]):
     """Return the observation with these parts, by name; other parts are zeros.
 
     Raises ValueError for a part of another size."""

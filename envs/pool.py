@@ -47,7 +47,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
-        attributes: Any = (),
+        attributes=(),
     ) -> None:
         """Start the workers; they get ready while the caller goes on.
 
@@ -160,7 +160,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.end(deadline)
 
-    def _receive(self, workers: Iterable[WorkerProcess], *command: Any) -> dict[WorkerProcess, Any]:
+    def _receive(self, workers: Iterable[WorkerProcess], *command) -> dict[WorkerProcess, Any]:
         """Return the workers' replies.
 
         A lost worker is replaced; without a command for the new one, there is no reply of it."""

@@ -1,7 +1,7 @@
 """Play an environment at random."""
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class RandomPlay(NamedTuple):
     observations: list[np.ndarray]
 
 
-def play(env: Any, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
+def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
     """Take random actions, always the same for a seed, for so many steps, or for SECONDS.
 
     close: close the environment afterwards, for instance as it holds a port."""

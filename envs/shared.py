@@ -17,7 +17,7 @@ class SharedArray:
     What is sent to a process that runs already is a copy. Its memory has no name in the file
     system: nothing is left of it however a process dies."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+    def __init__(self, shape: Sequence[int], dtype) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         size = math.prod(shape) * self.dtype.itemsize
@@ -29,5 +29,5 @@ class SharedArray:
         return {**vars(self), "_memory": bytearray(self._memory)}
 
     @property
-    def array(self) -> Any:
+    def array(self):
         return np.ndarray(self.shape, self.dtype, self._memory)

@@ -12,7 +12,7 @@ Converter = Callable[[Any], Any]
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 
-def action_converter(space: Any, squash: bool = False) -> Converter:
+def action_converter(space, squash: bool = False) -> Converter:
     """Return a function from the policy's actions (n, D) to the actions of n environments.
 
     squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
@@ -49,7 +49,7 @@ def _box_converter(space: Box, squash: bool) -> Converter:
         middle = low / 2 + high / 2
         half = high / 2 - low / 2
 
-    def convert(actions: ndarray) -> Any:
+    def convert(actions: ndarray):
         rows = actions.reshape(shape)
         if squash:
             rows = middle + half * np.tanh(rows)
@@ -61,7 +61,7 @@ def _box_converter(space: Box, squash: bool) -> Converter:
     return convert
 
 
-def mask_converter(space: Any) -> Converter:
+def mask_converter(space) -> Converter:
     """Return a function from an environment's action mask to the policy's, (M,) bool.
 
     The policy's has K columns for each of the space's choices among up to K actions. The
@@ -71,7 +71,7 @@ def mask_converter(space: Any) -> Converter:
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
-        def convert_parts(allowed: Any) -> ndarray:
+        def convert_parts(allowed) -> ndarray:
             if isinstance(space, Tuple):
                 allowed = enumerate(allowed or ())
             given = dict(allowed or {})
@@ -85,7 +85,7 @@ def mask_converter(space: Any) -> Converter:
         sizes = [2] * _num_columns(space)
     exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
 
-    def convert(allowed: Any) -> Any:
+    def convert(allowed):
         mask = exists.copy()
         if allowed is not None:
             numbers = np.hstack(allowed).ravel()
@@ -102,13 +102,13 @@ def mask_converter(space: Any) -> Converter:
     return convert
 
 
-def holds_numbers(space: Any) -> bool:
+def holds_numbers(space) -> bool:
     """Return whether a space, and each of its parts, holds a fixed number of numbers, not none."""
     kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
-def leaves(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield the spaces that a space is made of, however nested, each with the keys that lead there.
 
     path: of the space itself."""
@@ -119,7 +119,7 @@ def leaves(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
         yield from leaves(part, (*path, key))
 
 
-def _parts(space: Any) -> dict[Any, Any]:
+def _parts(space) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):
         return dict(enumerate(space))
@@ -128,6 +128,6 @@ def _parts(space: Any) -> dict[Any, Any]:
     return {}
 
 
-def _num_columns(space: Any) -> int:
+def _num_columns(space) -> int:
     """Return how many columns the actions of a space take."""
     return sum(math.prod(leaf.shape) for _, leaf in leaves(space))

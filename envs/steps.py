@@ -1,7 +1,5 @@
 """Repeat actions and join successive observations, of any environment."""
 
-from typing import Any
-
 from gymnasium import Env, Wrapper
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
@@ -13,7 +11,7 @@ class RepeatAction(Wrapper):
         super().__init__(env)
         self.times = times
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)

@@ -43,16 +43,16 @@ class Filmed(Wrapper):
 
     env: made with render_mode="rgb_array"; video: as open_video yields it."""
 
-    def __init__(self, env: Env, video: Any) -> None:
+    def __init__(self, env: Env, video) -> None:
         super().__init__(env)
         self.video = video
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         result = self.env.reset(**options)
         self._film()
         return result
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         result = self.env.step(action)
         self._film()
         return result

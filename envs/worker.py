@@ -113,7 +113,7 @@ class Worker:
         self.to_mask = mask_converter(space)
         self.present_attributes: list[Any] = [()] * len(self.envs)  # of each environment
 
-    def run(self, method: str, *arguments: Any) -> Any:
+    def run(self, method: str, *arguments):
         """Carry out a command of the trainer: the name of a method and its arguments.
 
         Raises WorkerError with environment or policy as the cause if the method raises."""
@@ -132,7 +132,7 @@ class Worker:
                 culprit = f"environment {env_id} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
-    def restore(self, episodes: Sequence[OpenEpisode], attributes: Any = ()) -> list[int]:
+    def restore(self, episodes: Sequence[OpenEpisode], attributes=()) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead: that
         do not show what the last row of the rollout shows, or all if there are no episodes."""
         self.reset_envs = []
@@ -143,7 +143,7 @@ class Worker:
                 self._start_episode(-1, i)
         return self.reset_envs
 
-    def collect(self, iteration: int, attributes: Any = ()) -> RolloutInfo:
+    def collect(self, iteration: int, attributes=()) -> RolloutInfo:
         """Sample actions and step T times. attributes: of environments, in new episodes."""
         self.begin(iteration, attributes)
         members = range(len(self.envs))
@@ -155,7 +155,7 @@ class Worker:
             self.step(t, members)
         return self.end()
 
-    def begin(self, iteration: int, attributes: Any = ()) -> bool:
+    def begin(self, iteration: int, attributes=()) -> bool:
         """Begin the next rollout with the last row of the one before, the first with resets."""
         self.attributes = dict(attributes)
         before = self.rollout
@@ -206,13 +206,13 @@ class Worker:
         for env in self.envs:
             close_env(env)
 
-    def _write_mask(self, row: int, i: int, info: Any) -> None:
+    def _write_mask(self, row: int, i: int, info) -> None:
         if self.has_masks:
             self.rollout.action_masks[row, i] = self.to_mask(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
             raise ValueError("its first reset had no action_mask, or its actions are a Box")
 
-    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Any) -> None:
+    def _end_episode(self, t: int, i: int, observation, terminated: bool, info) -> None:
         """Record the end of environment i's episode."""
         rollout = self.rollout
         index = self.env_indices[i]
@@ -234,7 +234,7 @@ class Worker:
         self.rollout.observations[row, i], info = self._reset(i, episode, self.attributes)
         self._write_mask(row, i, info)
 
-    def _reset(self, i: int, episode: int, attributes: Any) -> Any:
+    def _reset(self, i: int, episode: int, attributes):
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self._beat(~i)
         if attributes != self.present_attributes[i]:
@@ -271,10 +271,10 @@ class Worker:
         self.beats[1] = call
 
 
-def _make(config: Any, env_id: int, shape: Any) -> Any:
+def _make(config, env_id: int, shape):
     """Make an environment. Raises EnvironmentUnavailable if its observations have another shape
     than those of the first look, for it may depend on the environment's number."""
-    env: Any = make_env(config, env_id)
+    env = make_env(config, env_id)
     if env.observation_space.shape != shape:
         raise EnvironmentUnavailable(
             f"environment {env_id} of {config.env_name} observes {env.observation_space}, others "

@@ -111,13 +111,13 @@ class WorkerProcess:
             os.environ.update(environment)
         theirs.close()  # so that the worker's death closes the pipe
 
-    def send(self, *command: Any) -> None:
+    def send(self, *command) -> None:
         """Send a command: the name of a method of Worker, and its arguments."""
         self.since = time.monotonic()
         with suppress(OSError):  # it has died, which poll reports
             self.connection.send(command)
 
-    def poll(self) -> Any:
+    def poll(self):
         """Return the reply to a command, None if there is none yet.
 
         Raises WorkerError if the worker has raised, died or hung."""
@@ -187,10 +187,10 @@ class LocalWorker(WorkerProcess):
         self.worker = self.make()
         self.commands: list[Any] = []
 
-    def send(self, *command: Any) -> None:
+    def send(self, *command) -> None:
         self.commands.append(command)
 
-    def poll(self) -> Any:
+    def poll(self):
         return self.worker.run(*self.commands.pop(0))
 
     def ask_to_end(self) -> None:

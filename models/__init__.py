@@ -1,7 +1,7 @@
 """Actor-critics by name. Importing this package does not import torch; making a model does."""
 
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ppo.models.errors import ModelMismatch
 from ppo.models.parts import images_of
@@ -32,7 +32,7 @@ MODELS = {
 }
 
 
-def choose_model(name: str, observation_space: Any) -> str:
+def choose_model(name: str, observation_space) -> str:
     """Return a model's name, with auto resolved.
 
     Raises ModelMismatch if the name is unknown or the model cannot read the observations.
@@ -55,7 +55,7 @@ def choose_model(name: str, observation_space: Any) -> str:
     return name
 
 
-def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
+def make_model(config, observation_space, action_space):
     """Make an actor-critic whose initial weights are drawn from torch's random stream.
 
     config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if
@@ -92,7 +92,7 @@ def make_model(config: Any, observation_space: Any, action_space: Any) -> Any:
     return model
 
 
-def make_actor(new_model: Any, layout: Any, weights: Any) -> Any:
+def make_actor(new_model, layout, weights):
     """Make an actor on weights (P,): a NumpyActor for a model that has a layout, else an Actor.
 
     new_model: called to make the torch model, which a NumpyActor does without (None will do).

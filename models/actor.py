@@ -1,7 +1,5 @@
 """The policy as workers use it, in torch."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy import ndarray
@@ -42,7 +40,7 @@ class Actor:
         *,
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
-    ) -> Any:
+    ):
         """Return actions (n, D) for observations (n, *observation).
 
         noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed

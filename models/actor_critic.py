@@ -42,7 +42,7 @@ class ActorCritic(nn.Module):
         """
         raise NotImplementedError
 
-    def act(self, observations: Tensor, states: Any) -> Step:
+    def act(self, observations: Tensor, states) -> Step:
         """Evaluate one step of n environments, as workers do.
 
         Returns the distribution, the features (n, num_shared_features) that the value reads too,
@@ -76,7 +76,7 @@ class FeedForward(ActorCritic):
     1 in the value's; biases are zero (Baselines).
     """
 
-    def __init__(self, make_trunk: Callable[[Any], Any], action_space: Any, config: Any) -> None:
+    def __init__(self, make_trunk: Callable[[Any], Any], action_space, config) -> None:
         super().__init__()
         self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
         self.state_size = self.policy_trunk.state_size
@@ -98,7 +98,7 @@ class FeedForward(ActorCritic):
         """Return the distribution of actions and values (B,), from features (B, F)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def act(self, observations: Tensor, states: Any) -> Step:
+    def act(self, observations: Tensor, states) -> Step:
         # forward directly: calling a module costs as much as the arithmetic of a small layer
         features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
@@ -107,9 +107,7 @@ class FeedForward(ActorCritic):
 class Recurrent(FeedForward):
     """A policy and a value on the features of one ppo.models.lstm.LSTMTrunk."""
 
-    def forward(
-        self, observations: Tensor, states: Any = None, starts: Tensor | None = None
-    ) -> Outputs:
+    def forward(self, observations: Tensor, states=None, starts: Tensor | None = None) -> Outputs:
         """Return the distribution of actions and values (T * b), of sequences of b environments.
 
         observations: (T * b, *observation), time-major; states: (b, S), before the first of them;
@@ -121,12 +119,12 @@ class Recurrent(FeedForward):
             features = self.policy_trunk(observations, states, starts)
         return self.heads(features, features)
 
-    def act(self, observations: Tensor, states: Any) -> Step:
+    def act(self, observations: Tensor, states) -> Step:
         features, states = self.policy_trunk.step(observations, states)
         return self.policy_head(features), features, states
 
 
-def check_model(model: Any, observation_space: Any) -> None:
+def check_model(model, observation_space) -> None:
     """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from gymnasium.spaces import Dict, flatten_space
@@ -28,9 +27,7 @@ class ImageTrunk(Trunk):
     Raises ModelMismatch if images of this shape (H, W, C) are too small for the convolutions.
     """
 
-    def __init__(
-        self, make_convolutions: MakeConvolutions, shape: Any, config: Any, size: int
-    ) -> None:
+    def __init__(self, make_convolutions: MakeConvolutions, shape, config, size: int) -> None:
         super().__init__()
         height, width, num_channels = shape
         with torch.device("cpu"):  # also where a model without memory is made: these are small
@@ -53,7 +50,7 @@ class ImageTrunk(Trunk):
         self.layers.to(self.dtype)  # else every step would convert the weights
         self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
-    def forward(self, observations: Tensor) -> Any:
+    def forward(self, observations: Tensor):
         x = observations.permute(0, 3, 1, 2).to(self.dtype)
         with torch.autocast(x.device.type, torch.bfloat16, self.dtype == torch.bfloat16):
             return self.layers(x).float()
@@ -66,7 +63,7 @@ class PartsTrunk(Trunk):
     (B, n), or split already.
     """
 
-    def __init__(self, space: Any, groups: list[list[str]], trunks: list[Trunk]) -> None:
+    def __init__(self, space, groups: list[list[str]], trunks: list[Trunk]) -> None:
         super().__init__()
         self.space = space
         self.groups = groups
@@ -75,7 +72,7 @@ class PartsTrunk(Trunk):
         self.num_features = trunks[0].num_features
         self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
-    def forward(self, observations: Any) -> Any:
+    def forward(self, observations):
         parts = split(self.space, observations)
         features = [
             trunk(torch.cat([parts[name] for name in names], 1))
@@ -90,7 +87,7 @@ class PixelConv2d(nn.Conv2d):
     Its weights are scaled instead, of which there are fewer.
     """
 
-    def forward(self, pixels: Tensor) -> Any:
+    def forward(self, pixels: Tensor):
         return self._conv_forward(pixels, self.weight * (1 / 255), self.bias)
 
 
@@ -148,7 +145,7 @@ def impala(num_channels: int) -> list[nn.Module]:
 
 
 def make_image_trunk(
-    make_convolutions: MakeConvolutions, observation_space: Any, config: Any, size: int
+    make_convolutions: MakeConvolutions, observation_space, config, size: int
 ) -> Trunk:
     """Make convolutions and a hidden layer for each image, and hidden layers for all vectors.
 

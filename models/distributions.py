@@ -164,7 +164,7 @@ class Product(Distribution):
     def entropy(self) -> Tensor:
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
-    def _split(self, table: Tensor, size: str) -> Any:
+    def _split(self, table: Tensor, size: str):
         """Pair each part with its columns of a table; size: the heads' name for their number."""
         widths = [getattr(head, size) for head in self.heads]
         return zip(self.parts, torch.split(table, widths, -1), strict=True)
@@ -173,7 +173,7 @@ class Product(Distribution):
 class TorchDistribution(Distribution):
     """One of torch's own distributions of actions (D,), which draws from torch's random stream."""
 
-    def __init__(self, rows: Any) -> None:
+    def __init__(self, rows) -> None:
         self.log_prob = rows.log_prob
         self.entropy = rows.entropy
         self.sample = lambda noise: rows.sample()
@@ -236,7 +236,7 @@ class GaussianHead(PolicyHead):
 
     action_dtype = np.float32
 
-    def __init__(self, num_features: int, num_actions: int, config: Any) -> None:
+    def __init__(self, num_features: int, num_actions: int, config) -> None:
         super().__init__()
         self.action_size = num_actions
         self.config = config
@@ -282,7 +282,7 @@ class TorchHead(PolicyHead):
     from (seed, environment, iteration). space: neither Tuple nor Dict.
     """
 
-    def __init__(self, space: Any, config: Any) -> None:
+    def __init__(self, space, config) -> None:
         super().__init__()
         if config.inference != "learner":
             raise ModelMismatch("torch's own distributions need --inference=learner")
@@ -290,7 +290,7 @@ class TorchHead(PolicyHead):
         if isinstance(space, spaces.Box):
             self.action_dtype = np.float32
 
-    def forward(self, rows: Any) -> TorchDistribution:
+    def forward(self, rows) -> TorchDistribution:
         return TorchDistribution(rows)
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
@@ -298,7 +298,7 @@ class TorchHead(PolicyHead):
         return np.zeros((num_steps, 0), np.float32)
 
 
-def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:
+def policy_head(num_features: int, space, config) -> PolicyHead:
     """Make the head from features (..., F) to a Distribution over an action space.
 
     Raises ModelMismatch if actions without bounds are to be squashed.
@@ -319,7 +319,7 @@ def policy_head(num_features: int, space: Any, config: Any) -> PolicyHead:
     return CategoricalHead(num_features, np.ravel(sizes).tolist())
 
 
-def orthogonal(layer: Any, gain: float) -> Any:
+def orthogonal(layer, gain: float):
     """Draw orthogonal weights (Saxe et al. 2013) for a layer and set its bias to zero."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 from pkgutil import resolve_name
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ class LSTMTrunk(Trunk):
     initial weights, zero biases (Huang et al. 2022, "The 37 Implementation Details", LSTM 1).
     """
 
-    def __init__(self, observation_space: Any, config: Any, size: int) -> None:
+    def __init__(self, observation_space, config, size: int) -> None:
         super().__init__()
         entry = MODELS[choose_model("auto", observation_space)]
         make_encoder = resolve_name(entry.make_trunk)

@@ -11,7 +11,7 @@ from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 
 
-def layer_sizes(size: Any, num_layers: int) -> list[int]:
+def layer_sizes(size, num_layers: int) -> list[int]:
     """Return the units of each hidden layer: the same in all, or those of a text "256,128"."""
     if isinstance(size, str):
         return [int(units) for units in size.split(",")]
@@ -24,7 +24,7 @@ class VectorTrunk(Trunk):
     size: as layer_sizes takes it. It always computes in float32.
     """
 
-    def __init__(self, observation_space: Any, config: Any, size: Any) -> None:
+    def __init__(self, observation_space, config, size) -> None:
         super().__init__()
         sizes = layer_sizes(size, config.num_layers)
         self.num_features = sizes[-1]

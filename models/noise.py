@@ -1,7 +1,6 @@
 """Noise for sampling actions, and constants: shared by the distributions in torch and in numpy."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -10,15 +9,13 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
 
-def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> Any:
+def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
     return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
 
-def draw_normal(
-    generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1
-) -> Any:
+def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1):
     """Draw standard normal noise (num_steps, size) for a rollout of one environment.
 
     Each draw lasts for sample_freq steps; below 1, for the whole rollout.

@@ -3,28 +3,28 @@
 from typing import Any
 
 
-def parts_of(space: Any) -> dict[str, Any]:
+def parts_of(space) -> dict[str, Any]:
     """Return the Boxes of all parts, by name, in the order in which observations hold them."""
     return getattr(space, "parts", {"observation": space})
 
 
-def images_of(space: Any) -> dict[str, Any]:
+def images_of(space) -> dict[str, Any]:
     """Return the Boxes (H, W, C) uint8 of the parts that are images, by name."""
     parts = parts_of(space).items()
     return {name: box for name, box in parts if box.dtype == "uint8" and len(box.shape) == 3}
 
 
-def vectors_of(space: Any) -> dict[str, Any]:
+def vectors_of(space) -> dict[str, Any]:
     """Return the Boxes of the other parts, by name."""
     return {name: box for name, box in parts_of(space).items() if name not in images_of(space)}
 
 
-def is_packed(space: Any) -> bool:
+def is_packed(space) -> bool:
     """Return whether observations are rows of bytes: images and other parts."""
     return len(parts_of(space)) > 1 and bool(images_of(space))
 
 
-def split(space: Any, observations: Any) -> Any:
+def split(space, observations):
     """Return the parts (B, *part) of observations (B, *observation), by name, without a copy.
 
     What is split already, a dict, is returned as it is: exported models get their parts so."""

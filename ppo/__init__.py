@@ -2,7 +2,6 @@
 
 import os
 from pkgutil import resolve_name
-from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
@@ -16,7 +15,7 @@ LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str):
     """Import a name of LAZY when it is first asked for: torch is heavy."""
     if name not in LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

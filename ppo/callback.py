@@ -23,22 +23,22 @@ class Callback:
     the last whole iteration is saved.
     """
 
-    def on_start(self, run: Any) -> None:
+    def on_start(self, run) -> None:
         """Get ready for the first iteration; of a resumed run, after load_state_dict."""
 
-    def on_iteration(self, run: Any) -> None:
+    def on_iteration(self, run) -> None:
         """Look at an iteration whose update is done: run.metrics, run.rollout and run.batch."""
 
-    def on_episode(self, run: Any, episode: Any) -> None:
+    def on_episode(self, run, episode) -> None:
         """Look at a ppo.envs.worker.Episode that ended in this iteration, before on_iteration."""
 
-    def on_evaluation(self, run: Any, result: Any) -> None:
+    def on_evaluation(self, run, result) -> None:
         """Look at the result of ppo.policy.evaluation.evaluate, during training or at its end."""
 
-    def on_checkpoint(self, run: Any) -> None:
+    def on_checkpoint(self, run) -> None:
         """Take notice that the state of the last iteration is being saved, by a thread."""
 
-    def on_end(self, run: Any) -> None:
+    def on_end(self, run) -> None:
         """Finish, after the final evaluation of a run that no signal or error has ended."""
 
     def state_dict(self) -> State:
@@ -76,12 +76,12 @@ class Run:
         return config
 
     @property
-    def iteration(self) -> Any:
+    def iteration(self):
         """Iterations until now, of the whole run."""
         return self.parts.iteration
 
     @property
-    def step(self) -> Any:
+    def step(self):
         """Environment steps until now."""
         return self.parts.step
 
@@ -89,7 +89,7 @@ class Run:
         """Return whether something is due that is done every so many iterations."""
         return bool(every and self.iteration % every == 0)
 
-    def policy(self) -> Any:
+    def policy(self):
         """Return the present policy, to play with."""
         return self.parts.policy()
 
@@ -108,7 +108,7 @@ class Run:
         """Save a checkpoint of this iteration."""
         self.is_save_due = True
 
-    def set_env(self, **attributes: Any) -> None:
+    def set_env(self, **attributes) -> None:
         """Change the training task: from its next episode on, each environment gets attributes.
 
         They are passed to the environment's set_training(**attributes), else set by name on it, and

@@ -48,7 +48,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 MakeLearner = Callable[[Any, Config], Learner]
 
 
-def make_learner(model: Any, config: Config) -> Learner:
+def make_learner(model, config: Config) -> Learner:
     """Make the learner of a model: --learner if it is given, else one in numpy where that can do
     all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
     if config.learner != "auto":
@@ -98,7 +98,7 @@ def prepare_run(
     return parts, [*notes, *describe_observations(config, spaces.observations)]
 
 
-def trial_pool(config: Config, spaces: Spaces, num_workers: Any) -> WorkerPool:
+def trial_pool(config: Config, spaces: Spaces, num_workers) -> WorkerPool:
     """Start the workers of a run that is only to show how fast they collect."""
     return Components(replace(config, num_workers=num_workers), spaces).make_pool()
 
@@ -117,7 +117,7 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
         check_memory("hidden_size or the number of layers", num_bytes)
 
 
-def acting_weights(learner: Learner) -> Any:
+def acting_weights(learner: Learner):
     """Return a copy (P,) of all that the present policy acts by: weights, then buffers."""
     buffers = persistent_buffers(learner.model).values()
     return to_vector([learner.weights, *buffers]).cpu().numpy()
@@ -175,7 +175,7 @@ class Components:
             env_ids=self.env_ids,
         )
 
-    def make_pool(self, **options: Any) -> WorkerPool:
+    def make_pool(self, **options) -> WorkerPool:
         """Start the workers that step the environments. options: further ones of WorkerPool."""
         with within_limits("worker processes", "num_workers"):
             return WorkerPool(

@@ -123,7 +123,7 @@ class Monitor:
         built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor]
         self.callbacks = [*built_in, *callbacks, *stopping]
 
-    def notify(self, method: str, *arguments: Any) -> None:
+    def notify(self, method: str, *arguments) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
         CallbackError for what others than this project raise."""
         for callback in self.callbacks:

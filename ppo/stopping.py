@@ -2,7 +2,6 @@
 
 import operator
 import re
-from typing import Any
 
 from ppo.callback import Callback
 from ppo.config.config import Config
@@ -41,7 +40,7 @@ class KeepBest(Callback):
         self.best: float | None = None
         self.best_iteration = 0
 
-    def on_iteration(self, run: Any) -> None:
+    def on_iteration(self, run) -> None:
         if not self.name:
             return
         value = read_metric(run, "best_by", self.name)
@@ -77,7 +76,7 @@ class StopWhen(Callback):
         self.needs_proof = needs_proof
         self.tried_after = 0  # episodes
 
-    def on_iteration(self, run: Any) -> None:
+    def on_iteration(self, run) -> None:
         value = read_metric(run, self.flag, self.name)
         episodes = run.metrics["episodes"]
         if self.needs_proof and self._holds(value) and episodes >= self.tried_after + WINDOW:
@@ -98,7 +97,7 @@ class StopWhen(Callback):
         return value is not None and bool(self.compare(value, self.limit))
 
 
-def read_metric(run: Any, flag: str, name: str) -> float | None:
+def read_metric(run, flag: str, name: str) -> float | None:
     """Return a metric of the last iteration; None if it has no value, or if it is a mean over the
     last episodes that are fewer than 100 yet. Raises ConfigError, naming the flag, if there is no
     such metric."""

@@ -24,10 +24,10 @@ from ppo.system.signals import StopSignals, Terminated
 
 
 def train(
-    env: Any,
+    env,
     config: Config | None = None,
     *,
-    eval_env: Any = None,
+    eval_env=None,
     callbacks: Sequence[Callback] = (),
     notes: Sequence[str] = (),
     make_learner: MakeLearner = make_learner,

@@ -12,7 +12,7 @@ class Adam:
     parts of its interface that are used here.
     """
 
-    def __init__(self, weights: Any, lr: float, eps: float) -> None:
+    def __init__(self, weights, lr: float, eps: float) -> None:
         self.weights = weights
         self.param_groups: list[dict[str, Any]] = [{"lr": lr}]
         self.eps = eps

@@ -17,7 +17,7 @@ RECORDED = ("observations", "actions", "states", "action_masks", "features")  # 
 
 @torch.no_grad()
 def make_batch(
-    learner: Any, rollout: Rollout, normalize: Callable[[ndarray], ndarray], rewards: ndarray
+    learner, rollout: Rollout, normalize: Callable[[ndarray], ndarray], rewards: ndarray
 ) -> Batch:
     """Evaluate a rollout's transitions: log-probabilities, values, advantages and returns.
 
@@ -51,7 +51,7 @@ def make_batch(
     return batch
 
 
-def log_probs_and_values(learner: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+def log_probs_and_values(learner, batch: Batch) -> tuple[Tensor, Tensor]:
     """Evaluate a batch's actions and observations: log-probabilities and values (B,).
 
     It is done in parts as large as minibatches, to need no more memory than those do.
@@ -68,7 +68,7 @@ def log_probs_and_values(learner: Any, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def split_into_minibatches(
-    learner: Any, batch: Batch, iteration: int
+    learner, batch: Batch, iteration: int
 ) -> tuple[Batch, list[MinibatchRows], list[Any]]:
     """Draw the minibatches of all epochs, with the moments of their advantages.
 
@@ -93,7 +93,7 @@ def split_into_minibatches(
     return batch, parts, all_moments
 
 
-def _predict_values(learner: Any, observations: ndarray, states: ndarray) -> Any:
+def _predict_values(learner, observations: ndarray, states: ndarray):
     """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
     device = learner.weights.device
     inputs = [_to_tensor(table, device) for table in (observations, states) if table.size]

@@ -14,7 +14,7 @@ from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
 
-def rollout_layout(T: int, N: int, spaces: Spaces, model: Any) -> dict[str, Any]:
+def rollout_layout(T: int, N: int, spaces: Spaces, model) -> dict[str, Any]:
     """Return shape and dtype of each table of T steps of N environments; parts not needed have no
     columns."""
     head = model.policy_head

@@ -37,7 +37,7 @@ class Learner:
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
 
-    def __init__(self, model: Any, config: Config) -> None:
+    def __init__(self, model, config: Config) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
         self.config = config
@@ -175,7 +175,7 @@ class Learner:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
 
-    def standardize(self, advantages: Tensor, moments: Any) -> Tensor:
+    def standardize(self, advantages: Tensor, moments) -> Tensor:
         """Standardise advantages (B,), as ppo.algorithm.losses.standardize does."""
         return losses.standardize(advantages, moments)
 
@@ -184,7 +184,7 @@ class Learner:
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
-    def predict_values(self, *inputs: Tensor) -> Any:
+    def predict_values(self, *inputs: Tensor):
         """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
         return self.model(*inputs)[1]
 
@@ -221,7 +221,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
 
-    def _clip_gradients(self) -> Any:
+    def _clip_gradients(self):
         """Scale the gradient to the allowed norm (Pascanu et al. 2013, alg. 1); return its own."""
         norm = self.gradients.norm()
         if self.config.max_grad_norm > 0:
@@ -229,7 +229,7 @@ class Learner:
         return norm
 
 
-def _check_model(model: Any, config: Config) -> None:
+def _check_model(model, config: Config) -> None:
     """Raise ConfigError if a model cannot be learned with these settings."""
     is_split = config.num_minibatches > config.num_envs and not config.batch_size
     if model.state_size and is_split:

@@ -1,7 +1,6 @@
 """The terms of the PPO objective and their metrics: pure functions of tensors (B,)."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ def value_loss(
     return 0.5 * errors.mean()
 
 
-def standardize(advantages: Tensor, moments: Any) -> Tensor:
+def standardize(advantages: Tensor, moments) -> Tensor:
     """Scale advantages to mean 0 and deviation 1; a single one stays as it is.
 
     moments: (deviation, mean) of the whole minibatch, if this is only a rank's part of it.

@@ -29,7 +29,7 @@ class NumpyLearner(Learner):
     large minibatches take a thread for each.
     """
 
-    def __init__(self, model: Any, config: Config, layout: Layout) -> None:
+    def __init__(self, model, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
         self.value_thread = ThreadPoolExecutor(1)
@@ -58,7 +58,7 @@ class NumpyLearner(Learner):
         losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**losses, **metrics, **value_metrics}
 
-    def standardize(self, advantages: Tensor, moments: Any) -> Tensor:
+    def standardize(self, advantages: Tensor, moments) -> Tensor:
         if moments or len(advantages) < 2:
             return super().standardize(advantages, moments)
         values = advantages.numpy()
@@ -67,7 +67,7 @@ class NumpyLearner(Learner):
         return torch.from_numpy(values)
 
     @np.errstate(all="ignore")  # which holds for one thread only
-    def _side(self, trunk: NumpyVectorTrunk, head_gradients: Any, batch: Arrays) -> Metrics:
+    def _side(self, trunk: NumpyVectorTrunk, head_gradients, batch: Arrays) -> Metrics:
         """Write the gradients of a trunk that is not shared, and of its head; return metrics."""
         outputs = trunk(batch["observations"])
         grad_features, metrics = head_gradients(outputs[-1], batch)

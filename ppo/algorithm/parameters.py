@@ -64,7 +64,7 @@ def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
         weights.copy_(present)
 
 
-def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:
+def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float):
     """Make the optimizer of a weight vector (P,).
 
     Raises ConfigError if --optimizer names nothing that is made and steps as torch.optim.SGD does.

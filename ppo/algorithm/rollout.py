@@ -19,7 +19,7 @@ class Rollout(SimpleNamespace):
     """
 
     @property
-    def dones(self) -> Any:
+    def dones(self):
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
 
@@ -35,9 +35,7 @@ class MinibatchRows(NamedTuple):
     weight: float
 
 
-def minibatches(
-    config: Any, *, seed: int, sequence_length: int, env_ids: range
-) -> list[MinibatchRows]:
+def minibatches(config, *, seed: int, sequence_length: int, env_ids: range) -> list[MinibatchRows]:
     """Split the T * N rows of a rollout at random, anew in each epoch; every row is used once.
 
     config: num_steps (T), num_envs (N), num_epochs, num_minibatches and batch_size are used. Makes

@@ -19,7 +19,7 @@ def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     return all(same_observations) and all(same_rewards)
 
 
-def checker_warnings(env: Any) -> list[str]:
+def checker_warnings(env) -> list[str]:
     """Return what gymnasium's own checker finds wrong with an environment."""
     from gymnasium.utils.env_checker import check_env
 
@@ -32,7 +32,7 @@ def checker_warnings(env: Any) -> list[str]:
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 
-def findings(config: Any, seed: int) -> list[str]:
+def findings(config, seed: int) -> list[str]:
     """Return a line on each property of the environments that make_env(config) returns."""
     return list(_findings(partial(make_env, config), seed))
 

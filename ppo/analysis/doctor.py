@@ -26,7 +26,7 @@ class Doctor(Callback):
     """Examine every iteration and report each problem once. num_actions: the dimension of
     continuous actions, 0 for discrete ones."""
 
-    def __init__(self, config: Any, num_actions: int) -> None:
+    def __init__(self, config, num_actions: int) -> None:
         self.config = config
         self.num_actions = num_actions
         self.reported: set[str] = set()
@@ -35,11 +35,11 @@ class Doctor(Callback):
         self.first: dict[str, float] = {}
         self.best_return = -float("inf")
 
-    def on_start(self, run: Any) -> None:
+    def on_start(self, run) -> None:
         for row in run.rows:
             self._note(row)
 
-    def on_iteration(self, run: Any) -> None:
+    def on_iteration(self, run) -> None:
         metrics = run.metrics
         self._note(metrics)
         self.endings.extend(
@@ -73,7 +73,7 @@ class Doctor(Callback):
                 if name == "episode_return_mean":
                     self.best_return = max(self.best_return, value)
 
-    def _problems(self, run: Any) -> Problems:
+    def _problems(self, run) -> Problems:
         """Yield problems that show at any time."""
         kl = run.metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # which NaN is not either

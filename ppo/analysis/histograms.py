@@ -1,7 +1,5 @@
 """Histograms of an iteration, for the loggers that show them."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy import ndarray
@@ -19,7 +17,7 @@ OF_BATCH = ("observations", "actions", "advantages", "returns", "values")
 
 @torch.no_grad()
 def make_histograms(
-    learner: Learner, rollout: Rollout, batch: Batch, observation_space: Any
+    learner: Learner, rollout: Rollout, batch: Batch, observation_space
 ) -> Histograms:
     """Collect what histograms are made of, after an update by the batch."""
     tensors = {name: batch[name] for name in OF_BATCH}

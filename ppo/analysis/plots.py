@@ -82,7 +82,7 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
         figure.savefig(temporary, dpi=120)
 
 
-def _draw_curves(axes: Any, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
+def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
     """Draw the curve of a group of one run, the interquartile mean and interval of several."""
     for group in groups:
         runs = [run for run in group if not np.isnan(run.metrics.get(y, np.nan)).all()]

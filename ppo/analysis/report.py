@@ -127,7 +127,7 @@ def _table(rows: Iterable[Iterable[Any]]) -> str:
     return f"<table>{table}</table>"
 
 
-def _text(value: Any) -> str:
+def _text(value) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float):

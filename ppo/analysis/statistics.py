@@ -8,7 +8,7 @@ import numpy as np
 RESAMPLES = 2_000
 
 
-def interquartile_mean(values: Any) -> Any:
+def interquartile_mean(values):
     """Average the middle half of values (n, ...) over the first axis (Agarwal et al. 2021,
     section 4.3): less swayed by single runs than the mean, less wasteful than the median."""
     ordered = np.sort(values, axis=0)
@@ -16,7 +16,7 @@ def interquartile_mean(values: Any) -> Any:
     return ordered[cut : len(ordered) - cut].mean(axis=0)
 
 
-def confidence_interval(values: Any, statistic: Callable[[Any], Any]) -> Any:
+def confidence_interval(values, statistic: Callable[[Any], Any]):
     """Return the 95 % percentile bootstrap interval (2, ...) (Efron 1979) of a statistic over the
     first axis of independent values (n, ...); None for fewer than two. Resamples are always the
     same."""

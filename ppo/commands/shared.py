@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ppo.config.flags import flag
 from ppo.config.run_flags import TimeoutFlags
@@ -32,7 +31,7 @@ class PolicyCommand(TimeoutFlags):
     )
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
-    def load(self, path: Path, **changes: Any) -> Policy:
+    def load(self, path: Path, **changes) -> Policy:
         """Load the policy of a checkpoint, as ppo.policy.load.load_policy does.
 
         changes: as there; those that are None change nothing."""
@@ -81,7 +80,7 @@ def check_folder(flag: str, path: Path) -> Path:
     raise ConfigError(f"{flag}{path} cannot be written to ({problem}): give another name")
 
 
-def interval_text(interval: Any) -> str:
+def interval_text(interval) -> str:
     """Describe a 95 % confidence interval (2,), if there is one."""
     if interval is None:
         return ""

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import (
@@ -91,7 +90,7 @@ class Config(
         return min(affordable, self.num_iterations or affordable)
 
 
-def with_environments(env: Any, config: Config | None, eval_env: Any) -> Config:
+def with_environments(env, config: Config | None, eval_env) -> Config:
     """Return the config of a run on the environments that ppo.trainer.train was given.
 
     env: may be the config itself. Raises as as_env_name does."""

@@ -31,7 +31,7 @@ KINDS: dict[Any, str] = {
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
-def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
+def flag(default, help: str, *aliases: str, **metadata):
     """Define a field of Flags: its default, a sentence for --help, and other names.
 
     The field's annotation says which values it takes: those of its first type (Any is an object of
@@ -80,7 +80,7 @@ class Flags:
                 raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
 
     @classmethod
-    def names(cls, **metadata: Any) -> tuple[str, ...]:
+    def names(cls, **metadata) -> tuple[str, ...]:
         """Return the names of the flags that have all of this metadata."""
         return tuple(
             option.name for option in fields(cls) if metadata.items() <= option.metadata.items()
@@ -185,7 +185,7 @@ def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
     return kind, words, {**limits, **option.metadata}
 
 
-def _convert(option: Field[Any], value: Any) -> Any:
+def _convert(option: Field[Any], value):
     """Return a value, or its text, as the field holds it.
 
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
@@ -228,7 +228,7 @@ def _check_text(text: str, metadata: Settings) -> str:
     return text
 
 
-def _parse_number(digits: str, kind: Any, metadata: Any) -> Any:
+def _parse_number(digits: str, kind, metadata):
     """Convert digits to an int or a float. Raises ValueError if it is not within the limits."""
     number = float(digits)
     is_above = number > metadata.get("above", -math.inf)

@@ -90,7 +90,7 @@ def _check_environment_flags(
             )
 
 
-def _check_network_flags(config: Config, entry: ModelEntry, images: Any, on_cuda: bool) -> None:
+def _check_network_flags(config: Config, entry: ModelEntry, images, on_cuda: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
     if not images and config.precision == "bfloat16":
         raise ConfigError(
@@ -113,7 +113,7 @@ def _check_network_flags(config: Config, entry: ModelEntry, images: Any, on_cuda
         )
 
 
-def _replace_auto(config: Config, **meanings: Any) -> Config:
+def _replace_auto(config: Config, **meanings) -> Config:
     """Return the config with these values in place of auto."""
     return replace(
         config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}

@@ -16,7 +16,7 @@ class Schedule(NamedTuple):
     function: Callable[[float], float] | None = None
 
     @classmethod
-    def parse(cls, setting: Any) -> "Schedule":
+    def parse(cls, setting) -> "Schedule":
         """Read a setting: a number, None, "linear:<number>", "adaptive:<number>" or a function."""
         if callable(setting):
             return cls(function=setting)
@@ -25,7 +25,7 @@ class Schedule(NamedTuple):
             return cls(float(start), shape)
         return cls(setting)
 
-    def __call__(self, remaining: float) -> Any:
+    def __call__(self, remaining: float):
         """Return the value when a share of the run remains: 1 at its start, towards 0."""
         if self.function:
             return self.function(remaining)

@@ -1,7 +1,6 @@
 """Build what training and playing share: the model and the observation normaliser."""
 
 from copy import copy
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ppo.models import make_model
 from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
-def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
+def new_model(config, spaces: Spaces, to_act: bool = False):
     """Make a run's model with its initial weights, without touching torch's random stream.
 
     to_act: as it computes where the CPU acts, whatever the learner's device is."""
@@ -29,7 +28,7 @@ def new_model(config: Any, spaces: Spaces, to_act: bool = False) -> Any:
         return make_model(config, spaces.observations, spaces.actions)
 
 
-def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
+def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:
     """Make a run's initial observation statistics, of all numbers but pixels."""
     space = spaces.observations
     if len(parts_of(space)) == 1:
@@ -42,7 +41,7 @@ def new_normalizer(config: Any, spaces: Spaces) -> NormalizeObservation:
     )
 
 
-def normalized_parts(config: Any, space: Any) -> list[str]:
+def normalized_parts(config, space) -> list[str]:
     """Return the names of the parts of observations that are standardised."""
     names = [*vectors_of(space)]
     if config.normalize_keys is not None:
@@ -50,7 +49,7 @@ def normalized_parts(config: Any, space: Any) -> list[str]:
     return names if config.normalize_observations else []
 
 
-def describe_observations(config: Any, space: Any) -> list[str]:
+def describe_observations(config, space) -> list[str]:
     """Tell the user what is done to each part of an observation, and how images are learned from:
     preprocessing, network, precision, threads."""
     parts = []

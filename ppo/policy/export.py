@@ -31,7 +31,7 @@ class ExportedPolicy(nn.Module):
     Returns a tensor (n, ...) for each part of the action space, as that takes it, and, for states
     (n, S), the next states. parts: the parts of the action space by name."""
 
-    def __init__(self, policy: Policy, model: Any) -> None:
+    def __init__(self, policy: Policy, model) -> None:
         super().__init__()
         self.model = model
         self.parts = {
@@ -54,7 +54,7 @@ class ExportedPolicy(nn.Module):
             actions.append(next_state)
         return tuple(actions)
 
-    def observe(self, parts: dict[str, Tensor]) -> Any:
+    def observe(self, parts: dict[str, Tensor]):
         """Return the observations that have these parts, normalised; rows of bytes stay split."""
         given = next(iter(parts.values()))
         whole = {}
@@ -130,7 +130,7 @@ def export(policy: Policy, path: Path) -> float:
     return difference
 
 
-def _observe(policy: Policy) -> Any:
+def _observe(policy: Policy):
     """Return observations (n, *observation) of random actions."""
     record = play(policy.make_env(), policy.config.seed, NUM_STEPS, close=True)
     return np.stack(record.observations)

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,9 +25,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 HARMLESS = ("torch.optim", "gymnasium.wrappers")  # modules that a file alone is trusted with
 
 
-def load_policy(
-    path: str | Path, env_name: Any = None, model: str | None = None, **changes: Any
-) -> Policy:
+def load_policy(path: str | Path, env_name=None, model: str | None = None, **changes) -> Policy:
     """Load the policy of a checkpoint.
 
     env_name, model, wrapper: repeat them if they are import paths, which a file alone is not
@@ -99,7 +96,7 @@ def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[
     return config
 
 
-def _texts(setting: Any) -> list[str]:
+def _texts(setting) -> list[str]:
     """Return the texts of a setting that is one or several."""
     return setting if isinstance(setting, list) else [str(setting)]
 

@@ -50,7 +50,7 @@ class Policy:
         self.generator = np.random.default_rng(self.config.seed)
 
     @cached_property
-    def actor(self) -> Any:
+    def actor(self):
         """The network, which a policy that is only sent to another process does not need."""
         return self.make_actor(self.weights)
 
@@ -65,7 +65,7 @@ class Policy:
         names = getattr(self.actor, "policy_parts", None)
         return [*(names or parts_of(self.spaces.observations))]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
     def make_env(
@@ -87,9 +87,7 @@ class Policy:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
         vars(self).pop("state", None)
 
-    def predict(
-        self, observation: Any, deterministic: bool = True, info: dict[str, Any] | None = None
-    ) -> Any:
+    def predict(self, observation, deterministic: bool = True, info: dict[str, Any] | None = None):
         """Return the action for an observation, as the environment's step takes it.
 
         observation: of make_env(), or a dict of its parts by name, of which only self.parts are
@@ -107,7 +105,7 @@ class Policy:
         infos: Sequence[dict[str, Any]],
         states: ndarray,
         deterministic: bool = True,
-    ) -> Any:
+    ):
         """Return n actions for observations (n, *observation) and n infos; overwrite the states
         (n, S) by the next ones."""
         noise = None
@@ -153,9 +151,7 @@ class Policy:
                 f"environment {self.config.env_name} in evaluation", error
             ) from error
 
-    def isolated(
-        self, purpose: str, method: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> Any:
+    def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
         """Return a method's result, called on a copy of the policy by ISOLATION.call."""
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
 

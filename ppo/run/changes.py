@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
-from typing import Any
 
 from ppo.config.flags import Settings, as_arguments
 from ppo.config.schedule import Schedule
@@ -26,7 +25,7 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def apply_changes(parts: Any, run: RunFolder, iteration: int) -> None:
+def apply_changes(parts, run: RunFolder, iteration: int) -> None:
     """Change the settings that ppo set has asked for since the last iteration, in all ranks.
 
     parts: ppo.components.Components. The file is renamed after the iteration, so that a run that is

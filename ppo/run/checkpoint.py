@@ -191,7 +191,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.last_state = copy_state(state)
 
     @property
-    def last_step(self) -> Any:
+    def last_step(self):
         """The environment step of the state that was kept last."""
         return self.last_state["step"]
 

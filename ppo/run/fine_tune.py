@@ -1,14 +1,12 @@
 """Fine-tuning: begin a run with what another one has learned."""
 
-from typing import Any
-
 from ppo.config.learning_flags import PARTS
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import copy_state, find_checkpoint, load, misfits
 from ppo.system.state_dict import State
 
 
-def initialize(parts: Any) -> str:
+def initialize(parts) -> str:
     """Give a new run the --init_parts of --init_from; return a note on them for the user.
 
     parts: ppo.components.Components. The file is data: nothing that it names is imported. Raises

@@ -76,7 +76,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         saved = read_json(self.path / "config.json", {})
         self.run_id = str(saved.get("run_id", uuid.uuid4().hex[:8]))
 
-    def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
+    def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Note an event in events.jsonl, and show its message to the user; from any thread."""
         if kind in self.faults:
             self.faults[kind] += count

@@ -27,14 +27,14 @@ class EpisodeHighlights(Callback):
         self.most_steps = most_steps
         self.episodes: list[Any] = []
 
-    def on_iteration(self, run: Any) -> None:
+    def on_iteration(self, run) -> None:
         """Add the episodes that are over."""
         self.episodes += run.rollout.played_episodes
         num_steps = sum(len(episode.actions) for episode in self.episodes)
         if num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
             self.episodes = [*_choose(self.episodes).values()]
 
-    def on_checkpoint(self, run: Any) -> None:
+    def on_checkpoint(self, run) -> None:
         """Note the best, the median and the worst episode, a line each."""
         for kind, episode in _choose(self.episodes).items():
             note = {"kind": kind, "step": run.step, **_pack(episode._asdict())}

@@ -39,7 +39,7 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(folder, config, metrics)
 
 
-def read_rows(run: Any, iteration: int) -> list[Row]:
+def read_rows(run, iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration: the state after later ones was not saved.
 
     Without a readable file there are none. A damaged one is set aside, for it will be written anew,

@@ -20,7 +20,7 @@ from ppo.system.state_dict import State
 VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
 
 
-def snapshot(parts: Any, monitor: Any) -> State:
+def snapshot(parts, monitor) -> State:
     """Return the state of a run between two iterations, with the environments of all ranks.
 
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor.
@@ -35,7 +35,7 @@ def snapshot(parts: Any, monitor: Any) -> State:
     }
 
 
-def resume(parts: Any, monitor: Any, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
+def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
     """Bring a new run to the state of its newest intact checkpoint; return notes for the user.
 
     Raises CheckpointError if there is none, and as restore does.
@@ -55,7 +55,7 @@ def resume(parts: Any, monitor: Any, checkpoints: Checkpoints, run: RunFolder) -
     return notes
 
 
-def restore(parts: Any, monitor: Any, state: State) -> list[str]:
+def restore(parts, monitor, state: State) -> list[str]:
     """Bring a new run to a saved state.
 
     Returns how the present settings and versions differ from those of the state. Raises
@@ -92,7 +92,7 @@ def restore(parts: Any, monitor: Any, state: State) -> list[str]:
     return differences
 
 
-def _misfits(parts: Any, state: State) -> str:
+def _misfits(parts, state: State) -> str:
     """Describe the first tensors of a state that are missing or are not as those of the parts."""
     wanted = parts.learning_state()
     for name, table in parts.environment_state().items():  # of this rank; a state has all ranks'

@@ -26,7 +26,7 @@ CLEARLY_FASTER = 1.1  # times as fast, to do without the protection that worker 
 
 
 def choose_num_workers(
-    config: Any, make_pool: Callable[[int], Any], versions: Mapping[str, Any]
+    config, make_pool: Callable[[int], Any], versions: Mapping[str, Any]
 ) -> tuple[int, list[str]]:
     """Choose config.num_workers or 0, whichever collects faster; return it with notes for the
     user.
@@ -68,7 +68,7 @@ def choose_num_workers(
     ]
 
 
-def measure(pool: Any, config: Any) -> float:
+def measure(pool, config) -> float:
     """Return the environment steps per second of a ppo.envs.pool.WorkerPool.
 
     After a first rollout the faster of two counts; the second is left out if the first is very
@@ -85,7 +85,7 @@ def measure(pool: Any, config: Any) -> float:
     return float(config.rollout_size / min(seconds))
 
 
-def _cache_path(config: Any, versions: Mapping[str, Any]) -> Path:
+def _cache_path(config, versions: Mapping[str, Any]) -> Path:
     """Return the file for the speeds measured with these settings: with workers, and perhaps
     without. Raises RuntimeError if there is no home."""
     irrelevant = (*UNTIMED, *config.names(scope="run"))

@@ -38,7 +38,7 @@ class Collectives:
             world_size=self.size,
         )
 
-    def exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
+    def exchange(self, collective: Callable[..., Any], *arguments) -> None:
         """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
         start = time.perf_counter()
         try:
@@ -66,7 +66,7 @@ class Collectives:
             self.exchange(distributed.all_reduce, part)
 
 
-def attempt_name(store: Any, rank: int, size: int) -> str:
+def attempt_name(store, rank: int, size: int) -> str:
     """Agree with all ranks of this attempt, and none of an earlier one, on a name.
 
     torch 2.13 keeps one store for all restarts, with the addresses of ranks that are gone. So each

@@ -34,7 +34,7 @@ class NullObject(AbstractContextManager["NullObject"]):
     def __getattr__(self, name: str) -> "NullObject":
         return self
 
-    def __call__(self, *arguments: Any, **options: Any) -> None:
+    def __call__(self, *arguments, **options) -> None:
         pass
 
     __exit__ = __call__
@@ -59,11 +59,11 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
             )
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def on_rank0(self, make: Callable[..., Any], *arguments: Any) -> Any:
+    def on_rank0(self, make: Callable[..., Any], *arguments):
         """Return what make returns in rank 0, and a NullObject in all others."""
         return make(*arguments) if self.rank == 0 else NullObject()
 
-    def broadcast_from_rank0(self, function: Callable[[], Any]) -> Any:
+    def broadcast_from_rank0(self, function: Callable[[], Any]):
         """Call a function in rank 0; return its result, or raise its error, in every rank."""
         if self.size == 1:
             return function()
@@ -81,7 +81,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
             raise failure
         return result
 
-    def gather(self, part: Any) -> list[Any]:
+    def gather(self, part) -> list[Any]:
         """Return every rank's part, in every rank; forwarded events travel with it."""
         if self.size == 1:
             return [part]
@@ -99,7 +99,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         self.on_event = on_event
         return on_event if self.rank == 0 else self._keep_event
 
-    def _keep_event(self, kind: str, message: str = "", **details: Any) -> None:
+    def _keep_event(self, kind: str, message: str = "", **details) -> None:
         """Keep an event until the next gather takes it to rank 0."""
         if message:
             message = f"rank {self.rank}: {message}"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 TEMPORARY = ".tmp-"  # begins the names of files that are being written
 
@@ -51,7 +50,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def read_json(path: Path, default: Any) -> Any:
+def read_json(path: Path, default):
     """Return a file's content, or the default if it is damaged or of another type."""
     with suppress(OSError, ValueError):
         content = json.loads(path.read_text())
@@ -60,7 +59,7 @@ def read_json(path: Path, default: Any) -> Any:
     return default
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content) -> None:
     """Write a JSON file as a whole; after an error the old file is unchanged."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")

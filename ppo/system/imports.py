@@ -3,12 +3,11 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from ppo.errors import ConfigError, suggest
 
 
-def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError) -> Any:
+def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError):
     """Import what a flag names as module:Name or file.py:Name. Raises error_class if that fails."""
     module, _, name = path.rpartition(":")
     try:
@@ -24,7 +23,7 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         ) from error
 
 
-def import_code(module: str) -> Any:
+def import_code(module: str):
     """Import a module by its name or by its file, whose neighbours it can import.
 
     Raises ImportError if there is none, or if another module has the file's name."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numpy import ndarray
 
@@ -99,7 +99,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         self.metrics_file.close()
         self._call_all("abort" if exception[0] is KeyboardInterrupt else "close")
 
-    def _call_all(self, method: str, *arguments: Any) -> None:
+    def _call_all(self, method: str, *arguments) -> None:
         for name, logger in list(self.loggers.items()):
             with self._guard(name):
                 getattr(logger, method)(*arguments)

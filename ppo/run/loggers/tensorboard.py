@@ -1,6 +1,5 @@
 """Metrics for TensorBoard."""
 
-from typing import Any
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
@@ -15,7 +14,7 @@ class TensorBoardLogger(Logger):
     def start(self) -> None:
         from torch.utils.tensorboard import SummaryWriter  # heavy
 
-        self.writer: Any = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)
+        self.writer = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         step = metrics["step"]

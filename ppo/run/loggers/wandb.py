@@ -33,7 +33,7 @@ class WandbLogger(Logger):
         self.thread.start()
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
-        def call(logged: Any) -> None:
+        def call(logged) -> None:
             import wandb
 
             row = dict(metrics)
@@ -47,7 +47,7 @@ class WandbLogger(Logger):
         self.put(call)
 
     def summarize(self, summary: Metrics) -> None:
-        def call(logged: Any) -> None:
+        def call(logged) -> None:
             import wandb
 
             logged.summary.update(summary)
