@@ -1,9 +1,8 @@
 """Play whole episodes with a policy that does not learn."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import Env
@@ -12,16 +11,6 @@ from ppo.envs.episodes import WHOLE_EPISODE, episode_metrics
 from ppo.envs.heartbeat import HEARTBEAT
 
 MAX_STEPS = 30_000  # of an episode: longer than the time limit of any usual environment
-
-
-class Game(NamedTuple):
-    """An episode in progress: its index, and the input of the next action."""
-
-    env: Env
-    episode: int
-    observation: Any
-    info: dict[str, Any]
-    state: np.ndarray
 
 
 def evaluate(
@@ -41,46 +30,47 @@ def evaluate(
     each of the environment's own metrics over the episodes that report it."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
-    waiting = deque(range(len(seeds)))
-    num_unfinished = 0
     reported: dict[str, list[float]] = {}
+    ends: list[bool] = []  # of each episode that was played: whether it was its own
+    waiting = iter(enumerate(seeds))  # who has finished an episode takes the next one
 
-    def start(env: Env, episode: int) -> Game:
-        observation, info = env.reset(seed=seeds[episode])
-        return Game(env, episode, observation, info, np.zeros(state_size, np.float32))
-
-    games = [start(env, waiting.popleft()) for env in envs[: len(seeds)]]
-    while games:
-        observations = np.stack([game.observation for game in games])
-        states = np.stack([game.state for game in games])
-        actions = act(observations, [game.info for game in games], states)
-        running = []
-        for game, action, state in zip(games, actions, states, strict=True):
-            observation, reward, terminated, truncated, info = game.env.step(action)
-            returns[game.episode] += float(reward)
-            lengths[game.episode] += 1
-            is_cut_off = lengths[game.episode] >= max_steps
+    def play(env: Env) -> Generator[Any, Any, None]:
+        """Yield the input of each action, and receive the action and the state after it."""
+        for episode, seed in waiting:
+            is_over = True  # it begins, or a life was lost and the game goes on
+            info: dict[str, Any] = {}
+            while WHOLE_EPISODE not in info and lengths[episode] < max_steps:
+                if is_over:
+                    observation, info = env.reset(seed=seed)
+                    state = np.zeros(state_size, np.float32)
+                action, state = yield observation, info, state
+                observation, reward, terminated, truncated, info = env.step(action)
+                is_over = terminated or truncated
+                returns[episode] += float(reward)
+                lengths[episode] += 1
+            ends.append(WHOLE_EPISODE in info)
             if WHOLE_EPISODE in info:
-                returns[game.episode], lengths[game.episode] = info[WHOLE_EPISODE]
-            elif not is_cut_off:
-                if terminated or truncated:  # a lost life, not the whole game
-                    running.append(start(game.env, game.episode))
-                else:
-                    running.append(Game(game.env, game.episode, observation, info, state))
-                continue
-            num_unfinished += WHOLE_EPISODE not in info
+                returns[episode], lengths[episode] = info[WHOLE_EPISODE]
             for name, value in episode_metrics(info).items():
                 reported.setdefault(name, []).append(value)
-            if waiting:
-                running.append(start(game.env, waiting.popleft()))
-        games = running
-        HEARTBEAT.report_progress(len(seeds) - len(waiting) - len(games))
+
+    players: dict[Any, Any] = {player: next(player) for player in map(play, envs[: len(seeds)])}
+    while players:
+        observations, infos, states = map(list, zip(*players.values(), strict=True))
+        next_states = np.stack(states)
+        actions = act(np.stack(observations), infos, next_states)
+        for player, *answer in zip([*players], actions, next_states, strict=True):
+            try:
+                players[player] = player.send(answer)
+            except StopIteration:
+                del players[player]
+        HEARTBEAT.report_progress(len(ends))
     return {
         "episodes": len(returns),
         "mean": float(np.mean(returns)) if returns else None,
         "std": float(np.std(returns)) if returns else None,
         "returns": returns,
         "lengths": lengths,
-        "unfinished": num_unfinished,
+        "unfinished": ends.count(False),
         "env": {name: fmean(values) for name, values in reported.items()},
     }
