@@ -108,7 +108,7 @@ def checker(space) -> Checker:
     """Return a function that tells whether an observation is inside of a space.
 
     It raises BadData for one that is malformed."""
-    contains: Checker = space.contains
+    contains = space.contains
 
     def is_inside(observation) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":

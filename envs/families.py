@@ -63,7 +63,7 @@ class Atari:
                 "pip install --force-reinstall ale_py"
             ) from error
         game = AtariGame(emulator, config.frame_skip, config.noop_max)
-        env: gymnasium.Env = RecordEpisode(wrap(game, config.wrapper))
+        env: Any = RecordEpisode(wrap(game, config.wrapper))
         if config.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():

@@ -1,5 +1,6 @@
 """The first look at an environment: what a run must know of it before anything is made."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box
@@ -38,20 +39,21 @@ def describe(config):
 def spaces_of(config) -> Spaces:
     """Look at an environment in a process of its own. Raises as look does, and WorkerError if the
     environment dies or hangs."""
-    found: Spaces = ISOLATION.call(PURPOSE, config.env_name, look, config)
-    return found
+    return ISOLATION.call(PURPOSE, config.env_name, look, config)
 
 
 def look(config) -> Spaces:
-    """Look at an environment of each task.
+    """Look at an environment of each task, and at that of evaluations.
 
     Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
     what a reset and a step raise or return."""
     first, *others = [_look(config, index) for index in range(len(tasks_of(config.env_kwargs)))]
+    if config.eval_env:
+        others.append(_look(replace(config, env_name=config.eval_env), 0))
     if any(other[:3] != first[:3] for other in others):
         raise EnvironmentUnavailable(
-            "--env_kwargs is a list of tasks with unlike spaces or masks: give tasks that are "
-            "observed and acted in alike"
+            f"--env_name={config.env_name} has other spaces or masks by --eval_env, or in the list "
+            "of --env_kwargs: give environments that are observed and acted in alike"
         )
     return first
 

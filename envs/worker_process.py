@@ -1,6 +1,5 @@
 """Start, command and watch one worker process, or the same worker in the trainer's own process."""
 
-import ctypes
 import gc
 import os
 import signal
@@ -21,6 +20,7 @@ from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, SharedArray
 from ppo.errors import PPOError
+from ppo.system.process import die_with_parent
 from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
@@ -34,11 +34,9 @@ def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: i
 
     The result of a command is the reply. An exception is one, too, and ends the process. parent:
     the trainer's process id."""
-    if sys.platform == "linux":
-        # The kernel kills this process with the trainer, even while an environment hangs.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            return
+    die_with_parent()  # even while an environment hangs
+    if os.getppid() != parent:
+        return
     _ignore_parent_signals()
     try:
         worker = make_worker()
@@ -164,7 +162,7 @@ class WorkerProcess:
     @property
     def has_stepped(self) -> bool:
         """Whether each of its environments was made and reset and has finished a step."""
-        return bool(self.heartbeat[0] > 3 * len(self.env_indices))
+        return self.heartbeat[0] > 3 * len(self.env_indices)
 
     def ask_to_end(self) -> None:
         with suppress(OSError):  # it has died already

@@ -219,18 +219,6 @@ class CategoricalHead(PolicyHead):
         return Categorical(logits.view(*logits.shape[:-1], *self.shape))
 
 
-class BernoulliHead(CategoricalHead):
-    """D bits: choices of two, with one logit each."""
-
-    def __init__(self, num_features: int, num_bits: int) -> None:
-        super().__init__(num_features, [2] * num_bits)
-        self.logits = orthogonal(nn.Linear(num_features, num_bits), gain=0.01)
-
-    def forward(self, features: Tensor) -> Categorical:
-        logits = self.logits(features)
-        return Categorical(torch.stack([torch.zeros_like(logits), logits], -1))
-
-
 class GaussianHead(PolicyHead):
     """D normals, whose deviation depends on the features for gSDE only."""
 
@@ -313,9 +301,9 @@ def policy_head(num_features: int, space, config) -> PolicyHead:
                 f"--squash_actions is for bounded actions, these are {space}: leave it out"
             )
         return GaussianHead(num_features, math.prod(space.shape), config)
-    if isinstance(space, spaces.MultiBinary):
-        return BernoulliHead(num_features, math.prod(space.shape))
-    sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n
+    sizes = getattr(space, "nvec", getattr(space, "n", 0))
+    if isinstance(space, spaces.MultiBinary):  # each bit is a choice of two
+        sizes = [2] * math.prod(space.shape)
     return CategoricalHead(num_features, np.ravel(sizes).tolist())
 
 

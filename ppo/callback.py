@@ -72,8 +72,7 @@ class Run:
     @property
     def config(self) -> Config:
         """The settings of the run, resolved."""
-        config: Config = self.parts.config
-        return config
+        return self.parts.config
 
     @property
     def iteration(self):
@@ -125,7 +124,7 @@ class Run:
         if episodes is None:
             episodes = self.config.eval_episodes
         try:
-            result: State = policy.isolated(
+            result = policy.isolated(
                 "the evaluation",
                 policy.evaluate,
                 episodes,

@@ -38,14 +38,16 @@ class EpisodeStatistics:
 
     def __init__(self) -> None:
         self.count = 0
-        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)  # (return, length)
+        self.returns: deque[float] = deque(maxlen=RECENT)
+        self.lengths: deque[float] = deque(maxlen=RECENT)
         self.metrics: dict[str, deque[float]] = {}
         self.has_too_many = False
 
     def add(self, episode: Episode) -> None:
         """Add an episode that is over."""
         self.count += 1
-        self.recent.append((episode.episode_return, episode.episode_length))
+        self.returns.append(episode.episode_return)
+        self.lengths.append(episode.episode_length)
         for name, value in episode.metrics.items():
             if name in self.metrics or len(self.metrics) < MOST_METRICS:
                 self.metrics.setdefault(name, deque(maxlen=RECENT)).append(value)
@@ -55,14 +57,16 @@ class EpisodeStatistics:
     def means(self) -> Metrics:
         """Return the averages, None before there is an episode; the environment's own by the names
         env/..., from the first episode on that reports them."""
-        means = np.mean(self.recent, axis=0).tolist() if self.recent else (None, None)
-        named = dict(zip(("episode_return_mean", "episode_length_mean"), means, strict=True))
-        return named | {f"env/{name}": fmean(values) for name, values in self.metrics.items()}
+        return {
+            "episode_return_mean": fmean(self.returns) if self.returns else None,
+            "episode_length_mean": fmean(self.lengths) if self.lengths else None,
+            **{f"env/{name}": fmean(values) for name, values in self.metrics.items()},
+        }
 
     def state_dict(self) -> State:
         """Return the count and the last 100 episodes, and those with the environment's own
         metrics, if there are any."""
-        recent = np.array(self.recent, np.float64).reshape(-1, 2)
+        recent = np.column_stack([self.returns, self.lengths])
         state: State = {"episodes": self.count, "episodes.recent": recent}
         if self.metrics:
             state["episodes.metrics"] = {name: [*x] for name, x in self.metrics.items()}
@@ -71,7 +75,9 @@ class EpisodeStatistics:
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned; other names in it are ignored."""
         self.count = int(state["episodes"])
-        self.recent.extend(tuple(row) for row in state["episodes.recent"].tolist())
+        for episode_return, length in state["episodes.recent"].tolist():
+            self.returns.append(episode_return)
+            self.lengths.append(length)
         metrics = state.get("episodes.metrics", {})
         self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
 

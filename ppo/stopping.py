@@ -94,7 +94,7 @@ class StopWhen(Callback):
         self.tried_after = int(state["tried_after"])
 
     def _holds(self, value: float | None) -> bool:
-        return value is not None and bool(self.compare(value, self.limit))
+        return value is not None and self.compare(value, self.limit)
 
 
 def read_metric(run, flag: str, name: str) -> float | None:
@@ -108,5 +108,4 @@ def read_metric(run, flag: str, name: str) -> float | None:
         raise ConfigError(f"--{flag}: there is no metric {name} in this run: {hint}")
     if is_mean and not has_window:
         return None
-    value: float | None = run.metrics.get(name)
-    return value
+    return run.metrics.get(name)

@@ -233,10 +233,16 @@ def test_choices_are_drawn_as_often_as_is_likely(nvec):
     assert_frequencies(samples, sizes, joint)
 
 
+def bernoulli(head, features):
+    """Return torch's distribution of bits, whose choices have a logit each here."""
+    zero, one = head.logits(features).unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.distributions.Bernoulli(logits=one - zero)
+
+
 @pytest.mark.parametrize("shape", [1, 3, (2, 2)], ids=str)
 def test_bits_equal_torch(shape):
     head, features = random_head(spaces.MultiBinary(shape)), random_features(50)
-    ours, theirs = head(features), torch.distributions.Bernoulli(logits=head.logits(features))
+    ours, theirs = head(features), bernoulli(head, features)
     actions = theirs.sample()
     assert actions.shape == (50, np.prod(shape))
     assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1), rtol=1e-5, atol=1e-5)
@@ -248,7 +254,7 @@ def test_bits_equal_torch(shape):
 def test_golden_bits():
     head = random_head(spaces.MultiBinary(2))
     head.logits.weight.zero_()
-    head.logits.bias.copy_(torch.tensor([1.0, -2.0]))
+    head.logits.bias.copy_(torch.tensor([0.0, 1.0, 0.0, -2.0]))
     distribution = head(random_features(1))
     assert distribution.log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(
         -2.4401897, abs=6e-8
@@ -266,7 +272,7 @@ def test_golden_bits():
 def test_bits_are_drawn_as_often_as_is_likely():
     head, features = random_head(spaces.MultiBinary(3)), random_features(1)
     samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
-    bits = torch.distributions.Bernoulli(logits=head.logits(features))
+    bits = bernoulli(head, features)
     assert_frequencies(
         samples, [2, 2, 2], bits.log_prob(every_action([2, 2, 2]).double()).sum(-1).exp()
     )

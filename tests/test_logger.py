@@ -27,7 +27,7 @@ class Recorder(Logger):
 
     calls: list[str]
 
-    def start(self) -> None:
+    def __post_init__(self) -> None:
         self.calls = [f"start after {self.first_step}"]
         Recorder.last = self
 

@@ -119,7 +119,7 @@ def test_episodes_of_all_ranks_count_in_the_order_of_their_steps(tmp_path: Path)
     mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
     rollout.info = rollout.info._replace(episodes=mine, num_outside={})
     monitor._count_episodes(rollout)
-    assert [one[0] for one in monitor.episodes.recent] == [4.0, 6.0, 8.0]
+    assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
     assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
     assert parts.ranks.gathered[0][0][0] == mine
 

@@ -110,7 +110,7 @@ def test_another_environment_may_be_evaluated(tmp_path: Path) -> None:
     assert summary["evaluation"]["mean"] == 20
     assert load_policy(summary["checkpoint"], Arm).evaluate(1)["mean"] == 8  # as in training
     with pytest.raises(
-        ConfigError, match="--eval_env=<Wide> has other spaces than --env_name=<Arm>"
+        EnvironmentUnavailable, match="--env_name=<Arm> has other spaces or masks by --eval_env"
     ):
         train(Arm, config(tmp_path / "other"), eval_env=Wide)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ppo.config.schedule import Schedule
+from ppo.config.schedule import scheduled
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,5 @@ from ppo.config.schedule import Schedule
 def test_a_schedule_gives_the_value_at_a_point_of_the_run(
     setting: Any, at_start: float, half_way: float
 ) -> None:
-    schedule = Schedule.parse(setting)
-    assert schedule(1.0) == at_start
-    assert schedule(0.5) == half_way
-
-
-def test_only_the_word_makes_a_schedule_adaptive() -> None:
-    shapes = [Schedule.parse(x).shape for x in (0.1, "linear:0.1", "adaptive:0.1")]
-    assert shapes == ["constant", "linear", "adaptive"]
+    assert scheduled(setting, 1.0) == at_start
+    assert scheduled(setting, 0.5) == half_way

@@ -23,7 +23,7 @@ def generalized_advantages(
     """
     errors = rewards + gamma * next_values * ~terminations - values
     decay = gamma * gae_lambda * ~(terminations | truncations)
-    advantages: ndarray = np.empty_like(errors)
+    advantages = np.empty_like(errors)
     advantage = np.zeros_like(errors[0])
     for t in reversed(range(len(errors))):
         advantage = errors[t] + decay[t] * advantage

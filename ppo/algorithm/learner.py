@@ -14,7 +14,7 @@ from ppo.algorithm.gae import generalized_advantages
 from ppo.algorithm.parameters import flatten_parameters, frozen_weights, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
-from ppo.config.schedule import Schedule
+from ppo.config.schedule import scheduled
 from ppo.errors import ConfigError, NotFinite
 from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
@@ -46,7 +46,7 @@ class Learner:
         self.weights, self.gradients = flatten_parameters(model)
         self.frozen = frozen_weights(model, config.freeze)
         self.num_skipped = 0  # gradient steps in a row
-        self.learning_rate: float = Schedule.parse(config.learning_rate)(1.0)
+        self.learning_rate: float = scheduled(config.learning_rate, 1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
 
@@ -212,12 +212,11 @@ class Learner:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
         config = self.config
         settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        coefficients = (Schedule.parse(setting)(remaining) for setting in settings)
+        coefficients = (scheduled(setting, remaining) for setting in settings)
         self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
-        schedule = Schedule.parse(config.learning_rate)
-        self.is_adaptive = schedule.shape == "adaptive"
+        self.is_adaptive = str(config.learning_rate).startswith("adaptive:")
         if not self.is_adaptive:
-            self.learning_rate = schedule(remaining)
+            self.learning_rate = scheduled(config.learning_rate, remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
 

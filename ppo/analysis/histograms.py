@@ -50,5 +50,5 @@ def _some_values(tensor: Tensor) -> ndarray:
     flat = tensor.flatten()
     count = min(len(flat), MOST_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
-    values: ndarray = flat[chosen.to(flat.device)].double().cpu().numpy()
+    values = flat[chosen.to(flat.device)].double().cpu().numpy()
     return np.extract(np.isfinite(values), values)

@@ -116,7 +116,7 @@ def _curves(run: RunRecord) -> str:
         template="plotly_white",
     )
     options = {"displaylogo": False, "scrollZoom": True}
-    return str(figure.to_html(full_html=False, include_plotlyjs=True, config=options))
+    return figure.to_html(full_html=False, include_plotlyjs=True, config=options)
 
 
 def _table(rows: Iterable[Iterable[Any]]) -> str:

@@ -21,13 +21,6 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     env_name, own_family, meanings = describe(config)
     config = _replace_auto(replace(config, env_name=env_name), **meanings)
     spaces = spaces_of(config)
-    if config.eval_env:
-        found = spaces_of(replace(config, env_name=config.eval_env))
-        if found[:3] != spaces[:3]:
-            raise ConfigError(
-                f"--eval_env={config.eval_env} has other spaces than --env_name="
-                f"{config.env_name}: give an environment that is observed and acted in alike"
-            )
     model = choose_model(config.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = images_of(spaces.observations)

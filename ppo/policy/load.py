@@ -48,7 +48,7 @@ def saved_settings(run: Path, given: Settings) -> Settings:
     path, state = load_newest(run / "checkpoints", lambda damage: None)
     repeated = {name: given.get(name) for name in Config.names(imports=True)}
     _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
-    settings: Settings = state["config"]
+    settings = state["config"]
     with suppress(KeyError, ValueError):
         saved = read_json(run / "config.json", {})
         names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}

@@ -8,7 +8,7 @@ from os.path import exists
 from pathlib import Path
 
 from ppo.config.flags import Settings, as_arguments
-from ppo.config.schedule import Schedule
+from ppo.config.schedule import scheduled
 from ppo.run.folder import RunFolder
 from ppo.system.files import read_json, write_json
 
@@ -43,7 +43,7 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
         parts.config = replace(parts.config, **changes)
         parts.learner.config = parts.config
         if "learning_rate" in changes:  # an adaptive one continues from there
-            parts.learner.learning_rate = Schedule.parse(parts.config.learning_rate)(1.0)
+            parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
         run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
 

@@ -82,7 +82,7 @@ def measure(pool, config) -> float:
             seconds.append(time.perf_counter() - start)
             if seconds[0] > 5 * LONG_ROLLOUT:
                 break
-    return float(config.rollout_size / min(seconds))
+    return config.rollout_size / min(seconds)
 
 
 def _cache_path(config, versions: Mapping[str, Any]) -> Path:

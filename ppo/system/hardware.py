@@ -31,7 +31,7 @@ def find_device(device: str, images: bool) -> str:
 def has_bfloat16(device: str) -> bool:
     """Whether a device multiplies bfloat16 matrices in hardware."""
     if device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     return device == "cpu" and (
         torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     )

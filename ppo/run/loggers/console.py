@@ -30,7 +30,7 @@ class ConsoleLogger(Logger):
     it, "-" where they have no value.
     """
 
-    def start(self) -> None:
+    def __post_init__(self) -> None:
         config = self.config
         self.start_time = time.monotonic()
         self.next_line = 0.0

@@ -37,9 +37,6 @@ class Logger:
     first_step: int
 
     def __post_init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
         """Get ready."""
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:

@@ -10,7 +10,7 @@ class TensorBoardLogger(Logger):
     """Write event files into the run's folder; of a resumed run, older files count up to
     first_step."""
 
-    def start(self) -> None:
+    def __post_init__(self) -> None:
         from torch.utils.tensorboard import SummaryWriter  # heavy
 
         self.writer = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)

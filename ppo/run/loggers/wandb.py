@@ -27,7 +27,7 @@ class WandbLogger(Logger):
 
     has_failed = False
 
-    def start(self) -> None:
+    def __post_init__(self) -> None:
         self.queue: Queue[Callable[[Any], None] | None] = Queue(MOST_WAITING)
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
