@@ -10,8 +10,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.errors import ConfigError
-from ppo.system.imports import import_named
+from ppo.system.imports import import_class
 from ppo.system.state_dict import State
 
 
@@ -141,10 +140,4 @@ class Run:
 
 def named_callbacks(config: Config) -> list[Callback]:
     """Make the callbacks of --callback. Raises ConfigError if one is no class of callbacks."""
-    found = []
-    for path in config.callback:
-        own = import_named("callback", path)
-        if not isinstance(own, type) or not issubclass(own, Callback):
-            raise ConfigError(f"--callback={path} must be a class derived from ppo.Callback")
-        found.append(own())
-    return found
+    return [import_class("callback", path, Callback)() for path in config.callback]

@@ -27,7 +27,7 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
-from ppo.errors import CheckpointError, ConfigError
+from ppo.errors import ConfigError
 from ppo.models import make_actor
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.mlp import layer_sizes
@@ -41,7 +41,7 @@ from ppo.run.state import made_with
 from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
-from ppo.system.imports import import_named
+from ppo.system.imports import import_class
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -52,12 +52,7 @@ def make_learner(model, config: Config) -> Learner:
     """Make the learner of a model: --learner if it is given, else one in numpy where that can do
     all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
     if config.learner != "auto":
-        own = import_named("learner", config.learner)
-        if not isinstance(own, type) or not issubclass(own, Learner):
-            raise ConfigError(
-                f"--learner={config.learner} must be a class derived from ppo.Learner"
-            )
-        return own(model, config)
+        return import_class("learner", config.learner, Learner)(model, config)
     layout = layout_of(model)
     if layout and config.device == "cpu":
         return NumpyLearner(model, config, layout)
@@ -85,14 +80,7 @@ def prepare_run(
         make_pool = partial(trial_pool, config, spaces)
         num_workers, notes = choose_num_workers(config, make_pool, made_with())
         config = replace(config, num_workers=num_workers)
-    try:
-        parts = Components(config, spaces, ranks, make_learner)
-    except ConfigError as error:
-        if not config.is_resumed:
-            raise
-        raise CheckpointError(
-            f"{config.resume} cannot be resumed with these settings: {error}"
-        ) from error
+    parts = Components(config, spaces, ranks, make_learner)
     if config.init_from and not config.is_resumed:
         notes.append(initialize(parts))
     return parts, [*notes, *describe_observations(config, spaces.observations)]

@@ -184,11 +184,8 @@ class Monitor:
         run.is_save_due = False
 
         def call() -> None:
-            for callback in self.callbacks:
-                if type(callback).on_episode is not Callback.on_episode:
-                    for episode in ended:
-                        with _explained_errors(callback, "on_episode"):
-                            callback.on_episode(run, episode)
+            for episode in ended:
+                self.notify("on_episode", episode)
             self.notify("on_iteration")
 
         self._call_on_rank0(call)

@@ -114,7 +114,9 @@ def test_tasks_must_be_observed_alike() -> None:
     tasks = [{"size": 2}, {"size": 2}, {"size": 3}]
     found = spaces_of("tests.test_arguments:Sized", env_kwargs=tasks[:2])
     assert found.observations.shape == (2,)
-    with pytest.raises(EnvironmentUnavailable, match=r"other spaces .* in the list of --env_kwargs"):
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"other spaces .* in the list of --env_kwargs"
+    ):
         spaces_of("tests.test_arguments:Sized", env_kwargs=tasks)
 
 

@@ -10,7 +10,7 @@ from ppo.algorithm.rollout import Rollout
 from ppo.components import make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.envs.worker import RolloutInfo
-from ppo.errors import CheckpointError, ConfigError
+from ppo.errors import ConfigError
 from ppo.run.checkpoint import copy_state
 from ppo.system import hardware
 from ppo.system.distributed import SINGLE_PROCESS
@@ -125,14 +125,6 @@ def test_what_one_run_saves_another_takes_over() -> None:
         else:
             assert again[name] == value, name
     np.testing.assert_array_equal(second.buffers.behaviour_weights, first.learner.weights.numpy())
-
-
-def test_a_run_that_cannot_be_resumed_with_its_settings_is_a_matter_of_the_checkpoint() -> None:
-    values = {"env_name": "CartPole-v1", "num_workers": 0, "optimizer": "torch.optim:Nothing"}
-    with pytest.raises(ConfigError):
-        prepare_run(Config(**values), SINGLE_PROCESS, make_learner)
-    with pytest.raises(CheckpointError, match=r"runs/x cannot be resumed with these settings"):
-        prepare_run(Config(**values, resume="runs/x"), SINGLE_PROCESS, make_learner)
 
 
 def test_seeds_are_for_the_command_line() -> None:

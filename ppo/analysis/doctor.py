@@ -50,7 +50,8 @@ class Doctor(Callback):
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
             "explained": metrics["explained_variance"] < 0,
-            "endless": len(self.endings) >= FEW_EPISODES and sum(self.endings) > 0.95 * len(self.endings),
+            "endless": len(self.endings) >= FEW_EPISODES
+            and sum(self.endings) > 0.95 * len(self.endings),
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0

@@ -10,6 +10,7 @@ import subprocess
 import uuid
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -111,20 +112,26 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return descriptor
 
 
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of packages on which the bits of a run depend."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
 def describe_run(config: Config) -> dict[str, Any]:
     """Return what config.json says: settings, versions, the trainer's own commit, an id, and
     torchrun's launch."""
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     commit = ""
     with suppress(OSError):  # there may be no git
         commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return {
         **config.__getstate__(),
-        "versions": versions,
+        "versions": versions(),
         "git_commit": commit or None,  # none outside a git checkout
         "run_id": uuid.uuid4().hex[:8],
         "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # by which torchrun recognises the run

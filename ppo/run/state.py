@@ -1,11 +1,8 @@
 """The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
-import platform
 from functools import partial
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +10,7 @@ from ppo.config.config import Config
 from ppo.errors import CheckpointError
 from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, load_newest, misfits
-from ppo.run.folder import RunFolder
+from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
 # There are more or fewer of these each time, so they cannot be compared with those of a new run.
@@ -86,7 +83,7 @@ def restore(parts, monitor, state: State) -> list[str]:
         ) from error
     differences = [f"{name}={present[name]} instead of {saved[name]}" for name in changed]
     for name, version in made_with().items():
-        before = made_before.get(name)
+        before = made_before.get(name, version)  # an earlier trainer noted fewer
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
     return differences
@@ -107,10 +104,4 @@ def _misfits(parts, state: State) -> str:
 
 def made_with() -> dict[str, Any]:
     """Return what the bits of a run depend on beside its settings: versions and threads."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "gymnasium": gymnasium.__version__,
-        "threads": torch.get_num_threads(),
-    }
+    return {**versions(), "threads": torch.get_num_threads()}

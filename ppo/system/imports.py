@@ -23,6 +23,14 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         ) from error
 
 
+def import_class(flag: str, path: str, base: type):
+    """Import a class that a flag names. Raises ConfigError if it is not derived from base."""
+    own = import_named(flag, path)
+    if not isinstance(own, type) or not issubclass(own, base):
+        raise ConfigError(f"--{flag}={path} must be a class derived from ppo.{base.__name__}")
+    return own
+
+
 def import_code(module: str):
     """Import a module by its name or by its file, whose neighbours it can import.
 
