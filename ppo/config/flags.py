@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
@@ -80,6 +80,7 @@ class Flags:
                 raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
 
     @classmethod
+    @cache
     def names(cls, **metadata) -> tuple[str, ...]:
         """Return the names of the flags that have all of this metadata."""
         return tuple(

@@ -3,6 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
@@ -34,10 +35,13 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
 
     def find() -> Settings:
         pending = f"{run.path}/{PENDING}"  # a Path would take four times as long to look
-        path = f"{run.path}/set-{iteration}.json"
-        if exists(pending) and not exists(path):
-            os.replace(pending, path)
-        return dict(read_json(Path(path), {})) if exists(path) else {}
+        if not exists(pending) and not parts.config.is_resumed:
+            return {}
+        path = run.path / f"set-{iteration}.json"
+        with suppress(FileNotFoundError):
+            if not path.exists():
+                os.replace(pending, path)
+        return dict(read_json(path, {}))
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)

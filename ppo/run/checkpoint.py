@@ -37,12 +37,14 @@ MOST_TENSORS = 10_000
 
 def copy_state(state: State) -> State:
     """Copy a state's tensors and arrays to the CPU; nothing that changes later changes the copy."""
-    return {
-        name: torch.as_tensor(value).detach().to("cpu", copy=True)
-        if isinstance(value, (Tensor, np.ndarray, np.generic))
-        else value
-        for name, value in state.items()
-    }
+    copies = {}
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            value = value.detach().to("cpu", copy=True)
+        elif isinstance(value, (np.ndarray, np.generic)):
+            value = torch.from_numpy(np.array(value))  # a copy
+        copies[name] = value
+    return copies
 
 
 def save(path: Path, state: State) -> None:

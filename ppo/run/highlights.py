@@ -26,13 +26,16 @@ class EpisodeHighlights(Callback):
     def __init__(self, most_steps: int = 200_000) -> None:
         self.most_steps = most_steps
         self.episodes: list[Any] = []
+        self.num_steps = 0  # in them
 
     def on_iteration(self, run) -> None:
         """Add the episodes that are over."""
-        self.episodes += run.rollout.played_episodes
-        num_steps = sum(len(episode.actions) for episode in self.episodes)
-        if num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
+        played = run.rollout.played_episodes
+        self.episodes += played
+        self.num_steps += sum(len(episode.actions) for episode in played)
+        if self.num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
             self.episodes = [*_choose(self.episodes).values()]
+            self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
     def on_checkpoint(self, run) -> None:
         """Note the best, the median and the worst episode, a line each."""
@@ -40,6 +43,7 @@ class EpisodeHighlights(Callback):
             note = {"kind": kind, "step": run.step, **_pack(episode._asdict())}
             run.folder.episodes.append(json.dumps(note) + "\n")
         self.episodes.clear()
+        self.num_steps = 0
 
 
 def find_episode(folder: Path, kind: str) -> dict[str, Any]:
