@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -37,8 +37,6 @@ from ppo.policy.build import describe_observations, new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
-from ppo.run.state import made_with
-from ppo.system.autotune import choose_num_workers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_class
@@ -72,23 +70,13 @@ def prepare_run(
             f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
         )
     ISOLATION.start()
-    is_auto = config.num_workers == "auto"
     config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    notes: list[str] = []
-    if is_auto and ranks.size == 1:  # the trials of several ranks would disturb each other
-        make_pool = partial(trial_pool, config, spaces)
-        num_workers, notes = choose_num_workers(config, make_pool, made_with())
-        config = replace(config, num_workers=num_workers)
     parts = Components(config, spaces, ranks, make_learner)
+    notes = describe_observations(config, spaces.observations)
     if config.init_from and not config.is_resumed:
-        notes.append(initialize(parts))
-    return parts, [*notes, *describe_observations(config, spaces.observations)]
-
-
-def trial_pool(config: Config, spaces: Spaces, num_workers) -> WorkerPool:
-    """Start the workers of a run that is only to show how fast they collect."""
-    return Components(replace(config, num_workers=num_workers), spaces).make_pool()
+        notes = [initialize(parts), *notes]
+    return parts, notes
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:

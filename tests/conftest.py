@@ -7,7 +7,6 @@ ten times as long.
 import os
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ if hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number::count] or cores)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which runs would ignore if the tests are below nohup
-# Tests neither use nor change what was measured on this machine before.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,9 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     assert re.search(r"a step takes [\d,]+ microseconds, a reset [\d,]+ microseconds", done.stdout)
     assert "runs repeat themselves, and are resumed exactly" in done.stdout
     assert "random actions earn 1 to 1 a step, 1 on average" in done.stdout
-    assert len(re.findall(r"\d worker processes collect [\d,]+ steps/s", done.stdout)) == 2
+    speed = r"worker processes: [\d,]+ steps/s collected, [\d,]+ trained"
+    assert len(re.findall(rf"8 environments, [0-9]+ {speed}", done.stdout)) == 2
+    assert len(re.findall(rf"32 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert "warning" not in done.stdout
     recommended = done.stdout.splitlines()[-1].removeprefix("recommended: python main.py ").split()
     assert recommended[:2] == ["--env_name=CartPole-v1", "--model=mlp"]

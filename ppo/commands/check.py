@@ -2,17 +2,20 @@
 
 import json
 import shlex
+import time
 from dataclasses import replace
 
 from ppo.analysis.check import findings
 from ppo.commands.train import configure
-from ppo.components import trial_pool
+from ppo.components import Components
+from ppo.config.config import Config
 from ppo.config.flags import as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.resolve import resolve
 from ppo.config.run_flags import TimeoutFlags
+from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
-from ppo.system.autotune import measure
+from ppo.system.hardware import available_cores
 
 
 class Check(TimeoutFlags, EnvironmentFlags):
@@ -28,19 +31,49 @@ class Check(TimeoutFlags, EnvironmentFlags):
         if self.env_kwargs:
             given["env_kwargs"] = json.dumps(self.env_kwargs)
         _, config, notes = configure(as_arguments(given))
+        if "num_envs" not in given and config.num_envs < available_cores():  # some would be idle
+            given["num_envs"] = available_cores()
+            config = replace(config, num_envs=given["num_envs"])
         config, spaces = resolve(config)
         speeds = {
-            count: measure(trial_pool(config, spaces, count), config)
+            count: measure(replace(config, num_workers=count), spaces)
             for count in (0, config.num_workers)
         }
-        fastest = max(speeds, key=speeds.__getitem__)
+        more = replace(config, num_envs=4 * config.num_envs)
+        fastest = max(speeds, key=lambda count: speeds[count][1])
         flags = as_arguments({**given, "model": config.model, "num_workers": fastest})
         whole_games = replace(config, end_on_life_loss=False)
         print(
             *ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed),
             *(f"warning: {warning}" for warning in spaces.warnings),
             *notes,
-            *(f"{count} worker processes collect {x:,.0f} steps/s" for count, x in speeds.items()),
+            *(describe_speed(config.num_envs, count, *x) for count, x in speeds.items()),
+            describe_speed(more.num_envs, more.num_workers, *measure(more, spaces)),
             f"recommended: {shlex.join(['python', 'main.py', *flags])}",
             sep="\n",
         )
+
+
+def measure(config: Config, spaces: Spaces) -> tuple[float, float]:
+    """Return the environment steps per second of collecting, and of collecting and learning, in
+    the faster of two iterations after a first one."""
+    parts = Components(config, spaces)
+    seconds = []
+    with parts.make_pool() as pool:
+        for iteration in range(1, 4):
+            start = time.perf_counter()
+            info = pool.collect(iteration)
+            collected = time.perf_counter()
+            batch = parts.make_batch(parts.receive(iteration, info))
+            parts.learner.update(batch, iteration)
+            seconds.append((collected - start, time.perf_counter() - start))
+    collecting, both = map(min, zip(*seconds[1:], strict=True))
+    return config.rollout_size / collecting, config.rollout_size / both
+
+
+def describe_speed(num_envs: int, num_workers, collecting: float, both: float) -> str:
+    """Tell the user how fast so many environments and workers are."""
+    return (
+        f"{num_envs} environments, {num_workers} worker processes: {collecting:,.0f} steps/s "
+        f"collected, {both:,.0f} trained"
+    )

@@ -20,7 +20,7 @@ class ExecutionFlags(Flags):
 
     num_workers: int | Auto = flag(
         "auto",
-        "Processes that step the environments, 0 is the trainer's own; auto is the fastest number.",
+        "Processes that step the environments, 0 is the trainer's own; auto is one per core.",
         low=0,
         per_host=True,
     )
