@@ -1,6 +1,5 @@
 """Metrics for TensorBoard."""
 
-
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
 
