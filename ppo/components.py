@@ -38,7 +38,7 @@ from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory, within_limits
+from ppo.system.hardware import available_cores, check_memory, has_bfloat16, within_limits
 from ppo.system.imports import import_class
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -80,11 +80,17 @@ def prepare_run(
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:
-    """Set threads and seed of this process. Raises ConfigError for layers that memory is too small
-    for."""
+    """Set threads, precision and seed of this process. Raises ConfigError for a precision that it
+    has not, or for layers that memory is too small for."""
+    images = images_of(spaces.observations)
     # With small matrices, more threads would only wait for each other.
-    num_threads = available_cores() if images_of(spaces.observations) else 1
-    configure_process(num_threads, config.torch_deterministic)
+    configure_process(available_cores() if images else 1, config.torch_deterministic)
+    is_rounded = config.precision == "bfloat16" and not images  # which a trunk for images casts
+    if is_rounded and not has_bfloat16(config.device):
+        raise ConfigError(
+            "--precision=bfloat16 takes a processor with bfloat16 in hardware: leave it out"
+        )
+    torch.set_float32_matmul_precision("medium" if is_rounded else "highest")
     torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
     for layers in (config.policy_layers, config.value_layers):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)

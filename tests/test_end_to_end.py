@@ -326,7 +326,6 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "--env_name=CarRacing-v3 --end_on_life_loss",
             "--end_on_life_loss means nothing for CarRacing-v3",
         ),
-        ("--env_name=CartPole-v1 --precision=bfloat16", "--precision=bfloat16 is for images"),
         ("--env_name=Pong-v4 --normalize_observations", "--normalize_observations is for vectors"),
         ("--env_name=PongNoFrameskipp-v4", "is unknown: did you mean PongNoFrameskip-v"),
         ("--env_name=CartPole-v1 --device=cuda:7", "--device=cuda:7 cannot be used ("),

@@ -15,10 +15,12 @@ from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.components import Components, make_learner
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
+from ppo.errors import ConfigError
 from ppo.models.numpy_mlp import layout_of
 from ppo.system.distributed import SINGLE_PROCESS
-from tests.running import learn
-from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, B, make_model
+from ppo.system.hardware import has_bfloat16
+from tests.running import learn, make_components, make_network
+from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
 
 
 def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
@@ -65,11 +67,11 @@ def assert_same_gradient(model, batch, **values) -> None:
 @EACH_TRUNK
 @EACH_SPACE
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize(("num_layers", "large"), [(1, 512), (3, 512), (2, 1)])
+@pytest.mark.parametrize(("num_layers", "large"), [(1, 10**9), (3, 10**9), (2, 1)])
 def test_the_gradient_is_that_of_autograd(
     action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_learner, "LARGE", large)  # rows from which on there are two threads
+    monkeypatch.setattr(numpy_learner, "LARGE", large)  # work from which on there are two threads
     model = make_model(
         action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
     )
@@ -77,7 +79,7 @@ def test_the_gradient_is_that_of_autograd(
 
 
 @EACH_SPACE
-@pytest.mark.parametrize("large", [512, 1])
+@pytest.mark.parametrize("large", [10**9, 1])
 def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
     action_space, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,61 @@ def test_the_gradient_is_that_of_autograd_for_a_single_transition_and_for_extrem
     batch["log_probs"][5:9] += 30
     with np.errstate(all="raise"):
         assert_same_gradient(model, batch)
+
+
+@pytest.fixture
+def rounding():
+    """Let torch round the factors of products to bfloat16."""
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(not has_bfloat16("cpu"), reason="the processor has no bfloat16")
+@EACH_TRUNK
+def test_in_bfloat16_the_gradient_is_that_of_autograd_but_for_the_rounding_of_factors(
+    share_trunk, rounding
+) -> None:
+    model = make_network(VECTOR, SPACES["numbers"], share_trunk=share_trunk, hidden_size=128)
+    batch = make_batch(model)
+    unclipped = {"clip_coef": 10.0, "clip_value_coef": None}  # nothing crosses a limit
+    by_autograd, in_float32 = learners(model, **unclipped)
+    in_bfloat16 = learners(model, precision="bfloat16", **unclipped)[1]
+    for learner in (in_float32, in_bfloat16):
+        learner.compute_gradients(batch)
+    torch.set_float32_matmul_precision("highest")
+    by_autograd.compute_gradients(batch)
+    exact = by_autograd.gradients
+    scale = exact.norm()
+    assert (in_float32.gradients - exact).norm() < 1e-5 * scale
+    assert 1e-4 * scale < (in_bfloat16.gradients - exact).norm() < 1e-2 * scale
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_one_thread_and_two_compute_the_same_bits(
+    precision, rounding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_network(VECTOR, SPACES["numbers"], hidden_size=128)
+    batch = make_batch(model)
+    found = []
+    for large in (10**9, 1):
+        monkeypatch.setattr(numpy_learner, "LARGE", large)
+        learner = learners(deepcopy(model), precision=precision)[1]
+        metrics = learner.compute_gradients(batch)
+        evaluated = learner.log_probs_and_values(batch)
+        found.append((metrics, learner.gradients.tolist(), [x.tolist() for x in evaluated]))
+    assert found[0] == found[1]
+
+
+def test_products_are_rounded_in_a_run_in_bfloat16_and_in_no_other(rounding, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for precision, expected in (("float32", "highest"), ("bfloat16", "medium")):
+        make_components("Bandit-v0", precision=precision)
+        assert torch.get_float32_matmul_precision() == expected
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    with pytest.raises(ConfigError, match="bfloat16 takes a processor with bfloat16 in hardware"):
+        make_components("Bandit-v0", precision="bfloat16")
 
 
 @EACH_TRUNK

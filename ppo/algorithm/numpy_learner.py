@@ -19,7 +19,7 @@ from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
 
 Arrays = dict[str, ndarray]
 Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
-LARGE = 512  # rows of a minibatch from which on a second thread is worth waking
+LARGE = 4_000_000  # rows times weights from which on a second thread is worth waking
 
 
 class NumpyLearner(Learner):
@@ -31,8 +31,10 @@ class NumpyLearner(Learner):
 
     def __init__(self, model, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
-        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
-        self.value_thread = ThreadPoolExecutor(1)
+        multiply = multiply_by_torch if config.precision == "bfloat16" else np.matmul
+        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy(), multiply)
+        # A thread of torch's own would wait for the others, and those for it.
+        self.value_thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
     @np.errstate(all="ignore")  # as torch does; learn() looks for numbers that are not finite
     def compute_gradients(self, minibatch: Batch) -> Metrics:
@@ -46,9 +48,8 @@ class NumpyLearner(Learner):
             grad_value, value_metrics = self._value_gradients(outputs[-1], batch)
             mlp.policy_trunk.backward(outputs, grad_policy + grad_value)
         else:
-            value_side: Any = partial(self._side, mlp.value_trunk, self._value_gradients, batch)
-            if size >= LARGE:
-                value_side = self.value_thread.submit(value_side).result
+            arguments = (mlp.value_trunk, self._value_gradients, batch)
+            value_side = self._beside(size, self._side, *arguments)
             metrics = self._side(mlp.policy_trunk, self._policy_gradients, batch)
             value_metrics = value_side()
         policy_loss = metrics["policy_loss"]
@@ -65,6 +66,14 @@ class NumpyLearner(Learner):
         values = values - values.mean()
         values /= np.sqrt(values @ values / (len(values) - 1)) + np.float32(1e-8)
         return torch.from_numpy(values)
+
+    def _beside(self, num_rows: int, function, *arguments) -> Any:
+        """Call a function in the second thread if there are many rows; return what waits for its
+        result. The bits are the same in either thread."""
+        call = partial(function, *arguments)
+        if num_rows * len(self.weights) < LARGE:
+            return call
+        return self.value_thread.submit(call).result
 
     @np.errstate(all="ignore")  # which holds for one thread only
     def _side(self, trunk: NumpyVectorTrunk, head_gradients, batch: Arrays) -> Metrics:
@@ -107,18 +116,28 @@ class NumpyLearner(Learner):
     def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         mlp = self.mlp
         arrays = _arrays(batch)
+        if not mlp.is_shared:
+            observations = batch["observations"]
+            values = self._beside(len(observations), self.predict_values, observations)
         features = arrays.get("features")
         if features is None:
             features = mlp.policy_trunk(arrays["observations"])[-1]
+        if mlp.is_shared:
+            values = partial(torch.from_numpy, mlp.values(features))
         distribution = mlp.distribution(features, arrays.get("action_masks", EMPTY))
         log_probs = distribution.log_prob(arrays["actions"])
-        if not mlp.is_shared:
-            features = mlp.value_trunk(arrays["observations"])[-1]
-        return torch.from_numpy(log_probs), torch.from_numpy(mlp.values(features).copy())
+        return torch.from_numpy(log_probs), values()
 
+    @np.errstate(all="ignore")
     def predict_values(self, *inputs: Tensor) -> Tensor:
         features = self.mlp.value_trunk(inputs[0].numpy())[-1]
         return torch.from_numpy(self.mlp.values(features))
+
+
+def multiply_by_torch(left: ndarray, right: ndarray, out: ndarray | None = None):
+    """Multiply matrices as np.matmul does, in the precision that torch is set to."""
+    into = None if out is None else torch.from_numpy(out)
+    return torch.mm(torch.from_numpy(left), torch.from_numpy(right), out=into).numpy()
 
 
 def _arrays(batch: Batch) -> Arrays:

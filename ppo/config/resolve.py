@@ -28,7 +28,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     device = find_device(config.device, bool(images))
     on_cuda = device.startswith("cuda")
     _check_environment_flags(config, spaces, own_family, meanings)
-    _check_network_flags(config, entry, images, on_cuda)
+    _check_network_flags(config, entry, on_cuda)
     resolved = _replace_auto(
         replace(config, model=model, device=device),
         num_workers=min(config.num_envs, available_cores()),
@@ -83,12 +83,8 @@ def _check_environment_flags(
             )
 
 
-def _check_network_flags(config: Config, entry: ModelEntry, images, on_cuda: bool) -> None:
+def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
-    if not images and config.precision == "bfloat16":
-        raise ConfigError(
-            "--precision=bfloat16 is for images: leave it out, the mlp would not gain by it"
-        )
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
             "--share_trunk=False: leave it out, policy and value share the state of the lstm"

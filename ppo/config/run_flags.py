@@ -32,7 +32,7 @@ class ExecutionFlags(Flags):
     )
     precision: Literal["auto", "float32", "bfloat16"] = flag(
         "auto",
-        "Arithmetic of networks that read images; auto is bfloat16 if the hardware supports it.",
+        "Arithmetic of networks; auto is bfloat16 for images if the hardware supports it.",
     )
     device: str = flag(
         "cpu",
