@@ -79,10 +79,9 @@ class Learner:
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
-        self.model.train()
+        self._set_mode(is_training=True)
         for part, moments in zip(parts, all_moments, strict=True):
-            rows = part.rows.to(self.weights.device)
-            minibatch = {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
+            minibatch = self._take(batch, part.rows)
             if self.config.normalize_advantages == "minibatch":
                 minibatch["advantages"] = self.standardize(minibatch["advantages"], moments)
             metrics = self.ranks.all_reduce_gradients(
@@ -106,7 +105,7 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
                     break
-        self.model.eval()
+        self._set_mode(is_training=False)
         if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
             problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
             raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")
@@ -207,6 +206,14 @@ class Learner:
             self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
+
+    def _take(self, batch: Batch, rows: Tensor):
+        """Return some rows of a batch, as compute_gradients takes it."""
+        rows = rows.to(self.weights.device)
+        return {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
+
+    def _set_mode(self, is_training: bool) -> None:
+        self.model.train(is_training)
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""

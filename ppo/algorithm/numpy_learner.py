@@ -59,13 +59,20 @@ class NumpyLearner(Learner):
         losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**losses, **metrics, **value_metrics}
 
-    def standardize(self, advantages: Tensor, moments) -> Tensor:
-        if moments or len(advantages) < 2:
+    def standardize(self, advantages, moments):
+        size = len(advantages)
+        if moments or size < 2:
             return super().standardize(advantages, moments)
-        values = advantages.numpy()
-        values = values - values.mean()
-        values /= np.sqrt(values @ values / (len(values) - 1)) + np.float32(1e-8)
-        return torch.from_numpy(values)
+        values = advantages - np.add.reduce(advantages) / np.float32(size)
+        values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
+        return values
+
+    def _take(self, batch: Batch, rows: Tensor) -> Arrays:
+        indices = rows.numpy()
+        return {name: tensor.numpy().take(indices, 0) for name, tensor in batch.items()}
+
+    def _set_mode(self, is_training: bool) -> None:
+        """Leave the model as it is: its layers compute the same in both modes."""
 
     def _beside(self, num_rows: int, function, *arguments) -> Any:
         """Call a function in the second thread if there are many rows; return what waits for its
@@ -141,7 +148,7 @@ def multiply_by_torch(left: ndarray, right: ndarray, out: ndarray | None = None)
 
 
 def _arrays(batch: Batch) -> Arrays:
-    return {name: tensor.numpy() for name, tensor in batch.items()}
+    return {name: np.asarray(table) for name, table in batch.items()}
 
 
 def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gradient:
