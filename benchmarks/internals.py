@@ -2,7 +2,7 @@
 
 python -m benchmarks.internals --flags runs main.py without its safeguards, for benchmarks.price;
 worker processes, which import the main module, are without them too. benchmarks.limits imports
-measure_worker.
+measure_worker and num_sides.
 """
 
 import math
@@ -119,6 +119,14 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
             parts.learner.update(batch, parts.iteration)
             parts.publish_weights()
     return {part: median(rollout[part] for rollout in found[1:]) for part in seconds}
+
+
+def num_sides(config: Config, rows: int) -> int:
+    """Return the number of threads, each with a network, that learn from a minibatch of an mlp."""
+    from ppo.algorithm.numpy_learner import LARGE
+
+    has_two = config.model == "mlp" and not config.share_trunk and rows >= LARGE
+    return 2 if has_two else 1
 
 
 if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers
