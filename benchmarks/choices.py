@@ -4,10 +4,12 @@
 Training speed with one flag other than by default, beside all defaults: main.py with --preset=none,
 8 environments x 128 steps, 4 epochs x 4 minibatches, a worker process per core. Each choice is run
 in turn with the default, in fresh processes with the same seeds. Speeds are environment steps per
-second from the end of the first iteration to the end of the last; the milliseconds are medians over
-iterations. Choices of spaces and masks wrap CartPole (benchmarks/choice_environments.py), which
-takes about a microsecond of a step, and some of them have more numbers to choose. The machine
-should have nothing else to do. Writes results/choices.json and choices.md.
+second from the end of the first iteration to the end of the last. "x default" is the median of the
+ratios of each pair of runs, one after the other, for the machine may be busier at one time than at
+another. Times of the phases are ratios of medians. Choices of spaces and masks wrap CartPole
+(benchmarks/choice_environments.py), which takes about a microsecond of a step, and those of actions
+have more of them to choose. The machine should have nothing else to do. Writes results/choices.json
+and choices.md.
 
 --only: choices that contain this text, which are printed and not written.
 """
@@ -16,7 +18,7 @@ from functools import partial
 from statistics import median
 
 from benchmarks import harness
-from benchmarks.trainers import run_ours
+from benchmarks.trainers import PHASES, run_ours
 
 DEFAULT = f"{harness.QUIET} --preset=none"
 WRAPPER = "--wrapper=benchmarks.choice_environments"
@@ -76,29 +78,22 @@ def measure(env_name: str, flag: str, steps: int, repetitions: int) -> harness.R
 
 
 def show(results: list[harness.Result]) -> str:
-    """Write a table with a row for each choice, below the median of all defaults beside it."""
+    """Write a table with a row for each choice, beside the default as it was run in turn."""
     rows = []
-    for env_name in CHOICES:
-        own = [result for result in results if result["env_name"] == env_name]
-        defaults = [run for result in own for run in result["runs"]["default"]]
-        if defaults:
-            rows.append(f"{env_name} | all defaults | {times(defaults)} | 1 | ")
-        for result in own:
-            ratios = result["ratios"]
-            found = f"{ratios['of_medians']:.2f} | {harness.each(ratios['of_pairs'])}"
-            rows.append(
-                f"{env_name} | `{result['flag']}` | {times(result['runs']['choice'])} | {found}"
-            )
-    head = "environment | choice | steps/s | collecting, ms | learning, ms | x default | each"
-    return harness.table(head, rows)
+    for result in results:
+        default, choice = (result["runs"][who] for who in ("default", "choice"))
+        speeds = [f"{of(runs, 'steps_per_second'):,.0f}" for runs in (choice, default)]
+        pairs = result["ratios"]["of_pairs"]
+        times = [f"{of(choice, phase) / of(default, phase):.2f}" for phase in PHASES]
+        cells = [result["env_name"], f"`{result['flag']}`", *speeds, f"{median(pairs):.2f}"]
+        rows.append(" | ".join([*cells, harness.each(pairs), *times]))
+    head = "environment | choice | steps/s | default, steps/s | x default | each"
+    return harness.table(f"{head} | time of collecting, x | of learning, x", rows)
 
 
-def times(runs: list[harness.Result]) -> str:
-    """Write medians over runs: steps per second, milliseconds of collecting and of learning."""
-    speed = median(run["steps_per_second"] for run in runs)
-    collecting = median(run["seconds_collecting"] for run in runs)
-    learning = median(run["seconds_learning"] for run in runs)
-    return f"{speed:,.0f} | {1000 * collecting:.1f} | {1000 * learning:.1f}"
+def of(runs: list[harness.Result], column: str) -> float:
+    """Return the median of a number of runs."""
+    return median(run[column] for run in runs)
 
 
 def main() -> None:
