@@ -174,5 +174,5 @@ def test_a_choice_is_measured_beside_the_default() -> None:
     found = choices.measure("CartPole-v1", "--activation=relu", 4096, 1)
     assert found["runs"].keys() == {"default", "choice"}
     rows = choices.show([found]).splitlines()
-    assert len(rows) == 4
+    assert len(rows) == 3
     assert len({row.count(" | ") for row in rows}) == 1
