@@ -2,7 +2,7 @@
 
 python -m benchmarks.internals --flags runs main.py without its safeguards, for benchmarks.price;
 worker processes, which import the main module, are without them too. benchmarks.limits imports
-measure_worker.
+measure_worker and num_sides.
 """
 
 import math
@@ -160,6 +160,16 @@ def gradient_steps(size: int, rows: int) -> tuple[Any, Any, Any]:
         by_numpy(models[1], "bfloat16"),
         partial(by_torch.compute_gradients, batch),
     )
+
+
+def num_sides(config: Config, work: int) -> int:
+    """Return the number of threads, each with a network, that learn from a minibatch of an mlp.
+
+    work: the minibatch's rows times the weights of both networks."""
+    from ppo.algorithm.numpy_learner import LARGE
+
+    has_two = config.model == "mlp" and not config.share_trunk and work >= LARGE
+    return 2 if has_two else 1
 
 
 if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import in_fresh_process
-from benchmarks.internals import measure_worker
+from benchmarks.internals import measure_worker, num_sides
 from ppo.config.config import Config
 
 # Places in an observation where it is applied, numbers that it reads there, and that it writes.
@@ -124,14 +124,15 @@ def limit(config: Config, cores: int, steps_per_second: float) -> dict[str, floa
     policy, value = layers_of(config, math.prod(spaces.observations.shape), int(actions))
     acting, learning = passes(config, policy, value)
     threads = cores if config.model == "cnn" else 1
+    busy_cores = min(cores, config.num_envs)  # while environments are stepped and act
     _, inputs, outputs = max([*policy, *value], key=lambda layer: layer[1] * layer[2])
     rows = config.rollout_size // config.num_minibatches
     sizes = (rows, inputs, outputs)
-    environment_steps = environment_speed(config, cores)
+    environment_steps = environment_speed(config, busy_cores)
     operations_per_second = in_fresh_process(matrix_speed, *sizes, config.precision, threads)
-    # Workers act on all cores.
-    acting_seconds = acting * threads / cores / operations_per_second
-    learning_seconds = learning / operations_per_second
+    acting_seconds = acting * threads / busy_cores / operations_per_second
+    sides = num_sides(config, rows * operations([*policy, *value]) // 2)
+    learning_seconds = learning / operations_per_second / min(cores, sides)
     arithmetic = config.rollout_size * (acting_seconds + learning_seconds)
     seconds = config.rollout_size / environment_steps + arithmetic
     measured = config.rollout_size / steps_per_second

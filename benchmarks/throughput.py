@@ -1,5 +1,5 @@
 """Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling]
-[--envs=E,...] [--sizes=8,64,256] [--repetitions=3] [--flags="--name=value ..."]
+[--envs=E,... | --workloads=W,...] [--sizes=8,64,256] [--repetitions=3] [--flags="--name=value ..."]
 
 Trains on the same work in turn: 8 environments x 128 steps, 4 epochs x 4 minibatches, as many steps
 by each trainer, for environments cost more or less as a policy learns. Ours is main.py in a fresh
@@ -24,9 +24,10 @@ faster here. Memory is the largest sum over all processes in two iterations, pag
 share counted once. The machine should have nothing else to do.
 
 --flags are passed on to main.py. --quick is a short look, which writes nothing; --scaling measures
-speed against workers and environments, and memory, instead (benchmarks/scaling.py). Else writes
-results/throughput/: for each environment a file of all that was measured, and README.md and
-ratios.png, which show them.
+speed against workers and environments, and memory, instead (benchmarks/scaling.py); --workloads
+measures other work than 8 x 128, 4 x 4 and 2 x 64 instead (benchmarks/workloads.py), or all of
+it. Else writes results/throughput/: for each environment, and each workload, a file of all that was
+measured, and README.md and ratios.png, which show them.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from functools import partial
 from multiprocessing import get_context
 from statistics import median
 
-from benchmarks import harness, limits, scaling
+from benchmarks import harness, limits, scaling, workloads
 from benchmarks.trainers import (
     GAME,
     NUM_STEPS,
@@ -58,6 +59,8 @@ STEPS = {"CartPole-v1": 131_072, "LunarLander-v3": 81_920, "BipedalWalker-v3": 6
 QUICK = {"CartPole-v1": 16_384, "LunarLander-v3": 10_240, "BipedalWalker-v3": 8_192, GAME: 3_072}
 SETTLED = {"env_name", "total_steps", "num_iterations", "num_envs", "num_steps"}
 SETTLED |= {"seed", "run_dir", "name", "resume"}
+REPETITIONS = 3
+REPETITIONS_OF_WORKLOADS = 5
 PEERS = ("SB3", "SB3 plain")
 Trainers = dict[str, Callable[[int], harness.Result]]
 
@@ -175,17 +178,31 @@ def draw(results: list[harness.Result]) -> None:
     harness.save_figure("throughput/ratios.png", figure)
 
 
-def write(result: harness.Result) -> None:
-    """Write what was measured on an environment, and show it beside what is there of others."""
-    harness.write_json(f"throughput/{result['env_name']}.json", result)
+def write(name: str, result: harness.Result) -> None:
+    """Write what was measured on an environment or a workload, and show it beside all others."""
+    harness.write_json(f"throughput/{name}.json", result)
     found = harness.read_all("throughput")
-    results = [found[name] for name in STEPS if name in found and "sizes" in found[name]]
-    machines = [
-        f"- {each['env_name']}: `{each['command']}` on {harness.machine(each)}" for each in results
-    ]
+    usual = {name: found[name] for name in STEPS if name in found and "sizes" in found[name]}
+    others = {name: found[name] for name in workloads.WORKLOADS if name in found}
+    results = list(usual.values())
     parts = ["![steps per second](ratios.png)", compare(results), show_sizes(results)]
-    harness.write_page("throughput/README.md", __doc__, *parts, "\n".join(machines))
-    draw(results)
+    parts.append(machines(usual))
+    if others:
+        heading, _, explanation = workloads.__doc__.partition("\n\n")
+        parts += [f"## {heading.partition(':')[0]}", explanation.strip()]
+        parts += [workloads.show(others), machines(others)]
+    harness.write_page("throughput/README.md", __doc__, *parts)
+    if name in usual:
+        draw(results)
+
+
+def machines(results: dict[str, harness.Result]) -> str:
+    """List what each was measured by, and on."""
+    lines = [
+        f"- {name}: `{each['command']}` on {harness.machine(each)}"
+        for name, each in results.items()
+    ]
+    return "\n".join(lines)
 
 
 def numbers_in(text: str) -> list[int]:
@@ -195,7 +212,13 @@ def numbers_in(text: str) -> list[int]:
 
 def parse() -> argparse.Namespace:
     """Read the command line. Ends with an error for what cannot be run."""
-    parser = harness.make_parser(__doc__, repetitions=3, envs=",".join(STEPS))
+    parser = harness.make_parser(__doc__, envs=",".join(STEPS))
+    others = f"some of {', '.join(workloads.WORKLOADS)}, or all; instead of --envs"
+    parser.add_argument("--workloads", default="", help=others)
+    default = f"default: {REPETITIONS}, of workloads {REPETITIONS_OF_WORKLOADS}"
+    parser.add_argument("--repetitions", type=int, help=default)
+    threads = "torch threads of SB3 on workloads, of which the best number counts"
+    parser.add_argument("--threads", type=numbers_in, default=[1, 2], help=threads)
     sizes = "numbers of environments for ours"
     parser.add_argument("--sizes", type=numbers_in, default=[8, 64, 256], help=sizes)
     parser.add_argument("--flags", default="", help='for main.py: --flags="--num_workers=1 ..."')
@@ -204,13 +227,18 @@ def parse() -> argparse.Namespace:
     grow = "speed and memory against workers and environments"
     parser.add_argument("--scaling", action="store_true", help=grow)
     given = parser.parse_args()
-    unknown = set(given.envs.split(",")) - set(STEPS)
-    if unknown:
-        parser.error(f"--envs: give some of {', '.join(STEPS)}, not {', '.join(unknown)}")
-    if given.sizes[0] < 1 or given.repetitions < 1:
-        parser.error("give --sizes and --repetitions of at least 1")
-    if given.quick and given.scaling:
-        parser.error("give one of --quick and --scaling")
+    if given.repetitions is None:
+        given.repetitions = REPETITIONS_OF_WORKLOADS if given.workloads else REPETITIONS
+    if given.workloads == "all":
+        given.workloads = ",".join(workloads.WORKLOADS)
+    for flag, names in (("envs", STEPS), ("workloads", workloads.WORKLOADS)):
+        unknown = set(filter(None, getattr(given, flag).split(","))) - set(names)
+        if unknown:
+            parser.error(f"--{flag}: give some of {', '.join(names)}, not {', '.join(unknown)}")
+    if min(given.sizes[0], given.threads[0], given.repetitions) < 1:
+        parser.error("give --sizes, --threads and --repetitions of at least 1")
+    if given.scaling and (given.quick or given.workloads):
+        parser.error("give --scaling without --quick and --workloads")
     try:
         settled = SETTLED & set(parse_flags(shlex.split(given.flags), Config))
         if settled:
@@ -221,10 +249,27 @@ def parse() -> argparse.Namespace:
     return given
 
 
+def measure_workloads(about: harness.Result, given: argparse.Namespace) -> None:
+    """Measure each workload, and write it, or only print what --quick has found."""
+    found = {}
+    for name in given.workloads.split(","):
+        found[name] = workloads.measure(
+            name, given.flags, given.threads, given.repetitions, given.quick
+        )
+        if not given.quick:
+            write(name, {**about, **found[name]})
+    if given.quick:
+        print(f"\n{workloads.show(found)}")
+
+
 def main() -> None:
     given = parse()
-    about = harness.describe("ale-py", "stable-baselines3")
+    packages = ["sb3-contrib"] if given.workloads else ["ale-py"]
+    about = harness.describe("stable-baselines3", *packages)
     print(harness.machine(about))
+    if given.workloads:
+        measure_workloads(about, given)
+        return
     if given.scaling:
         scaling.measure(about, given.flags, given.repetitions)
         return
@@ -243,7 +288,7 @@ def main() -> None:
         result["sizes"] = {
             str(size): explain(env_name, size, flags, result) for size in given.sizes
         }
-        write(result)
+        write(env_name, result)
     if given.quick:
         print(f"\n{compare(quick)}")
 

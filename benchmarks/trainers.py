@@ -4,13 +4,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pkgutil import resolve_name
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from benchmarks import harness
-from ppo.config.config import Config
-from ppo.config.resolve import resolve
-from ppo.envs.make import make_env
 
 GAME = "PongNoFrameskip-v4"
 NUM_ENVS = 8
@@ -73,11 +71,17 @@ class Iteration(NamedTuple):
 
 
 def learn_by_sb3(envs: Any, steps: int, num_threads: int = 1, **settings: Any) -> list[Iteration]:
-    """Train by Stable-Baselines3 in this process."""
+    """Train by Stable-Baselines3 in this process; a policy with an LSTM by SB3-Contrib."""
     import torch
-    from stable_baselines3 import PPO
 
-    class WatchedPPO(PPO):
+    settings = {**SB3, **settings}
+    algorithm: Any
+    if "Lstm" in settings["policy"]:
+        from sb3_contrib import RecurrentPPO as algorithm
+    else:
+        from stable_baselines3 import PPO as algorithm
+
+    class WatchedPPO(algorithm):
         def train(self) -> None:
             super().train()
             returns = [episode["r"] for episode in self.ep_info_buffer or ()]
@@ -86,9 +90,32 @@ def learn_by_sb3(envs: Any, steps: int, num_threads: int = 1, **settings: Any) -
 
     found: list[Iteration] = []
     torch.set_num_threads(num_threads)
-    WatchedPPO(env=envs, **{**SB3, **settings}).learn(steps)
+    WatchedPPO(env=envs, **settings).learn(steps)
     envs.close()
     return found
+
+
+def measured(found: list[Iteration], steps: int) -> harness.Result:
+    """Return steps per second from the end of the first to that of the last, and its mean return.
+
+    steps: of the whole run.
+    """
+    first, *_, last = found
+    assert last.step == steps
+    speed = (last.step - first.step) / (last.end - first.end)
+    return {"steps_per_second": speed, "mean_return": last.mean_return}
+
+
+def plain_maker(env_name: str) -> Callable[[], Any]:
+    """Return what makes an environment that cannot render, as gymnasium makes it by default.
+
+    env_name: an id, or module:Class.
+    """
+    import gymnasium
+
+    if ":" in env_name:
+        return resolve_name(env_name)
+    return partial(gymnasium.make, env_name)
 
 
 def run_sb3(env_name: str, steps: int, plain: bool, seed: int) -> harness.Result:
@@ -107,10 +134,7 @@ def run_sb3(env_name: str, steps: int, plain: bool, seed: int) -> harness.Result
     else:
         made: str | Callable[[], Any] = env_name
         if plain:
-            made = partial(make_env, resolve(Config(env_name=env_name))[0])
+            made = plain_maker(env_name)
         envs = make_vec_env(made, NUM_ENVS, vec_env_cls=DummyVecEnv)
         found = learn_by_sb3(envs, steps, seed=seed)
-    first, *_, last = found
-    assert last.step == steps
-    speed = (last.step - first.step) / (last.end - first.end)
-    return {"steps_per_second": speed, "mean_return": last.mean_return}
+    return measured(found, steps)
