@@ -36,6 +36,7 @@ class Learner:
     """
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
+    standardize: Any = staticmethod(losses.standardize)
 
     def __init__(self, model, config: Config) -> None:
         _check_model(model, config)
@@ -173,10 +174,6 @@ class Learner:
         if "action_masks" in batch:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
-
-    def standardize(self, advantages: Tensor, moments) -> Tensor:
-        """Standardise advantages (B,), as ppo.algorithm.losses.standardize does."""
-        return losses.standardize(advantages, moments)
 
     def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of a batch's actions, and its values: (B,) each."""

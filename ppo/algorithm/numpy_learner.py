@@ -10,8 +10,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from ppo.algorithm import losses
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.losses import LARGEST_LOG_RATIO
 from ppo.algorithm.rollout import Batch, Metrics
 from ppo.config.config import Config
 from ppo.models.noise import EMPTY
@@ -31,6 +31,7 @@ class NumpyLearner(Learner):
 
     def __init__(self, model, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
+        self.standardize = standardize
         multiply = multiply_by_torch if config.precision == "bfloat16" else np.matmul
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy(), multiply)
         # A thread of torch's own would wait for the others, and those for it.
@@ -56,16 +57,8 @@ class NumpyLearner(Learner):
         value_loss = value_metrics["value_loss"]
         loss = policy_loss + self.config.value_coef * value_loss
         loss -= self.entropy_coef * metrics["entropy"]
-        losses = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
-        return {**losses, **metrics, **value_metrics}
-
-    def standardize(self, advantages, moments):
-        size = len(advantages)
-        if moments or size < 2:
-            return super().standardize(advantages, moments)
-        values = advantages - np.add.reduce(advantages) / np.float32(size)
-        values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
-        return values
+        first = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        return {**first, **metrics, **value_metrics}
 
     def _take(self, batch: Batch, rows: Tensor) -> Arrays:
         indices = rows.numpy()
@@ -151,6 +144,16 @@ def _arrays(batch: Batch) -> Arrays:
     return {name: np.asarray(table) for name, table in batch.items()}
 
 
+def standardize(advantages: ndarray, moments) -> ndarray:
+    """Scale advantages (B,) as ppo.algorithm.losses.standardize does."""
+    size = len(advantages)
+    if moments or size < 2:
+        return losses.standardize(advantages, moments)
+    values = advantages - np.add.reduce(advantages) / np.float32(size)
+    values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
+    return values
+
+
 def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gradient:
     """Compute the gradient of ppo.algorithm.losses.clipped_surrogate by log_probs, and metrics.
 
@@ -158,10 +161,10 @@ def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gr
     """
     inv_batch = batch["inv_batch"]
     log_ratio = log_probs - batch["log_probs"]
-    ratio = np.exp(np.minimum(log_ratio, LARGEST_LOG_RATIO))
+    ratio = np.exp(np.minimum(log_ratio, losses.LARGEST_LOG_RATIO))
     gains = ratio * batch["advantages"]
     clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * batch["advantages"]
-    has_gradient = (gains <= clipped) & (log_ratio <= LARGEST_LOG_RATIO)
+    has_gradient = (gains <= clipped) & (log_ratio <= losses.LARGEST_LOG_RATIO)
     return np.where(has_gradient, gains * -inv_batch, np.float32(0)), {
         "policy_loss": -(np.minimum(gains, clipped) @ inv_batch),
         "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,
