@@ -37,6 +37,7 @@ class Learner:
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
     standardize: Any = staticmethod(losses.standardize)
+    has_modes = True  # whether the model may compute otherwise in gradient steps
 
     def __init__(self, model, config: Config) -> None:
         _check_model(model, config)
@@ -80,7 +81,8 @@ class Learner:
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
-        self._set_mode(is_training=True)
+        if self.has_modes:
+            self.model.train()
         for part, moments in zip(parts, all_moments, strict=True):
             minibatch = self._take(batch, part.rows)
             if self.config.normalize_advantages == "minibatch":
@@ -106,7 +108,8 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MOST_SKIPPED:
                     break
-        self._set_mode(is_training=False)
+        if self.has_modes:
+            self.model.eval()
         if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
             problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
             raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")
@@ -208,9 +211,6 @@ class Learner:
         """Return some rows of a batch, as compute_gradients takes it."""
         rows = rows.to(self.weights.device)
         return {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
-
-    def _set_mode(self, is_training: bool) -> None:
-        self.model.train(is_training)
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""

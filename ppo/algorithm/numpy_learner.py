@@ -29,6 +29,8 @@ class NumpyLearner(Learner):
     large minibatches take a thread for each.
     """
 
+    has_modes = False  # and setting them would take a tenth of a millisecond
+
     def __init__(self, model, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
         self.standardize = standardize
@@ -63,9 +65,6 @@ class NumpyLearner(Learner):
     def _take(self, batch: Batch, rows: Tensor) -> Arrays:
         indices = rows.numpy()
         return {name: tensor.numpy().take(indices, 0) for name, tensor in batch.items()}
-
-    def _set_mode(self, is_training: bool) -> None:
-        """Leave the model as it is: its layers compute the same in both modes."""
 
     def _beside(self, num_rows: int, function, *arguments) -> Any:
         """Call a function in the second thread if there are many rows; return what waits for its
@@ -144,7 +143,7 @@ def _arrays(batch: Batch) -> Arrays:
     return {name: np.asarray(table) for name, table in batch.items()}
 
 
-def standardize(advantages: ndarray, moments) -> ndarray:
+def standardize(advantages, moments):
     """Scale advantages (B,) as ppo.algorithm.losses.standardize does."""
     size = len(advantages)
     if moments or size < 2:
