@@ -24,8 +24,11 @@ KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
-LOWER_RATE = "resume from the state before it with a lower --learning_rate"
 MOST_SKIPPED = 3  # gradient steps in a row
+NOT_FINITE = (
+    f"in iteration {{}} weights, or {MOST_SKIPPED} gradients in a row, were not finite: "
+    "resume from the state before it with a lower --learning_rate"
+)
 
 
 class Learner:
@@ -111,8 +114,7 @@ class Learner:
         if self.has_modes:
             self.model.eval()
         if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
-            problem = f"weights, or {MOST_SKIPPED} gradients in a row, were not finite"
-            raise NotFinite(f"in iteration {iteration} {problem}: {LOWER_RATE}")
+            raise NotFinite(NOT_FINITE.format(iteration))
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
@@ -139,13 +141,12 @@ class Learner:
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])
         clip_coef = self.clip_coef
-        clip_value_coef = self.clip_value_coef
         behaviour_log_probs = minibatch["log_probs"]
         policy_loss = losses.clipped_surrogate(
             log_probs, behaviour_log_probs, minibatch["advantages"], clip_coef=clip_coef
         )
         value_loss = losses.value_loss(
-            values, minibatch["values"], minibatch["returns"], clip_coef=clip_value_coef
+            values, minibatch["values"], minibatch["returns"], clip_coef=self.clip_value_coef
         )
         entropy = distribution.entropy().mean()
         loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
@@ -157,9 +158,9 @@ class Learner:
                 "approx_kl": losses.approximate_kl(log_probs, behaviour_log_probs),
                 "clip_fraction": losses.clip_fraction(log_probs, behaviour_log_probs, clip_coef),
             }
-            if clip_value_coef is not None:
+            if self.clip_value_coef is not None:
                 moves = (values - minibatch["values"]).abs()
-                metrics["value_clip_fraction"] = (moves > clip_value_coef).float().mean()
+                metrics["value_clip_fraction"] = (moves > self.clip_value_coef).float().mean()
         return loss, metrics
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
