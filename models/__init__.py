@@ -28,7 +28,8 @@ MODELS = {
     "cnn": ModelEntry("ppo.models.cnn:make_nature_trunk", 512, "images"),
     "cnn_small": ModelEntry("ppo.models.cnn:make_small_nature_trunk", 512, "images"),
     "impala": ModelEntry("ppo.models.cnn:make_impala_trunk", 256, "images"),
-    "lstm": ModelEntry("ppo.models.lstm:LSTMTrunk", 128, "any", is_recurrent=True),
+    "lstm": ModelEntry("ppo.models.recurrent:make_lstm_trunk", 128, "any", is_recurrent=True),
+    "gru": ModelEntry("ppo.models.recurrent:make_gru_trunk", 128, "any", is_recurrent=True),
 }
 
 

@@ -105,7 +105,7 @@ class FeedForward(ActorCritic):
 
 
 class Recurrent(FeedForward):
-    """A policy and a value on the features of one ppo.models.lstm.LSTMTrunk."""
+    """A policy and a value on the features of one ppo.models.recurrent.RecurrentTrunk."""
 
     def forward(self, observations: Tensor, states=None, starts: Tensor | None = None) -> Outputs:
         """Return the distribution of actions and values (T * b), of sequences of b environments.

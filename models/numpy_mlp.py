@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
+from ppo.models.numpy_cells import NumpyCell
 
 # By name: the function, and its slope from its outputs. Both write to out.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
@@ -26,28 +27,35 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
 
 
 class Layout(NamedTuple):
-    """The structure of a ppo.models.actor_critic.FeedForward on vectors.
+    """The structure of a ppo.models.actor_critic.FeedForward or Recurrent on vectors.
 
     shapes: of its parameters, by name and in order; activation: of its hidden layers; num_choices:
-    K of each action, 0 if actions are Gaussian; draw_noise: of its policy head.
+    K of each action, 0 if actions are Gaussian; draw_noise: of its policy head; cell: "lstm" or
+    "gru", with states (n, state_size), which is written out for acting only; "" without memory.
     """
 
     shapes: dict[str, tuple[int, ...]]
     activation: str
     num_choices: int
     draw_noise: Any
+    cell: str
+    state_size: int
 
 
 def layout_of(model) -> Layout | None:
     """Return the layout of a torch model; None if it has a part that is not written out here."""
-    from ppo.models.actor_critic import FeedForward
+    from ppo.models.actor_critic import FeedForward, Recurrent
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
 
-    if type(model) is not FeedForward or type(model.policy_trunk) is not VectorTrunk:
+    if type(model) not in (FeedForward, Recurrent):
         return None
-    activation = model.policy_trunk.activation
-    if activation not in ACTIVATIONS:
+    cell = ""
+    trunk = model.policy_trunk
+    if type(model) is Recurrent:
+        cell = trunk.kind
+        trunk = trunk.encoder
+    if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
         return None
     head = model.policy_head
     if type(head) is CategoricalHead and not head.is_padded:
@@ -57,7 +65,7 @@ def layout_of(model) -> Layout | None:
     else:
         return None
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return Layout(shapes, activation, num_choices, head.draw_noise)
+    return Layout(shapes, trunk.activation, num_choices, head.draw_noise, cell, model.state_size)
 
 
 class Linear(NamedTuple):
@@ -215,12 +223,15 @@ class NumpyMLP:
             layers = [Linear(*found)._replace(multiply=multiply) for found in parts]
             return NumpyVectorTrunk(layers, layout.activation)
 
-        self.policy_trunk = trunk("policy_trunk")
+        self.policy_trunk = trunk("policy_trunk.encoder" if layout.cell else "policy_trunk")
         self.value_trunk = trunk("value_trunk")
         self.is_shared = not self.value_trunk.layers
         if self.is_shared:
             self.value_trunk = self.policy_trunk
         outputs = "policy_head.logits" if self.num_choices else "policy_head.mean"
+        self.cell: NumpyCell | None = None
+        if layout.cell:
+            self.cell = NumpyCell(layout.cell, arrays[f"policy_trunk.{layout.cell}"][::2])
         self.policy_head = Linear(*arrays[outputs])
         self.value_head = Linear(*arrays["value_head"])
         self.log_std, self.grad_log_std = arrays["policy_head"] or [EMPTY, EMPTY]
@@ -244,10 +255,9 @@ class NumpyMLP:
 class NumpyActor:
     """Act by a copy of weights (P,), which another process may change between refreshes."""
 
-    state_size = 0
-
     def __init__(self, layout: Layout, weights: ndarray) -> None:
         self.draw_noise = layout.draw_noise
+        self.state_size = layout.state_size
         self.source = weights
         self.weights = np.empty_like(weights)
         self.mlp = NumpyMLP(layout, self.weights, self.weights)
@@ -260,6 +270,8 @@ class NumpyActor:
         self.weights[:] = self.source
         by_columns = [layer._replace(weight=layer.weight.copy("F")) for layer in self.layers]
         self.mlp.policy_trunk.layers = by_columns
+        if self.mlp.cell:
+            self.mlp.cell.refresh()
 
     def __call__(
         self,
@@ -273,6 +285,8 @@ class NumpyActor:
         """Return actions (n, D) for observations, as ppo.models.actor.Actor does."""
         mlp = self.mlp
         policy_features = mlp.policy_trunk(observations)[-1]
+        if mlp.cell:
+            policy_features = mlp.cell(policy_features, states)
         if features.size:
             features[:] = policy_features
         # Sampled here, without a distribution, for that takes half a microsecond of ten.

@@ -52,7 +52,7 @@ def make_learner(model, config: Config) -> Learner:
     if config.learner != "auto":
         return import_class("learner", config.learner, Learner)(model, config)
     layout = layout_of(model)
-    if layout and config.device == "cpu":
+    if layout and not layout.cell and config.device == "cpu":
         return NumpyLearner(model, config, layout)
     return Learner(model, config)
 

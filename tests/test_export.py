@@ -36,6 +36,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-1,
     },
     "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
+    "gru": {"env_name": "CartPole-v1", "model": "gru", "learning_rate": 1e-2},
     "cnn": {**PICTURE, "model": "cnn"},
     "impala": {**PICTURE, "model": "impala", "precision": "bfloat16"},
     "images and vectors": {

@@ -30,6 +30,10 @@ WORLDS = {
         "Counting-v0",
         {"model": "lstm", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2},
     ),
+    "gru": (
+        "Counting-v0",
+        {"model": "gru", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2},
+    ),
     "one": ("Counting-v0", {"num_envs": 1}),
     "masks": ("Masked-v0", {"num_envs": 3}),
     "cnn": ("PongNoFrameskip-v4", {"model": "cnn", "num_envs": 3, "precision": "float32"}),

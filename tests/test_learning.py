@@ -56,11 +56,10 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
     assert probabilities.diagonal().min() > 0.99
 
 
-@pytest.mark.parametrize("model", ["mlp", "lstm", "cnn", "cnn_small", "impala"])
+@pytest.mark.parametrize("model", ["mlp", "lstm", "gru", "cnn", "cnn_small", "impala"])
 def test_the_same_seed_gives_the_same_bits(model: str) -> None:
-    env_name, is_small = (
-        ("Masked-v0", {}) if model in ("mlp", "lstm") else ("Picture-v0", {"screen_size": 36})
-    )
+    reads_vectors = model in ("mlp", "lstm", "gru")
+    env_name, is_small = ("Masked-v0", {}) if reads_vectors else ("Picture-v0", {"screen_size": 36})
     values = {
         "model": model,
         "num_steps": 8,

@@ -87,7 +87,7 @@ def make_small_trunk(observation_space: spaces.Box, config: Config, size: int) -
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
-    known = "auto, mlp, cnn, cnn_small, impala, lstm or module:Class"
+    known = "auto, mlp, cnn, cnn_small, impala, lstm, gru or module:Class"
     with pytest.raises(ModelMismatch, match=f"^--model=mpl is unknown: give {known}$"):
         choose_model("mpl", VECTOR)
 
@@ -137,7 +137,7 @@ shapes = {}
 for name, (out, width) in sizes.items():
     shapes |= {f"{name}.weight": (out, width), f"{name}.bias": (out,)}
 weights = np.zeros(sum(int(np.prod(shape)) for shape in shapes.values()), np.float32)
-actor = make_actor(None, Layout(shapes, "tanh", 4, None), weights)
+actor = make_actor(None, Layout(shapes, "tanh", 4, None, "", 0), weights)
 print(actor(np.zeros((1, 3), np.float32), None).tolist(), "torch" in sys.modules)
 """
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The mlp written out in numpy: what has a layout, and how it acts, against torch."""
+"""Networks written out in numpy: what has a layout, and how it acts, against torch."""
 
 import numpy as np
 import pytest
@@ -22,8 +22,18 @@ SPACES = {
     "choice": spaces.Discrete(4),
     "choices": spaces.MultiDiscrete([3, 3]),
     "numbers": spaces.Box(-1, 1, (2,)),
+    "bits": spaces.MultiBinary(3),
 }
 EACH_SPACE = pytest.mark.parametrize("action_space", SPACES.values(), ids=SPACES)
+LSTM, GRU = ({"model": name, "hidden_size": 128, "share_trunk": True} for name in ("lstm", "gru"))
+NETWORKS = {
+    "separate": {"share_trunk": False},
+    "shared": {"share_trunk": True},
+    "lstm": LSTM,
+    "gru": GRU,
+    "relu lstm": {**LSTM, "activation": "relu", "num_layers": 1},
+}
+EACH_NETWORK = pytest.mark.parametrize("values", NETWORKS.values(), ids=NETWORKS)
 EACH_TRUNK = pytest.mark.parametrize("share_trunk", [False, True], ids=["separate", "shared"])
 
 
@@ -37,10 +47,10 @@ def make_model(action_space, **values):
     return model
 
 
-@EACH_TRUNK
+@EACH_NETWORK
 @EACH_SPACE
-def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
-    model, other = (make_model(action_space, share_trunk=share_trunk) for _ in range(2))
+def test_the_actor_acts_as_the_one_by_torch(action_space, values) -> None:
+    model, other = (make_model(action_space, **values) for _ in range(2))
     weights = parameters_to_vector(model.parameters()).detach().numpy()
     shared = np.zeros_like(weights)
     one, by_torch = NumpyActor(layout_of(model), shared), Actor(other, weights)
@@ -50,30 +60,37 @@ def test_the_actor_acts_as_the_one_by_torch(action_space, share_trunk) -> None:
     noise = by_torch.draw_noise(np.random.default_rng(0), B)
     np.testing.assert_array_equal(one.draw_noise(np.random.default_rng(0), B), noise)
     observations = np.random.default_rng(1).normal(size=(B, 5)).astype(np.float32)
+    assert one.state_size == by_torch.state_size == model.state_size
+    before = np.random.default_rng(2).normal(size=(B, model.state_size)).astype(np.float32)
+    states = np.stack([before, before])
     records = np.zeros((2, B, model.num_shared_features), np.float32)
-    no_mask, no_states = np.zeros((B, 0), np.bool_), np.zeros((B, 0), np.float32)
-    found = one(observations, noise, no_mask, states=no_states, features=records[0])
-    expected = by_torch(observations, noise, no_mask, states=no_states, features=records[1])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_allclose(*records, atol=1e-5)
-    np.testing.assert_allclose(one(observations, None), by_torch(observations, None), atol=1e-5)
+    no_mask = np.zeros((B, 0), np.bool_)
+    for _ in range(3):  # the states are read again
+        found = one(observations, noise, no_mask, states=states[0], features=records[0])
+        expected = by_torch(observations, noise, no_mask, states=states[1], features=records[1])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(*records, atol=1e-5)
+        np.testing.assert_allclose(*states, atol=1e-5)
+    assert (states[0] != before).all()
+    found = one(observations, None, states=states[0])
+    np.testing.assert_allclose(found, by_torch(observations, None, states=states[1]), atol=1e-5)
     if model.policy_head.mask_size:
         mask = np.random.default_rng(2).random((B, model.policy_head.mask_size)) > 0.5
         mask[:, :: model.policy_head.shape[-1]] = True
-        np.testing.assert_array_equal(
-            one(observations, noise, mask), by_torch(observations, noise, mask)
-        )
-        assert one(observations, noise, mask).dtype == np.int64
+        found = one(observations, noise, mask, states=states[0])
+        expected = by_torch(observations, noise, mask, states=states[1])
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == np.int64
 
 
 @pytest.mark.parametrize(
     ("action_space", "values"),
     [
-        (SPACES["choice"], {"model": "lstm", "hidden_size": 8, "share_trunk": True}),
         (SPACES["choice"], {"activation": "gelu"}),
+        (SPACES["choice"], {**LSTM, "activation": "gelu"}),
+        (spaces.MultiDiscrete([2, 3]), GRU),
         (SPACES["numbers"], {"use_sde": True}),
         (SPACES["numbers"], {"squash_actions": True}),
-        (spaces.MultiBinary(3), {}),
         (spaces.MultiDiscrete([2, 3]), {}),
         (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), {}),
     ],
@@ -96,14 +113,20 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
     assert layout_of(ActorCritic()) is None
     assert type(make_learner(model, Config(clip_value_coef=None))) is NumpyLearner
     assert type(make_learner(own, Config(clip_value_coef=None))) is Learner
+    for values in (LSTM, GRU):  # which only act in numpy
+        recurrent = make_model(SPACES["choice"], **values)
+        assert layout_of(recurrent).cell == values["model"]
+        assert type(make_learner(recurrent, Config(clip_value_coef=None))) is Learner
     parts = make_components("Bandit-v0")
     assert type(parts.learner) is NumpyLearner
     own_parts = Components(parts.config, parts.spaces, SINGLE_PROCESS, OwnLearner)
     assert type(own_parts.learner) is OwnLearner
 
 
-def test_a_worker_that_acts_by_an_mlp_never_imports_torch(tmp_path) -> None:
+@pytest.mark.parametrize("model", ["mlp", "lstm", "gru"])
+def test_a_worker_that_acts_on_vectors_never_imports_torch(model, tmp_path) -> None:
     flags = (
+        f"--model={model}",
         "--env_name=tests.environments:NoTorch",
         "--num_iterations=2",
         "--num_workers=2",

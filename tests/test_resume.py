@@ -129,6 +129,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "cartpole, SGD": ("CartPole-v1", {**SMALL, "optimizer": "torch.optim:SGD"}),
     "lstm": ("Masked-v0", {**SMALL, "model": "lstm", "num_envs": 4}),
     "lstm on numbers": ("CartPole-v1", {**SMALL, **ALL, "model": "lstm", "num_envs": 4}),
+    "gru": ("CartPole-v1", {**SMALL, **ALL, "model": "gru", "num_envs": 4}),
     "gSDE": ("Pendulum-v1", {**SMALL, **ALL, "use_sde": True, "sde_sample_freq": 4}),
     "adaptive": ("CartPole-v1", {**SMALL, "learning_rate": "adaptive:1e-2", "target_kl": 1e-3}),
     "linear": ("CartPole-v1", {**SMALL, "learning_rate": "linear:1e-2", "clip_coef": "linear:0.2"}),

@@ -136,7 +136,7 @@ class NetworkFlags(Flags):
     )
     share_trunk: bool | Auto = fixed_flag(
         "auto",
-        "Share the hidden layers between policy and value; auto does so for images and for lstm.",
+        "Share the hidden layers between policy and value; auto does so for images, lstm and gru.",
         "share_net",
     )
     log_std_init: float | Auto = flag(

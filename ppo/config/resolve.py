@@ -87,7 +87,7 @@ def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> No
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
-            "--share_trunk=False: leave it out, policy and value share the state of the lstm"
+            "--share_trunk=False: leave it out, policy and value share the state of lstm and gru"
         )
     is_other = entry.reads != "vectors" or config.share_trunk is True
     if is_other and (config.policy_layers or config.value_layers):

@@ -1,4 +1,5 @@
-"""The state of an LSTM: carried from step to step and rollout to rollout, until an episode ends."""
+"""The state of an LSTM or a GRU: carried from step to step and rollout to rollout, until an episode
+ends."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,11 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.models.actor import Actor
-from tests.running import PLAIN, learn, make_components, trained
+from ppo.models.recurrent import RecurrentTrunk
+from tests.running import PLAIN, learn, make_components, make_network, trained
 
 N, T, H = 4, 24, 8
+EACH_KIND = pytest.mark.parametrize("kind", ["lstm", "gru"])
 SMALL = {"model": "lstm", "num_envs": N, "num_steps": T, "hidden_size": H, "num_minibatches": 2}
 
 
@@ -47,10 +49,10 @@ class Recall(gymnasium.Env):
         return np.zeros(1, np.float32), float(ended and action == self.bit), ended, False, {}
 
 
-@pytest.mark.parametrize(("model", "right"), [("lstm", True), ("mlp", False)])
-def test_an_lstm_makes_use_of_earlier_observations(model: str, right: bool) -> None:
+@pytest.mark.parametrize(("model", "right"), [("lstm", True), ("gru", True), ("mlp", False)])
+def test_an_lstm_or_a_gru_makes_use_of_earlier_observations(model: str, right: bool) -> None:
     values = {
-        "env_name": "tests.test_lstm:Recall",
+        "env_name": "tests.test_recurrent:Recall",
         "model": model,
         "num_envs": 16,
         "num_steps": 16,
@@ -94,23 +96,66 @@ def seen(parts: Components) -> Tensor:
     return torch.from_numpy(parts.normalize_observation(parts.rollout.observations))
 
 
-def remembered(parts: Components, observations: Tensor, states: Any) -> Tensor:
-    """Return states (n, 2 H) after observations (n, 2).
+def remembered(trunk: RecurrentTrunk, observations: Tensor, states: Any) -> Tensor:
+    """Return states (n, S) after observations (n, *observation).
 
-    By the equations of Hochreiter and Schmidhuber 1997, as torch documents them.
+    By the equations of Hochreiter and Schmidhuber 1997 and of Cho et al. 2014, as torch documents
+    them.
     """
-    trunk = parts.model.policy_trunk
-    lstm, inputs = trunk.lstm, trunk.encoder(observations)
-    output, cell = torch.as_tensor(states).split(H, -1)
-    gates = (
-        inputs @ lstm.weight_ih_l0.T
-        + lstm.bias_ih_l0
-        + output @ lstm.weight_hh_l0.T
-        + lstm.bias_hh_l0
+    states = torch.as_tensor(states)
+    output, cell = states[:, : trunk.num_features], states[:, trunk.num_features :]
+    weight_ih, weight_hh, bias_ih, bias_hh = dict(
+        getattr(trunk, trunk.kind).named_parameters()
+    ).values()
+    of_inputs = (trunk.encoder(observations) @ weight_ih.T + bias_ih).split(trunk.num_features, -1)
+    of_output = (output @ weight_hh.T + bias_hh).split(trunk.num_features, -1)
+    if trunk.kind == "gru":
+        reset, keep = (of_inputs[k] + of_output[k] for k in range(2))
+        new = (of_inputs[2] + reset.sigmoid() * of_output[2]).tanh()
+        return (1 - keep.sigmoid()) * new + keep.sigmoid() * output
+    let_in, keep, new, let_out = (
+        one + other for one, other in zip(of_inputs, of_output, strict=True)
     )
-    let_in, keep, new, let_out = gates.split(H, -1)
     cell = keep.sigmoid() * cell + let_in.sigmoid() * new.tanh()
     return torch.cat([let_out.sigmoid() * cell.tanh(), cell], -1)
+
+
+def unrolled(trunk: RecurrentTrunk, observations: Tensor, states: Tensor, starts: Tensor) -> Tensor:
+    """Return features (T * b, H), step by step."""
+    features = []
+    for rows, start in zip(observations.split(len(states)), starts.split(len(states)), strict=True):
+        states = remembered(trunk, rows, states * ~start.unsqueeze(1))
+        features.append(states[:, : trunk.num_features])
+    return torch.cat(features)
+
+
+@EACH_KIND
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_sequences_are_what_their_steps_are_one_by_one(kind: str, share: float) -> None:
+    """So are all gradients. share: of the steps that begin an episode."""
+    model = make_network(
+        spaces.Box(-1, 1, (3,)), spaces.Discrete(2), model=kind, hidden_size=H, share_trunk=True
+    )
+    trunk = model.policy_trunk
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).requires_grad_()
+
+    with torch.no_grad():
+        for parameter in trunk.parameters():
+            parameter.copy_(draw(*parameter.shape))
+    observations, states = draw(T * N, 3), draw(N, trunk.state_size)
+    starts = torch.rand(T * N, generator=generator) < share
+    starts[1::N] = False  # an episode that only goes on
+    weights = draw(T * N, H).detach()
+    inputs = [observations, states, *trunk.parameters()]
+    results = []
+    for compute in (trunk, lambda *arguments: unrolled(trunk, *arguments)):
+        features = compute(observations, states, starts)
+        results.append([features, *torch.autograd.grad((features * weights).sum(), inputs)])
+    for found, expected in zip(*results, strict=True):
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def batch_of(parts: Components, report: RolloutInfo) -> Batch:
@@ -123,21 +168,23 @@ def ends(parts: Components) -> np.ndarray:
     return parts.rollout.terminations | parts.rollout.truncations
 
 
+@EACH_KIND
 @torch.no_grad()
-def test_states_follow_the_equations_of_an_lstm_and_start_anew_with_an_episode() -> None:
-    parts, _ = collected()
+def test_states_follow_the_equations_and_start_anew_with_an_episode(kind: str) -> None:
+    parts, _ = collected(model=kind)
     states, observations = parts.rollout.states, seen(parts)
     assert not states[0].any()
     assert ends(parts).sum(0).min() >= 2
     for t in range(T):
-        expected = remembered(parts, observations[t], states[t])
+        expected = remembered(parts.model.policy_trunk, observations[t], states[t])
         expected[ends(parts)[t]] = 0
         assert_close(torch.from_numpy(states[t + 1]), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(states).max() > 0.5
 
 
-def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit() -> None:
-    parts, _ = collected()
+@EACH_KIND
+def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit(kind: str) -> None:
+    parts, _ = collected(model=kind)
     fresh = parts.rollout.states[0, 0].tobytes()
     ended = ends(parts)
     after = {state.tobytes() for state in parts.rollout.states[1:][ended]}
@@ -145,14 +192,12 @@ def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit() 
     assert all(state.tobytes() != fresh for state in parts.rollout.states[1:][~ended])
 
 
-def test_what_follows_an_episodes_end_depends_on_nothing_before_it() -> None:
-    parts, _ = collected()
-    act, ended, observations = (
-        Actor(parts.model, parts.buffers.behaviour_weights),
-        ends(parts),
-        seen(parts).numpy(),
-    )
-    states, features = np.zeros((N, 2 * H), np.float32), np.zeros((N, H), np.float32)
+@EACH_KIND
+def test_what_follows_an_episodes_end_depends_on_nothing_before_it(kind: str) -> None:
+    parts, _ = collected(model=kind)
+    act = parts.make_actor(parts.buffers.behaviour_weights)
+    ended, observations = ends(parts), seen(parts).numpy()
+    states, features = np.zeros((N, act.state_size), np.float32), np.zeros((N, H), np.float32)
     for t, i in zip(*ended[:-1].nonzero(), strict=True):
         states[:] = 0
         act(observations[t + 1], None, states=states, features=features)
@@ -223,10 +268,13 @@ def test_a_batch_size_is_rounded_to_whole_sequences(batch_size: int, widths: lis
     assert [len(minibatch["observations"]) // T for minibatch in found] == widths
 
 
+@EACH_KIND
 @pytest.mark.parametrize("rollouts", [1, 3])
 @torch.no_grad()
-def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int) -> None:
-    parts, report = collected(rollouts=rollouts)
+def test_learning_starts_from_the_probabilities_that_were_acted_by(
+    kind: str, rollouts: int
+) -> None:
+    parts, report = collected(model=kind, rollouts=rollouts)
     batch = batch_of(parts, report)
     assert ends(parts)[:-1].any(0).all()
     assert bool(parts.rollout.states[0].any()) == (rollouts > 1)
@@ -242,10 +290,11 @@ def test_learning_starts_from_the_probabilities_that_were_acted_by(rollouts: int
     assert batch["log_probs"].std() > 0.1
 
 
+@EACH_KIND
 @torch.no_grad()
-def test_learning_would_notice_a_forgotten_state_or_end() -> None:
+def test_learning_would_notice_a_forgotten_state_or_end(kind: str) -> None:
     """The test above compares what differs."""
-    parts, report = collected(rollouts=2)
+    parts, report = collected(model=kind, rollouts=2)
     batch = batch_of(parts, report)
     for name in ("states", "starts"):
         log_probs = parts.learner.forward({**batch, name: torch.zeros_like(batch[name])})[
@@ -254,9 +303,10 @@ def test_learning_would_notice_a_forgotten_state_or_end() -> None:
         assert (log_probs - batch["log_probs"]).abs().max() > 0.01
 
 
+@EACH_KIND
 @torch.no_grad()
-def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
-    parts, report = collected(gamma=0.9, gae_lambda=0.0)
+def test_a_truncated_episodes_last_value_has_its_own_memory(kind: str) -> None:
+    parts, report = collected(model=kind, gamma=0.9, gae_lambda=0.0)
     batch, rollout = batch_of(parts, report), parts.rollout
     values, advantages = (batch[name].view(T, N) for name in ("values", "advantages"))
     lasts = report.last_observations
@@ -267,26 +317,33 @@ def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
     forgotten = []
     for last in lasts:
         before = rollout.states[last.step, last.environment]
-        state = remembered(parts, seen(parts)[last.step, last.environment][None], before[None])
+        state = remembered(
+            parts.model.policy_trunk, seen(parts)[last.step, last.environment][None], before[None]
+        )
         assert_close(torch.from_numpy(last.state)[None], state, rtol=1e-5, atol=1e-5)
         shown = torch.from_numpy(parts.normalize_observation(last.observation))[None]
-        after = value_of(parts, remembered(parts, shown, state))
+        after = value_of(parts, remembered(parts.model.policy_trunk, shown, state))
         place = last.step, last.environment
         expected = rollout.rewards[place] + 0.9 * after - values[place]
         assert advantages[place].item() == pytest.approx(expected.item(), abs=1e-4)
         forgotten.append(
-            (value_of(parts, remembered(parts, shown, 0 * state)) - after).abs().item()
+            (value_of(parts, remembered(parts.model.policy_trunk, shown, 0 * state)) - after)
+            .abs()
+            .item()
         )
     assert max(forgotten) > 0.01
 
 
+@EACH_KIND
 @torch.no_grad()
-def test_the_value_after_a_rollout_has_the_memory_of_its_last_row() -> None:
-    parts, report = collected(gamma=0.9, gae_lambda=0.0)
+def test_the_value_after_a_rollout_has_the_memory_of_its_last_row(kind: str) -> None:
+    parts, report = collected(model=kind, gamma=0.9, gae_lambda=0.0)
     batch, rollout = batch_of(parts, report), parts.rollout
     goes_on = ~ends(parts)[-1]
     assert goes_on.any()
-    after = value_of(parts, remembered(parts, seen(parts)[-1], rollout.states[-1]))
+    after = value_of(
+        parts, remembered(parts.model.policy_trunk, seen(parts)[-1], rollout.states[-1])
+    )
     expected = rollout.rewards[-1] + 0.9 * after.numpy() - batch["values"].view(T, N)[-1].numpy()
     np.testing.assert_allclose(
         batch["advantages"].view(T, N)[-1].numpy()[goes_on], expected[goes_on], atol=1e-4
@@ -298,8 +355,9 @@ def value_of(parts: Components, states: Tensor) -> Tensor:
     return parts.model.value_head(states[:, :H]).squeeze(-1)
 
 
-def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further() -> None:
-    parts, report = collected()
+@EACH_KIND
+def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further(kind: str) -> None:
+    parts, report = collected(model=kind)
     batch = batch_of(parts, report)
     observations = batch["observations"].clone().requires_grad_()
     first_end = int(ends(parts)[:, 0].argmax())

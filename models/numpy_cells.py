@@ -1,0 +1,44 @@
+"""The step of ppo.models.recurrent in numpy, for acting."""
+
+import numpy as np
+from numpy import ndarray
+
+
+class NumpyCell:
+    """An LSTM or a GRU (kind: "lstm" or "gru") with K gates of H units each.
+
+    arrays: torch's weights (K * H, F) and (K * H, H), and biases (K * H,). refresh() copies them as
+    (K, F, H), (K, H, H) and (K, 1, H): a few rows are multiplied several times as fast by matrices
+    (in, out) as by their transposes. The copies are halved for gates that are sigmoids, since
+    sigmoid(x) is (1 + tanh(x / 2)) / 2.
+    """
+
+    def __init__(self, kind: str, arrays: list[ndarray]) -> None:
+        self.kind = kind
+        self.arrays = arrays
+        num_gates = 3 if kind == "gru" else 4
+        self.scale = np.array([0.5, 0.5, 1, 0.5], np.float32)[:num_gates, None, None]
+
+    def refresh(self) -> None:
+        """Copy the weights, as they are now."""
+        self.copies = []
+        for array in self.arrays:
+            gates = array.reshape(len(self.scale), -1, array[0].size).swapaxes(1, 2)
+            self.copies.append(np.multiply(gates, self.scale, order="C"))
+
+    def __call__(self, inputs: ndarray, states: ndarray):
+        """Return outputs (n, H) for inputs (n, F); overwrite states (n, S) by the next ones."""
+        weight_ih, weight_hh, bias_ih, bias_hh = self.copies
+        size = weight_hh.shape[-1]
+        output, cell = states[:, :size], states[:, size:]
+        of_input = inputs @ weight_ih + bias_ih
+        of_output = output @ weight_hh + bias_hh
+        if self.kind == "gru":
+            reset, keep = 0.5 + 0.5 * np.tanh(of_input[:2] + of_output[:2])
+            new = np.tanh(of_input[2] + reset * of_output[2])
+            output[:] = new + keep * (output - new)
+        else:
+            let_in, keep, new, let_out = 1 - self.scale + self.scale * np.tanh(of_input + of_output)
+            cell[:] = keep * cell + let_in * new
+            output[:] = let_out * np.tanh(cell)
+        return output

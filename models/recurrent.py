@@ -1,0 +1,83 @@
+"""Trunks that remember."""
+
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ppo.models import MODELS, choose_model
+from ppo.models.actor_critic import Trunk
+from ppo.models.noise import MASKED_LOGIT
+
+
+class RecurrentTrunk(Trunk):
+    """An LSTM or a GRU (kind: "lstm" or "gru") on the features of an encoder.
+
+    The encoder is the default trunk for the observations. States are zero at an episode's start:
+    the output (b, H) of a GRU, output and cell (b, 2 H) side by side of an LSTM. Orthogonal initial
+    weights, zero biases (Huang et al. 2022, "The 37 Implementation Details", LSTM 1).
+    """
+
+    def __init__(self, kind: str, observation_space, config, size: int) -> None:
+        super().__init__()
+        entry = MODELS[choose_model("auto", observation_space)]
+        make_encoder = resolve_name(entry.make_trunk)
+        self.encoder = make_encoder(observation_space, config, entry.hidden_size)
+        self.kind = kind
+        self.num_features = size
+        self.state_size = size if kind == "gru" else 2 * size
+        make_layer = nn.GRU if kind == "gru" else nn.LSTM
+        self.add_module(kind, make_layer(self.encoder.num_features, size))
+        for parameter in self.weights:
+            if parameter.dim() == 1:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.orthogonal_(parameter)
+
+    @property
+    def weights(self):
+        """The layer's weights of inputs (K * H, F) and of the last output (K * H, H), and biases
+        (K * H,) of both, for K gates."""
+        return getattr(self, self.kind).all_weights[0]
+
+    def step(self, observations: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features (b, H) and next states (b, S) of one step (b, *observation)."""
+        inputs = self.encoder(observations)
+        if self.kind == "gru":
+            states = torch.gru_cell(inputs, states, *self.weights)
+        else:
+            states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
+        return states[:, : self.num_features], states
+
+    def forward(self, observations: Tensor, states: Tensor, starts: Tensor):
+        """Return the features (T * b, H) of sequences; arguments as in Recurrent.
+
+        One call computes all episodes of all environments. To forget one before the next begins,
+        there is a step between them, in which a further input of 1 closes the first two gates and
+        takes away the bias of the third: this sets an LSTM's cell, or a GRU's output, to zero.
+        """
+        inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
+        weight_ih, weight_hh, bias_ih, bias_hh = self.weights
+        further = -bias_ih
+        further[: 2 * self.num_features] = MASKED_LOGIT
+        weights = [torch.cat([weight_ih, further.unsqueeze(1)], 1), weight_hh, bias_ih, bias_hh]
+
+        rows = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
+        places = (rows, torch.arange(len(states)))
+        steps = functional.pad(inputs, (0, 1))
+        table = steps.new_zeros(int(rows.max()) + 1, *steps.shape[1:])
+        table[..., -1] = 1
+        table[places] = steps
+        state: Any = states.unsqueeze(0)
+        if self.kind == "lstm":
+            state = [part.contiguous() for part in state.chunk(2, -1)]
+        unroll = getattr(torch, self.kind)
+        outputs = unroll(table, state, weights, True, 1, 0.0, self.training, False, False)[0]
+        return outputs[places].flatten(0, 1)
+
+
+make_lstm_trunk = partial(RecurrentTrunk, "lstm")
+make_gru_trunk = partial(RecurrentTrunk, "gru")
