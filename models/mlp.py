@@ -21,7 +21,8 @@ def layer_sizes(size, num_layers: int) -> list[int]:
 class VectorTrunk(Trunk):
     """Hidden layers, on observations of any shape, which are flattened.
 
-    size: as layer_sizes takes it. It always computes in float32.
+    size: as layer_sizes takes it. It computes in float32, of which torch may round the factors of
+    products (--precision).
     """
 
     def __init__(self, observation_space, config, size) -> None:

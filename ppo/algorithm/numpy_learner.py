@@ -36,7 +36,7 @@ class NumpyLearner(Learner):
         self.standardize = standardize
         multiply = multiply_by_torch if config.precision == "bfloat16" else np.matmul
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy(), multiply)
-        # A thread of torch's own would wait for the others, and those for it.
+        # By default torch would use all cores in a new thread.
         self.value_thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
     @np.errstate(all="ignore")  # as torch does; learn() looks for numbers that are not finite
