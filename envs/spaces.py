@@ -88,7 +88,8 @@ def mask_converter(space) -> Converter:
     def convert(allowed):
         mask = exists.copy()
         if allowed is not None:
-            numbers = np.hstack(allowed).ravel()
+            numbers = allowed if isinstance(allowed, ndarray) else np.hstack(allowed)
+            numbers = numbers.ravel()
             is_binary = ((numbers == 0) | (numbers == 1)).all()
             if len(numbers) != exists.sum() or not is_binary:
                 raise ValueError(

@@ -22,7 +22,10 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
         np.tanh,
         lambda outputs, out: np.subtract(1, np.multiply(outputs, outputs, out=out), out=out),
     ),
-    "relu": (lambda inputs, out: np.maximum(inputs, 0, out=out), np.sign),
+    "relu": (
+        lambda inputs, out: np.maximum(inputs, 0, out=out),
+        lambda outputs, out: np.not_equal(outputs, 0, out=out, casting="unsafe"),
+    ),
 }
 
 
