@@ -19,7 +19,7 @@ from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
 
 Arrays = dict[str, ndarray]
 Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
-LARGE = 4_000_000  # rows times weights from which on a second thread is worth waking
+LARGE = 12_000_000  # rows times weights from which on a second thread is worth waking
 
 
 class NumpyLearner(Learner):
