@@ -11,6 +11,7 @@ from benchmarks import choices, workloads
 from benchmarks.internals import num_sides
 from benchmarks.trainers import SB3, plain_maker
 from benchmarks.workloads import WORKLOADS
+from ppo.algorithm.numpy_learner import LARGE
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.config.resolve import resolve
@@ -119,10 +120,10 @@ def test_runs_are_of_three_whole_iterations_or_more(name: str, is_quick: bool) -
 
 def test_policy_and_value_take_a_thread_each_for_large_minibatches_if_they_share_nothing() -> None:
     config = Config(model="mlp", share_trunk=False)
-    assert num_sides(config, 4_000_000) == 2
-    assert num_sides(config, 3_999_999) == 1
-    assert num_sides(Config(model="mlp", share_trunk=True), 4_000_000) == 1
-    assert num_sides(Config(model="cnn", share_trunk=False), 4_000_000) == 1
+    assert num_sides(config, LARGE) == 2
+    assert num_sides(config, LARGE - 1) == 1
+    assert num_sides(Config(model="mlp", share_trunk=True), LARGE) == 1
+    assert num_sides(Config(model="cnn", share_trunk=False), LARGE) == 1
 
 
 @pytest.mark.parametrize(("env_name", "flag"), CHOICES)
