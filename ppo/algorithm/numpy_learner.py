@@ -59,8 +59,8 @@ class NumpyLearner(Learner):
         value_loss = value_metrics["value_loss"]
         loss = policy_loss + self.config.value_coef * value_loss
         loss -= self.entropy_coef * metrics["entropy"]
-        first = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
-        return {**first, **metrics, **value_metrics}
+        means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        return {**means, **metrics, **value_metrics}
 
     def _take(self, batch: Batch, rows: Tensor) -> Arrays:
         indices = rows.numpy()
