@@ -62,8 +62,8 @@ def prepare_run(
 ) -> tuple["Components", list[str]]:
     """Resolve every "auto" of a run's settings, and make its parts; return notes for the user, too.
 
-    Raises ConfigError, EnvironmentUnavailable or ModelMismatch, or CheckpointError if a run cannot
-    be resumed with these settings.
+    Raises ConfigError, EnvironmentUnavailable or ModelMismatch, or CheckpointError if --init_from
+    is damaged.
     """
     if config.seeds > 1:
         raise ConfigError(
