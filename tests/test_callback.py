@@ -55,7 +55,7 @@ def test_everything_is_called_in_its_order_and_a_run_can_be_stopped(tmp_path: Pa
     "flag",
     [
         "--overlap=False",
-        "--overlap=True",
+        pytest.param("--overlap=True", marks=pytest.mark.slow),
         pytest.param("--inference=learner", marks=pytest.mark.slow),
     ],
 )

@@ -50,6 +50,7 @@ def test_each_problem_has_a_warning(kwargs: str, said: str, capsys: pytest.Captu
     assert "--env_kwargs=" in lines[-1]
 
 
+@pytest.mark.slow
 def test_environments_that_do_not_repeat_themselves_are_named(
     capsys: pytest.CaptureFixture,
 ) -> None:

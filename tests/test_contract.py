@@ -93,7 +93,10 @@ def test_a_close_that_raises_is_said_once_and_ends_nothing(tmp_path: Path) -> No
     assert done.stderr == f"warning: {said}\n"
 
 
-@pytest.mark.parametrize("what", ["float64", "list", "reward"])
+@pytest.mark.parametrize(
+    "what",
+    ["float64", *(pytest.param(what, marks=pytest.mark.slow) for what in ("list", "reward"))],
+)
 def test_sloppiness_is_converted_with_one_warning(tmp_path: Path, what: str) -> None:
     where = {"where": "step", "what": what}
     errors, _ = train(tmp_path / "run", **where)

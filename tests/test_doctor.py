@@ -120,6 +120,7 @@ def test_each_problem_is_reported_once(
     assert f"warning: {messages[0]}\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
     done = run_main(
         "--env_name=tests.test_doctor:Ill", '--env_kwargs={"nan": true}', f"--run_dir={tmp_path}"

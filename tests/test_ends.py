@@ -108,6 +108,7 @@ def test_an_error_that_nobody_reads_has_its_exit_code() -> None:
     assert run_unread("--sed=1", unread="stderr") == (2, "")
 
 
+@pytest.mark.slow
 def test_all_seeds_are_trained_when_nobody_reads_the_output(tmp_path: Path) -> None:
     code, errors = run_unread(*SHORT, "--seeds=2", f"--run_dir={tmp_path}", unread="stdout")
     assert (code, "rror" in errors) == (0, False), errors
@@ -158,7 +159,14 @@ def test_a_run_below_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
     assert not events(tmp_path, "worker_lost")
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        ("SIGTERM", 143),
+        pytest.param("SIGINT", 130, marks=pytest.mark.slow),
+        pytest.param("SIGHUP", 129, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_the_runs_of_all_seeds_saved(tmp_path: Path, number: str, code: int) -> None:
     process = start(*LONG, "--seeds=3", "--num_workers=1", f"--run_dir={tmp_path}")
     begun = [tmp_path / f"s{seed}" for seed in range(min(3, len(os.sched_getaffinity(0))))]

@@ -214,6 +214,7 @@ def test_gradient_steps_that_are_not_finite_are_left_out_and_counted(tmp_path: P
     assert [event["message"] for event in events(tmp_path / "run", "step_skipped")] == [said]
 
 
+@pytest.mark.slow
 def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_them(
     tmp_path: Path,
 ) -> None:
@@ -531,6 +532,7 @@ def test_a_checkpoint_with_fewer_settings_is_of_an_earlier_version(copy: Path, c
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
     newest = saved(copy)[-1]
     newest.unlink()

@@ -188,7 +188,7 @@ MY_ENV = """
 """
 
 
-@pytest.mark.parametrize("name", ["Reach", "make"])
+@pytest.mark.parametrize("name", ["Reach", pytest.param("make", marks=pytest.mark.slow)])
 def test_a_file_is_an_argument_of_train_and_check(
     name: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_the_command_in_the_report_repeats_the_run(parent: Path, tmp_path: Path)
     assert metrics(tmp_path) == metrics(parent / "s5")
 
 
+@pytest.mark.slow
 def test_a_report_is_written_later_with_evaluations(parent: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(parent / "s4", tmp_path / "<b>run", symlinks=True))
     assert run_main("evaluate", str(folder), "--episodes=3", "--seed=77").returncode == 0
