@@ -17,7 +17,9 @@ if hasattr(os, "sched_setaffinity"):
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number::count] or cores)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which runs would ignore if the tests are below nohup
+# Which runs would ignore, too, if the tests are below nohup, or in the background of a script.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
