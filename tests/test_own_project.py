@@ -62,7 +62,7 @@ def test_its_script_learns_a_curriculum_and_is_fine_tuned(project: Path) -> None
     assert done.returncode == 0, done.stderr
     assert "stopped: success rate 0.9" in done.stdout
     rows = metrics(project / "runs" / "learned")
-    assert {row["level"] for row in rows} == {"1.0", "2.0"}
+    assert {row["level"] for row in rows} == {"1", "2"}
     assert (project / "runs" / "learned" / "checkpoints" / "best.safetensors").exists()
     assert "begins with policy,value,normalizer" in done.stdout
     steps = re.search(r"(\d+) steps, then (\d+) more", done.stdout)
