@@ -182,7 +182,8 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     assert (first["gathered"], first["told"], first["same"]) == ([0, 1], "from 0", False)
 
 
-@pytest.mark.parametrize("model", ["mlp", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "lstm"])
 def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
     flags = (
         *SMALL,

@@ -212,9 +212,10 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
             "images: frame skip 1, frame stack 4",
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             f"--env_name=PongDeterministic-v4 {PIXELS} {SMALL} --model=impala",
             "PongDeterministic-v4 is now PongNoFrames",
+            marks=pytest.mark.slow,
         ),
     ],
 )
