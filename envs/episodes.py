@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class RecordEpisode(Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-@cache
+@lru_cache(1_000)  # an environment may make up new keys forever
 def names_metric(key: str) -> bool:
     """Return whether a key of an info may name a metric: not hidden ones, gymnasium's and Atari's,
     and those that no table can hold."""

@@ -3,7 +3,6 @@
 import fcntl
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
@@ -35,12 +34,12 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
 
     def find() -> Settings:
         pending = f"{run.path}/{PENDING}"  # a Path would take four times as long to look
-        if not exists(pending) and not parts.config.is_resumed:
+        is_pending = exists(pending)
+        if not is_pending and not parts.config.is_resumed:
             return {}
         path = run.path / f"set-{iteration}.json"
-        with suppress(FileNotFoundError):
-            if not path.exists():
-                os.replace(pending, path)
+        if is_pending and not path.exists():
+            os.replace(pending, path)
         return dict(read_json(path, {}))
 
     if changes := parts.ranks.broadcast_from_rank0(find):
