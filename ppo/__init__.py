@@ -12,6 +12,7 @@ LAZY = {
     "Policy": "ppo.policy.policy:Policy",
     "load_policy": "ppo.policy.load:load_policy",
     "train": "ppo.trainer:train",
+    "tuned_config": "ppo.config.resolve:tuned_config",
 }
 
 

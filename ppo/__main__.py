@@ -61,12 +61,15 @@ def _run(arguments: Sequence[str]) -> None:
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
         raise ConfigError(f"{name} is no command: {hint}")
-    if name in ("train", "check") and arguments and not arguments[0].startswith("-"):
+    if name in ("train", "check", "tune") and arguments and not arguments[0].startswith("-"):
         arguments = [f"--env_name={arguments[0]}", *arguments[1:]]
     if name == "train":
         resolve_name("ppo.commands.train:train")(arguments)
         return
     gc.enable()
+    if name == "tune":
+        resolve_name("ppo.commands.tune:tune")(arguments)
+        return
     command = resolve_name(f"ppo.commands.{name}:{name.capitalize()}")
     command(**parse_flags(arguments, command, name))()
 

@@ -5,14 +5,13 @@ import re
 
 from ppo.callback import Callback
 from ppo.config.config import Config
-from ppo.config.run_flags import CONDITION
+from ppo.config.run_flags import CONDITION, seconds_of
 from ppo.errors import ConfigError, suggest
 from ppo.system.state_dict import State
 
 WINDOW = 100  # episodes that running means are taken over
 PROOF = 100  # episodes of the evaluation that proves an environment to be solved
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def make_stopping(config: Config, reward_threshold: float | None) -> list[Callback]:
@@ -24,8 +23,7 @@ def make_stopping(config: Config, reward_threshold: float | None) -> list[Callba
     elif config.stop_when:
         found.append(StopWhen("stop_when", config.stop_when))
     if config.max_time:
-        seconds = float(config.max_time[:-1]) * UNITS[config.max_time[-1]]
-        found.append(StopWhen("max_time", f"seconds>={seconds}"))
+        found.append(StopWhen("max_time", f"seconds>={seconds_of(config.max_time)}"))
     return found
 
 

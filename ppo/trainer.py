@@ -7,7 +7,8 @@ from typing import Any
 
 from ppo.callback import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
-from ppo.config.config import Config, with_environments
+from ppo.config.config import Config
+from ppo.config.resolve import config_of
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
@@ -31,17 +32,19 @@ def train(
     callbacks: Sequence[Callback] = (),
     notes: Sequence[str] = (),
     make_learner: MakeLearner = make_learner,
+    **flags,
 ) -> dict[str, Any]:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
-    a function, given index=, its number, if it has such a parameter; or the config; eval_env:
-    likewise, for evaluations; notes: lines for the user; make_learner: makes a Learner of your own.
+    a function, given index=, its number, if it has such a parameter; or the config; eval_env: as
+    env, for evaluations. config: by default of tuned values; flags: of Config, before those. notes:
+    lines for the user; make_learner: makes a Learner of your own.
     Raises ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration,
     CheckpointError if there is nothing to resume, RunInUse; WorkerError if an environment fails too
     often, CallbackError, NotFinite, NotSaved; Interrupted. The last whole iteration is saved.
     """
-    config = with_environments(env, config, eval_env)
+    config = config_of(env, config, eval_env, flags)
     callbacks = [*callbacks, *named_callbacks(config)]
     ranks = join_ranks()
     parts, found = prepare_run(config, ranks, make_learner)

@@ -11,6 +11,7 @@ import pytest
 import ppo.config.config
 from ppo.config.config import Config, folder_to_resume, load_preset, run_folder
 from ppo.config.flags import parse_flags
+from ppo.config.space import SPACES
 from ppo.errors import ConfigError
 
 PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
@@ -175,33 +176,37 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_is_a_config_named_after_an_environment_or_where_it_is_from(path):
     values = json.loads(path.read_text())
-    assert path.stem in gymnasium.registry or path.stem in ("Atari", *OTHER_TRAINERS)
+    assert path.stem in gymnasium.registry or path.stem in ("Atari", *SPACES, *OTHER_TRAINERS)
     assert (
-        load_preset("auto", path.stem, None) == load_preset(path.stem, "Other-v0", None) == values
+        load_preset("auto", path.stem, fail)
+        == load_preset("auto", "Other-v0", lambda: path.stem)
+        == load_preset(path.stem, "Other-v0", fail)
+        == load_preset(str(path), "Other-v0", fail)
+        == values
     )
     assert Config(env_name=path.stem, **values) != Config(env_name=path.stem)
 
 
+def fail() -> str:
+    raise AssertionError("the environment was looked at")
+
+
 def test_without_a_preset_nothing_is_tuned():
-    assert (
-        load_preset("auto", "Other-v0", None) == load_preset("none", PRESETS[0].stem, "Atari") == {}
-    )
+    assert load_preset("none", PRESETS[0].stem, fail) == {}
 
 
-def test_a_games_own_preset_comes_before_its_familys():
-    assert (
-        load_preset("auto", "PongNoFrameskip-v4", "Atari")
-        == load_preset("Atari", "Other-v0", None)
-        != {}
-    )
-    assert load_preset("auto", "CartPole-v1", "Atari") == load_preset(
-        "CartPole-v1", "Other-v0", None
-    )
+@pytest.mark.parametrize("content", ["", "[]", "3", '{"gamme": 1}', '{"gamma": 2}', '{"a": {'])
+def test_a_preset_of_ones_own_that_holds_no_flags_is_refused(content, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        load_preset(str(path), "CartPole-v1", fail)
+    assert_one_sentence(str(caught.value), f"--preset={path}: it cannot be read (")
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError) as caught:
-        load_preset("fast", "CartPole-v1", None)
+        load_preset("fast", "CartPole-v1", fail)
     assert_one_sentence(str(caught.value), "--preset=fast", *(path.stem for path in PRESETS))
 
 

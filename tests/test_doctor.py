@@ -103,7 +103,7 @@ def test_each_problem_is_reported_once(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     env_kwargs, values, said = ILL[name]
-    preset = load_preset("CartPole-v1", "CartPole-v1", None) | {"normalize_rewards": False}
+    preset = load_preset("CartPole-v1", "CartPole-v1", str) | {"normalize_rewards": False}
     run = {
         "env_name": "tests.test_doctor:Ill",
         "env_kwargs": env_kwargs,

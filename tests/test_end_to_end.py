@@ -340,7 +340,7 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "--num_minibatches=4: give at most the 3 steps",
         ),
         ("--preset=none --total_steps=100", "--total_steps=100: give at least the 1024 steps"),
-        ("--preset=mine", "--preset=mine: give auto, none, Atari, BipedalWalker-v3"),
+        ("--preset=mine", "--preset=mine: give auto, none, a .json file, Atari, BipedalWalker-v3"),
         (
             "--env_name=CartPole-v1 --run_dir={used}",
             "is not empty, and no run is overwritten: choose another",
@@ -406,7 +406,7 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     ],
 )
 def test_an_exception_before_training_does_so_too(tmp_path: Path, name: str, what: str) -> None:
-    arguments = ["--num_workers=1", "--total_steps=1024", f"--run_dir={tmp_path / 'run'}"]
+    arguments = ["--num_workers=1", f"--run_dir={tmp_path / 'run'}"]
     done = run_main(f"--env_name={name}", *arguments)
     assert done.returncode == 1
     traceback, error = done.stderr.rstrip("\n").rsplit("\n", 1)
@@ -500,6 +500,7 @@ def test_a_signal_ends_an_evaluation_at_once(
     folder = tmp_path / "run"
     arguments = [
         "--env_name=tests.environments:Endless-v0",
+        "--preset=none",
         "--total_steps=1024",
         "--num_workers=2",
     ]

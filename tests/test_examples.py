@@ -139,5 +139,5 @@ def test_every_command_of_the_documentation_is_one() -> None:
     for flags in commands:
         if flags != ["--help"]:
             given = parse_flags(flags, Config)
-            load_preset(given.get("preset", "auto"), given.get("env_name", ""), None)
+            load_preset(given.get("preset", "auto"), given.get("env_name", ""), lambda: "discrete")
             Config(**given)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ppo.commands import seeds
-from ppo.commands.seeds import SeedFailed, train_seeds
+from ppo.commands.seeds import train_seeds
+from ppo.commands.side_by_side import RunFailed
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from tests.running import ROOT
@@ -19,30 +20,38 @@ FLAGS = "--env_name=CartPole-v1 --preset=none --num_workers=0 --eval_episodes=0 
 
 
 def test_the_exit_code_of_a_failed_seed_is_that_of_its_run() -> None:
-    assert SeedFailed(Path("s1"), 3).exit_code == 3
-    assert SeedFailed(Path("s1"), -signal.SIGKILL).exit_code == 1
+    assert RunFailed(Path("s1"), 3).exit_code == 3
+    assert RunFailed(Path("s1"), -signal.SIGKILL).exit_code == 137
 
 
 def test_each_seed_has_the_same_flags_and_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: dict[Path, list[str]] = {}
+    started: list[list[str]] = []
 
-    def run(commands: dict[Path, list[str]], at_once: int) -> None:
-        started.update(commands)
-        raise SeedFailed(tmp_path, 1)
+    class Ended:
+        """A process that has failed."""
 
-    monkeypatch.setattr(seeds, "_run_side_by_side", run)
+        returncode = 1
+
+        def __init__(self, command: list[str], **options: object) -> None:
+            started.append(command)
+
+        def poll(self) -> int:
+            return 1
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    monkeypatch.setattr(seeds, "available_cores", lambda: 6)
     monkeypatch.setattr(sys, "argv", ["/somewhere/ppo/__main__.py"])
     given = {"seeds": "3", "seed": "7", "name": "mine", "gamma": "0.9", "run_dir": str(tmp_path)}
-    with pytest.raises(SeedFailed):
-        train_seeds(given, Config(**given))
-    assert list(started) == [tmp_path / f"s{seed}" for seed in (7, 8, 9)]
-    for seed, command in zip((7, 8, 9), started.values(), strict=True):
+    flags = {**given, "num_workers": "2"}
+    with pytest.raises(RunFailed, match="s7 ended with exit code 1"):
+        train_seeds(flags, Config(**flags))
+    assert len(started) == 3  # side by side, so begun before one had failed
+    for seed, command in zip((7, 8, 9), started, strict=True):
         assert command[:3] == [sys.executable, "-m", "ppo"]
         own = [f"--seed={seed}", f"--run_dir={tmp_path / f's{seed}'}", f"--name=mine-s{seed}"]
-        assert {*own, "--seeds=1", "--gamma=0.9"} <= {*command}
-        assert len(command) == 3 + len(given) + 1  # and num_workers
+        assert {*own, "--seeds=1", "--gamma=0.9", "--num_workers=2"} == {*command[3:]}
 
 
 def test_a_single_run_cannot_be_resumed_by_several_seeds(tmp_path: Path) -> None:

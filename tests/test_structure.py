@@ -11,7 +11,7 @@ import pytest
 
 from tests.running import ROOT
 
-MAX_TOKENS = 66_000  # of code
+MAX_TOKENS = 70_000  # of code
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -146,4 +146,4 @@ def test_files_and_classes_fit_a_reader(module: str) -> None:
 
 
 def test_the_loop_fits_a_screen_or_two() -> None:
-    assert MODULES["ppo.trainer"].read_text().count("\n") <= 133
+    assert MODULES["ppo.trainer"].read_text().count("\n") <= 136

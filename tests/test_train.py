@@ -13,7 +13,7 @@ from ppo.errors import CheckpointError, ConfigError
 def test_flags_go_before_presets() -> None:
     given, config, notes = configure(["--env=CartPole-v1", "--num-epochs=3"])
     assert given == {"env_name": "CartPole-v1", "num_epochs": "3"}
-    tuned = load_preset("CartPole-v1", "", None)
+    tuned = load_preset("CartPole-v1", "", str)
     assert config == Config(**{**tuned, "env_name": "CartPole-v1", "num_epochs": 3})
     (note,) = notes
     assert note.startswith("tuned preset (turned off by --preset=none): ")
@@ -32,7 +32,8 @@ def test_a_familys_preset_follows_from_the_environment_and_its_arguments() -> No
     _, config, _ = configure(["--env_name=ALE/Pong-v5"])
     assert config.end_on_life_loss is True
     _, config, notes = configure(["--env_name=ALE/Pong-v5", '--env_kwargs={"obs_type": "ram"}'])
-    assert (config.end_on_life_loss, notes) == (False, [])
+    assert (config.end_on_life_loss, config.entropy_coef) == (False, 0.01)
+    assert "learning_rate=linear:0.001" in notes[0]  # of vectors with discrete actions
 
 
 def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_copy: Path) -> None:

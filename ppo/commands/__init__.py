@@ -12,5 +12,6 @@ COMMANDS = {
     "plot": "Draw learning curves of runs; those that differ by their seed only become one curve.",
     "render": "Replay an episode of a run's training and make a video of it.",
     "set": "Change coefficients of a run that is going on.",
+    "tune": "Search for flags by which an environment is learned better, or sooner.",
     "report": "Write a report of a run as a single HTML page.",
 }

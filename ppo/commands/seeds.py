@@ -1,11 +1,6 @@
 """Train with several seeds: one run says little about how good a configuration is."""
 
-import json
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -16,32 +11,21 @@ import numpy as np
 from ppo.analysis.plots import draw
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.commands.shared import interval_text
+from ppo.commands.side_by_side import Job, run_jobs, start_run, wait_for
 from ppo.config.config import Config
-from ppo.config.flags import Settings, as_arguments
-from ppo.errors import ConfigError, Interrupted, PPOError
+from ppo.config.flags import Settings
+from ppo.errors import ConfigError
 from ppo.run.reader import read_run
-from ppo.system.files import folder_name
+from ppo.system.files import folder_name, read_json
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard
-from ppo.system.process import die_with_parent
-from ppo.system.signals import StopSignals
-
-SECONDS_BETWEEN_LOOKS = 0.05
-
-
-class SeedFailed(PPOError):
-    """The run of a seed ended with an error, which it has printed."""
-
-    def __init__(self, folder: Path, exit_code: int) -> None:
-        super().__init__(f"the run in {folder} ended with exit code {exit_code}")
-        self.exit_code = max(exit_code, 1)  # negative after a signal
 
 
 def train_seeds(given: Settings, config: Config) -> None:
     """Train with each of config.seeds seeds in a process of its own, as many at once as fit.
 
     Then draw all curves as one, and print a table. given: the flags of the command line. Raises
-    ConfigError if the folder is not empty or there are not so many seeds, SeedFailed, Interrupted.
+    ConfigError if the folder is not empty or there are not so many seeds, RunFailed, Interrupted.
     """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
@@ -57,65 +41,35 @@ def train_seeds(given: Settings, config: Config) -> None:
     num_workers = min(cores, config.num_envs)
     if config.num_workers != "auto":
         num_workers = config.num_workers
-    program = [sys.argv[0]]
-    if Path(sys.argv[0]).name == "__main__.py":
-        program = ["-m", "ppo"]
-    commands = {}
-    for seed in range(config.seed, config.seed + config.seeds):
-        folder = parent / f"s{seed}"
-        flags = {
-            **given,
-            "seeds": 1,
-            "seed": seed,
-            "run_dir": folder,
-            "name": f"{name}-s{seed}",
-            "num_workers": num_workers,  # the same for all of them
-        }
-        commands[folder] = [sys.executable, *program, *as_arguments(flags)]
-    _run_side_by_side(commands, max(1, cores // max(1, num_workers)))
-    draw([read_run(folder) for folder in commands], parent / "curves.png")
-    _print_table([json.loads((folder / "summary.json").read_text()) for folder in commands])
+    folders = {seed: parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)}
+    jobs = [
+        _train_seed(
+            folder,
+            {
+                **given,
+                "seeds": 1,
+                "seed": seed,
+                "run_dir": folder,
+                "name": f"{name}-s{seed}",
+                "num_workers": num_workers,  # the same for all of them
+            },
+        )
+        for seed, folder in folders.items()
+    ]
+    at_once = max(1, cores // max(1, num_workers))
+    run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
+    draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
+    _print_table([read_json(folder / "summary.json", {}) for folder in folders.values()])
     print(f"picture: {parent / 'curves.png'}")
 
 
-def _run_side_by_side(commands: Mapping[Path, list[str]], at_once: int) -> None:
-    """Run commands, and pass signals on to them; after one, or a failure, no other is begun.
-
-    Raises SeedFailed, and Interrupted after a signal. The processes die with this one.
-    """
-    waiting = list(commands)
-    running: dict[Path, subprocess.Popen[bytes]] = {}
-    failure: PPOError | None = None
-    sent: signal.Signals | None = None
-    with StopSignals() as stop:
-        while running or waiting:
-            if stop.received and stop.received != sent:
-                sent = stop.received
-                failure = Interrupted(
-                    sent, "stopped the runs of all seeds: --resume=auto continues"
-                )
-                for process in running.values():
-                    process.send_signal(sent)
-            for folder, process in list(running.items()):
-                if exit_code := process.poll():
-                    failure = failure or SeedFailed(folder, exit_code)
-                if exit_code is not None:
-                    del running[folder]
-            if failure:
-                waiting.clear()
-            while waiting and len(running) < at_once:
-                folder = waiting.pop(0)
-                try:
-                    print(f"seed {folder.name.removeprefix('s')}: {folder}", flush=True)
-                except OSError:  # nobody reads it any more
-                    discard(sys.stdout)
-                # In a session of its own, Ctrl-C reaches it once only: from here.
-                running[folder] = subprocess.Popen(
-                    commands[folder], start_new_session=True, preexec_fn=die_with_parent
-                )
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-    if failure:
-        raise failure
+def _train_seed(folder: Path, flags: Settings) -> Job:
+    """Train with one seed. Raises RunFailed."""
+    try:
+        print(f"seed {flags['seed']}: {folder}", flush=True)
+    except OSError:  # nobody reads it any more
+        discard(sys.stdout)
+    yield from wait_for(start_run(flags), folder)
 
 
 def _print_table(summaries: list[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ppo.commands import COMMANDS
-from ppo.config.config import Config, folder_to_resume, load_preset
+from ppo.config.config import Config, folder_to_resume
 from ppo.config.flags import Settings, parse_flags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
@@ -49,29 +49,26 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
     lines = [f"  {name:10}{about}" for name, about in COMMANDS.items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     ISOLATION.start()
-    from ppo.envs.first_look import describe  # heavy, as what the process imports meanwhile
+    from ppo.config.resolve import with_tuned  # heavy, as what the process imports meanwhile
 
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
-    settings: Settings = {}  # of the resumed run, else tuned ones
+    saved: Settings = {}
     resume = folder_to_resume(given)
     if resume:
         from ppo.policy.load import saved_settings  # heavy
 
-        settings = saved_settings(resume, given)
+        saved = saved_settings(resume, given)
         given = {**given, "resume": str(resume), "run_dir": "none"}
-    asked = {**vars(Config()), **settings, **given}
-    looked_at = ("env_name", "env_kwargs", "step_timeout", "reset_timeout")
-    env_name, family, _ = describe(Config(**{name: asked[name] for name in looked_at}))
+    config, tuned = with_tuned(given, saved)
     notes = []
-    if env_name != asked["env_name"]:
-        notes.append(f"{asked['env_name']} is now {env_name}")
-    if not resume:
-        settings = load_preset(asked["preset"], env_name, family)
-        tuned = [f"{name}={value}" for name, value in settings.items() if name not in given]
-        if tuned:
-            notes.append(f"tuned preset (turned off by --preset=none): {' '.join(tuned)}")
-    return given, Config(**{**settings, **given, "env_name": env_name}), notes
+    asked = {**saved, **given}.get("env_name", Config.env_name)
+    if config.env_name != asked:
+        notes.append(f"{asked} is now {config.env_name}")
+    if tuned:
+        values = " ".join(f"{name}={value}" for name, value in tuned.items())
+        notes.append(f"tuned preset (turned off by --preset=none): {values}")
+    return given, config, notes
 
 
 def resume_if_begun(given: Settings) -> Settings:

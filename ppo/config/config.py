@@ -1,7 +1,7 @@
 """All settings of a run in one frozen, validated dataclass; presets; folders of runs."""
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 from ppo.config.flags import Settings
@@ -12,7 +12,6 @@ from ppo.config.learning_flags import (
     NetworkFlags,
 )
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
-from ppo.envs.objects import as_env_name
 from ppo.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -56,9 +55,8 @@ class Config(
                 "or give --clip_rewards=False"
             )
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
-        name = "batch_size" if self.batch_size else "num_minibatches"
-        if vars(self)[name] > self.rollout_size:
-            raise ConfigError(f"--{name}={vars(self)[name]}: give at most {iteration}")
+        if not self.batch_size and self.num_minibatches > self.rollout_size:
+            raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {iteration}")
         if self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
@@ -90,33 +88,28 @@ class Config(
         return min(affordable, self.num_iterations or affordable)
 
 
-def with_environments(env, config: Config | None, eval_env) -> Config:
-    """Return the config of a run on the environments that ppo.trainer.train was given.
+def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> Settings:
+    """Read tuned values from a file in ppo/config/presets, or from one of the user's.
 
-    env: may be the config itself. Raises as as_env_name does."""
-    if isinstance(env, Config):
-        config = env
-    else:
-        config = replace(config or Config(), env_name=as_env_name(env))
-    if eval_env is None:
-        return config
-    return replace(config, eval_env=as_env_name(eval_env))
-
-
-def load_preset(preset: str, env_name: str, family: str | None) -> Settings:
-    """Read tuned values from a file in ppo/config/presets.
-
-    auto takes the environment's file if there is one, else its family's, else no values. Raises
-    ConfigError if there is no preset of this name.
+    auto takes those of the environment if there are any, else of its family. Raises ConfigError if
+    there is no preset of this name, or if it holds no flags.
     """
     known = [path.stem for path in sorted(PRESETS.glob("*.json"))]
-    if preset == "auto":
-        preset = env_name if env_name in known else str(family)
-    elif preset not in (*known, "none"):
-        raise ConfigError(f"--preset={preset}: give auto, none, {', '.join(known)}")
-    if preset not in known:
+    if preset == "none":
         return {}
-    return {**json.loads((PRESETS / f"{preset}.json").read_text())}
+    if preset == "auto":
+        preset = env_name if env_name in known else find_family()
+    elif preset not in known and not preset.endswith(".json"):
+        raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
+    path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
+    try:
+        values = json.loads(path.read_text())
+        Config(**values)
+    except (OSError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
+        ) from error
+    return {**values}
 
 
 def folder_to_resume(given: Settings) -> Path | None:

@@ -73,11 +73,7 @@ class Flags:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value = getattr(self, option.name)
-            try:
-                object.__setattr__(self, option.name, _convert(option, value))
-            except (KeyError, TypeError, ValueError, RecursionError):
-                raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
+            object.__setattr__(self, option.name, convert(option, getattr(self, option.name)))
 
     @classmethod
     @cache
@@ -184,6 +180,15 @@ def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
     if NoneType in leaves:
         words["none"] = None
     return kind, words, {**limits, **option.metadata}
+
+
+def convert(option: Field[Any], value):
+    """Return a value, or its text, as the field holds it. Raises ConfigError if it does not take
+    it."""
+    try:
+        return _convert(option, value)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
 
 
 def _convert(option: Field[Any], value):

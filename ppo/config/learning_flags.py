@@ -200,7 +200,7 @@ class AlgorithmFlags(Flags):
     )
     batch_size: Count | None = flag(
         None,
-        "Number of transitions in a minibatch; none follows from --num_minibatches.",
+        "Number of transitions in a minibatch, at most all; none follows from --num_minibatches.",
         "minibatch_size",
     )
     learning_rate: Positive | Scheduled = live_flag(

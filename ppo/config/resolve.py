@@ -3,9 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from ppo.config.config import Config
+from gymnasium.spaces import Box
+
+from ppo.config.config import Config, load_preset
+from ppo.config.flags import Settings
+from ppo.config.learning_flags import EnvironmentFlags
+from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, describe, spaces_of
+from ppo.envs.isolation import ISOLATION
+from ppo.envs.objects import as_env_name
 from ppo.errors import ConfigError
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import images_of, vectors_of
@@ -45,6 +52,63 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     return resolved, spaces
 
 
+def with_tuned(given: Settings, saved: Settings | None = None) -> tuple[Config, Settings]:
+    """Return the config that flags lead to, and the values of --preset that are in it.
+
+    saved: settings of a run to resume, in place of a preset. Raises as resolve and load_preset do.
+    """
+    asked = {**vars(Config()), **(saved or {}), **given}
+    names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
+    config = Config(**{name: asked[name] for name in names})
+    env_name, own_family, meanings = describe(config)
+
+    def find_family() -> str:
+        return own_family or family_of(spaces_of(_replace_auto(config, **meanings)))
+
+    tuned = {} if saved else load_preset(asked["preset"], env_name, find_family)
+    if "num_minibatches" in given:
+        tuned.pop("batch_size", None)
+    tuned = {name: value for name, value in tuned.items() if name not in given}
+    return Config(**{**(saved or {}), **tuned, **given, "env_name": env_name}), tuned
+
+
+def tuned_config(env, **flags) -> Config:
+    """Return the config that a command line with these flags leads to: the values tuned for an
+    environment or its family, below the flags. env: as that of ppo.trainer.train. Raises as
+    with_tuned does."""
+    ISOLATION.start()
+    return with_tuned({**flags, "env_name": as_env_name(env)})[0]
+
+
+def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
+    """Return the config of a run as ppo.trainer.train was called. Raises as tuned_config does."""
+    if isinstance(env, Config):
+        config = replace(env, **flags)
+    elif config is None:
+        config = tuned_config(env, **flags)
+    else:
+        config = replace(config, env_name=as_env_name(env), **flags)
+    if eval_env is None:
+        return config
+    return replace(config, eval_env=as_env_name(eval_env))
+
+
+def family_of(spaces: Spaces) -> str:
+    """Return the family, by what is observed and done in it, of an environment: the name of its
+    tuned values in ppo/config/presets."""
+    if images_of(spaces.observations):
+        return "images"
+    if _has_categories(spaces):
+        return "categories"
+    return "continuous" if isinstance(spaces.actions, Box) else "discrete"
+
+
+def _has_categories(spaces: Spaces) -> bool:
+    """Return whether a part of observations is an image of categories."""
+    treatment = getattr(spaces.observations, "treatment", {})
+    return any("categories" in words for words in treatment.values())
+
+
 def _check_environment_flags(
     config: Config, spaces: Spaces, own_family: str | None, meanings: dict[str, Any]
 ) -> None:
@@ -54,8 +118,7 @@ def _check_environment_flags(
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
     meaningless = [] if images else ["screen_size"]
-    treatment = getattr(spaces.observations, "treatment", {})
-    if not images and not any("categories" in words for words in treatment.values()):
+    if not images and not _has_categories(spaces):
         meaningless.append("image")
     for family in FAMILIES:
         if family.name != own_family:

@@ -12,7 +12,15 @@ LOGGERS = {
     "wandb": "ppo.run.loggers.wandb:WandbLogger",
 }
 LOGGER = "|".join(LOGGERS)
-CONDITION = r"([\w/.-]+) *([<>]=?) *(-?[\d.]+(?:e[+-]?\d+)?)"  # such as env/success_rate>0.95
+NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+CONDITION = rf"([\w/.-]+) *([<>]=?) *({NUMBER})"  # such as env/success_rate>0.95
+DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "a number and a unit, like 90s, 30m, 2h or 1d"}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(duration: str) -> float:
+    """Return the seconds of a text of the form of DURATION."""
+    return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
 class ExecutionFlags(Flags):
@@ -109,8 +117,7 @@ class RunFlags(Flags):
     max_time: str | None = run_flag(
         None,
         "Time after which the run ends, over all its parts if it was resumed.",
-        pattern=r"\d+(\.\d+)?[smhd]",
-        form="a number and a unit, like 90s, 30m, 2h or 1d",
+        **DURATION,
     )
     patience: Count | None = run_flag(
         None, "Iterations without a new greatest value of --best_by after which the run ends."

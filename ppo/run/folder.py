@@ -1,6 +1,5 @@
 """The folder of a run: made once, used by one process at a time, never reused by another run."""
 
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -19,7 +18,7 @@ from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.highlights import EPISODES
 from ppo.run.reader import METRICS
-from ppo.system.files import TEMPORARY, AppendedFile, folder_name, read_json, write_json
+from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
 from ppo.system.output import shorten, show
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
@@ -99,17 +98,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def _lock(self) -> int:
         """Lock the folder, and return a descriptor whose closing, be it by the death of this
         process, unlocks it. Raises RunInUse if another process has it."""
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_file(self.path / "lock")
         except BlockingIOError as error:
-            owner = os.read(descriptor, 1000).decode(errors="replace").strip() or "another process"
-            os.close(descriptor)
+            owner = (self.path / "lock").read_text(errors="replace").strip() or "another process"
             raise RunInUse(
                 f"the folder {self.path} is in use by {owner}: wait for it, or choose another by "
                 "--run_dir"
             ) from error
-        return descriptor
 
 
 @cache

@@ -1,5 +1,6 @@
 """Files that a crash or a full disk never leaves half-written."""
 
+import fcntl
 import json
 import os
 import re
@@ -63,6 +64,18 @@ def write_json(path: Path, content) -> None:
     """Write a JSON file as a whole; after an error the old file is unchanged."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def lock_file(path: Path, wait: bool = False) -> int:
+    """Lock a file, made if it is missing, and return a descriptor whose closing, be it by the death
+    of this process, unlocks it. Raises BlockingIOError, unless it is to wait, if it is locked."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def folder_name(text: str) -> str:

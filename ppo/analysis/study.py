@@ -1,0 +1,61 @@
+"""Tables and plots of an Optuna study."""
+
+from pathlib import Path
+
+import optuna
+from optuna import visualization
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.trial import FrozenTrial, TrialState
+from rich.table import Table
+
+from ppo.analysis.report import PAGE
+from ppo.system.files import atomic_write
+
+BEST_SHOWN = 5
+PLOTS = {
+    "Scores": visualization.plot_optimization_history,
+    "Returns while learning": visualization.plot_intermediate_values,
+    "What matters": lambda study: visualization.plot_param_importances(
+        study, evaluator=PedAnovaImportanceEvaluator()
+    ),
+    "Scores by each flag": visualization.plot_slice,
+    "All flags at once": visualization.plot_parallel_coordinate,
+}
+
+
+def describe(trial: FrozenTrial) -> str:
+    """Return a line about a trial that has ended."""
+    result = trial.user_attrs.get("error", trial.state.name.lower())
+    if trial.state == TrialState.COMPLETE:
+        result = f"{trial.value:,.4g}"
+    return f"trial {trial.number}: {result}, {flags_of(trial)}"
+
+
+def flags_of(trial: FrozenTrial) -> str:
+    """Return the flags that a trial tries."""
+    return " ".join(f"{name}={x}" for name, x in trial.user_attrs.get("flags", {}).items())
+
+
+def best_trials(study: optuna.Study, num_trials: int) -> Table:
+    """Return a table of the best trials, titled by how many there are in each state."""
+    trials = study.get_trials(deepcopy=False)
+    states = [trial.state.name.lower() for trial in trials]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in sorted({*states}))
+    table = Table(
+        "trial", "score", "flags", title=f"{len(trials)} of {num_trials} trials: {counts}"
+    )
+    done = [(x.value or 0.0, x.number) for x in trials if x.state == TrialState.COMPLETE]
+    is_greatest = study.direction == optuna.study.StudyDirection.MAXIMIZE
+    for value, number in sorted(done, reverse=is_greatest)[:BEST_SHOWN]:
+        table.add_row(str(number), f"{value:,.4g}", flags_of(trials[number]))
+    return table
+
+
+def write_page(study: optuna.Study, path: Path) -> None:
+    """Write Optuna's plots of a study as a page that needs nothing but a browser."""
+    parts: list[str] = []
+    for title, plot in PLOTS.items():
+        html = plot(study).to_html(full_html=False, include_plotlyjs=not parts)
+        parts.append(f"<h2>{title}</h2>{html}")
+    with atomic_write(path) as temporary:
+        temporary.write_text(PAGE.format(title=path.parent.name, content="\n".join(parts)))

@@ -1,0 +1,75 @@
+"""Spaces of flags' values that ppo tune searches."""
+
+import pytest
+
+from ppo.config.config import Config
+from ppo.config.space import SPACES, default_space, parse_space
+from ppo.errors import ConfigError
+
+
+class Recorder:
+    """A trial that draws the greatest value, and notes between which it could choose."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, tuple] = {}
+
+    def suggest_categorical(self, name: str, words: list[str]) -> str:
+        self.asked[name] = tuple(words)
+        return words[-1]
+
+    def suggest_float(self, name: str, low: float, high: float, log: bool) -> float:
+        self.asked[name] = (low, high, log)
+        return high
+
+
+def test_a_space_is_drawn_from_as_its_text_says():
+    text = "learning_rate=linear:log(1e-4,3.14159e-3) gamma=range(0.9,1) num_steps=log(64,256.4)"
+    trial = Recorder()
+    drawn = [x.suggest(trial) for x in parse_space(f"{text} clip_value_coef=none|0.2", {})]
+    assert drawn == ["linear:0.00314", "1", "256", "0.2"]
+    assert trial.asked == {
+        "learning_rate": (1e-4, 3.14159e-3, True),
+        "gamma": (0.9, 1.0, False),
+        "num_steps": (64.0, 256.4, True),
+        "clip_value_coef": ("none", "0.2"),
+    }
+
+
+def test_a_schedule_may_stand_before_each_word():
+    trial = Recorder()
+    (dimension,) = parse_space("learning_rate=linear:1e-3|adaptive:1e-3|1e-3", {})
+    assert dimension.suggest(trial) == "1e-3"
+    assert trial.asked == {"learning_rate": ("linear:1e-3", "adaptive:1e-3", "1e-3")}
+
+
+@pytest.mark.parametrize("family", SPACES)
+def test_flags_take_all_that_is_searched_by_default(family):
+    trial = Recorder()
+    drawn = {x.name: x.suggest(trial) for x in parse_space(SPACES[family], {})}
+    Config(**drawn)
+
+
+def test_what_is_searched_by_default_follows_from_the_environment():
+    assert default_space(Config(env_name="CartPole-v1")) == SPACES["discrete"]
+    assert default_space(Config(env_name="Pendulum-v1")) == SPACES["continuous"]
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ("gamma", "--space: gamma names no values: give flag=log(low,high)"),
+        ("gamme=0.9|1", "--space: gamme cannot be searched: did you mean gamma?"),
+        ("seed=1|2", "--space: seed cannot be searched"),
+        ("run_dir=a|b", "--space: run_dir cannot be searched"),
+        ("gamma=0.9|2", "--gamma=2: give a number from 0 up to 1"),
+        ("gamma=range(0.9,1.1)", "--gamma=1.1: give a number from 0 up to 1"),
+        ("gamma=range(1,0.9)", "--space: gamma=range(1,0.9): give a lower bound"),
+        ("learning_rate=log(0,1)", "--space: learning_rate=log(0,1): give a lower bound, above 0"),
+        ("gamma=cubic:range(0,1)", "--gamma=cubic:0: give a number"),
+        ("num_envs=4|8", "--num_envs is searched: leave it out"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused(space, words):
+    with pytest.raises(ConfigError) as caught:
+        parse_space(space, {"num_envs": "4"})
+    assert words in str(caught.value)

@@ -1,0 +1,255 @@
+"""Searches for flags, by main.py in real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from ppo.commands.tune import Search, TuneFlags
+from ppo.config.config import Config
+from ppo.errors import ConfigError
+from tests.running import ROOT, Call, command, run_main
+
+QUICK = [
+    "--preset=none",
+    "--num_envs=4",
+    "--num_steps=32",
+    "--total_steps=256",
+    "--eval_episodes=1",
+    "--learning_rate=0.01",
+]
+SPACE = "--space=gamma=range(0.9,1) num_epochs=1|2"
+
+
+def tune(folder: Path, *flags: str) -> list[str]:
+    """Return a command line; the last of equal flags counts."""
+    return command("tune", "CartPole-v1", *QUICK, SPACE, f"--run_dir={folder}", *flags)
+
+
+def load(folder: Path) -> optuna.Study:
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "study.log"))
+    return optuna.load_study(
+        study_name=folder.name, storage=optuna.storages.JournalStorage(backend)
+    )
+
+
+def wait_until(is_so, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 100
+    while not is_so():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+
+
+def test_a_study_finds_flags_and_writes_a_preset_and_a_page(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    preset = tmp_path / "best.json"
+    done = run_main(*tune(folder, "--trials=3", f"--write_preset={preset}")[2:])
+    assert done.returncode == 0, done.stderr
+    study = load(folder)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
+    best = study.best_trial
+    assert f"best: trial {best.number}, return " in done.stdout
+    flags = best.user_attrs["flags"]
+    assert f"--gamma={flags['gamma']} --num_epochs={flags['num_epochs']}" in done.stdout
+    values = json.loads(preset.read_text())
+    assert values["gamma"] == float(flags["gamma"])
+    assert values["num_epochs"] == int(flags["num_epochs"])
+    assert values["num_envs"] == 4
+    assert not {"env_name", "seed", "run_dir"} & values.keys()
+    for trial in study.trials:
+        summary = json.loads((folder / f"trial-{trial.number:04}/s0/summary.json").read_text())
+        assert trial.value == summary["evaluation"]["mean"]
+    page = (folder / "study.html").read_text()
+    assert "What matters" in page
+    assert "plotly" in page
+    short = ["--num_iterations=1", f"--run_dir={tmp_path / 'run'}", "--logger=none"]
+    done = run_main("--env_name=CartPole-v1", f"--preset={preset}", *short)
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["gamma"], config["num_steps"]) == (values["gamma"], 32)
+
+
+def is_amid(folder: Path, enough: int) -> bool:
+    """Return whether so many trials have ended, and one is being played."""
+    if not (folder / "study.log").exists():
+        return False
+    finished = [trial.state.is_finished() for trial in load(folder).trials]
+    return sum(finished) >= enough and not all(finished)
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_twice_ends_with_all_its_trials(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    line = tune(folder, "--trials=30", "--total_steps=8192")
+    for enough in (5, 15):
+        process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL)
+        wait_until(partial(is_amid, folder, enough), process)
+        process.kill()
+        process.wait()
+        assert is_amid(folder, enough)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    check_all_trials_are_there(folder, 30, steps=8192)
+
+
+def check_all_trials_are_there(folder: Path, count: int, steps: int = 256) -> None:
+    """None is lost or double, and each has one run of all its steps, by its own flags."""
+    trials = load(folder).trials
+    assert [trial.number for trial in trials] == [*range(count)]
+    assert {trial.state for trial in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert len({*folder.glob("trial-*")}) == count
+    for trial in trials:
+        run = folder / f"trial-{trial.number:04}" / "s0"
+        config = json.loads((run / "config.json").read_text())
+        assert config["gamma"] == float(trial.user_attrs["flags"]["gamma"])
+        if trial.state == TrialState.COMPLETE:
+            assert json.loads((run / "summary.json").read_text())["steps"] == steps
+
+
+def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    line = tune(folder, "--trials=8", "--jobs=1")
+    first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL)
+    wait_until(lambda: (folder / "trial-0000").exists(), first)
+    second = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL)
+    wait_until(lambda: (folder / "trial-0002" / "s0").exists(), second)
+    first.kill()
+    first.wait()
+    assert second.wait(200) == 0
+    check_all_trials_are_there(folder, 8)
+
+
+def test_a_signal_reaches_the_runs_and_the_study_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    line = tune(folder, "--trials=2", "--jobs=1")
+    slow = [*line, "--total_steps=100000000"]
+    process = subprocess.Popen(slow, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    wait_until((folder / "trial-0000" / "s0" / "metrics.csv").exists, process)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert "SIGTERM stopped the runs of the study: the same command continues it" in errors
+    (trial,) = load(folder).trials
+    assert trial.state == TrialState.RUNNING
+    assert [*folder.glob("trial-0000/s0/checkpoints/0*")]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "was begun with other flags: give those, or begin another by --name" in done.stderr
+
+
+def make_search(folder: Path, config: Config | None = None, **own) -> Search:
+    config = config or Config(run_dir=str(folder), preset="none")
+    return Search(TuneFlags(**{"space": "gamma=0.9|1", **own}), {}, config)
+
+
+def test_what_counts_is_what_the_score_says(tmp_path: Path) -> None:
+    summary = {
+        "steps": 1000,
+        "seconds": 3.5,
+        "stopped": None,
+        "mean_return": 7.0,
+        "evaluation": {"mean": 9.0},
+    }
+    search = make_search(tmp_path / "a")
+    assert search._score(summary) == 9
+    assert search._score({**summary, "evaluation": {"mean": None}}) == 7
+    with pytest.raises(ConfigError, match="no episode has ended"):
+        search._score({**summary, "evaluation": {"mean": None}, "mean_return": None})
+    config = Config(run_dir=str(tmp_path / "b"), stop_when="env/success>0.9")
+    search = make_search(tmp_path, config, score="steps")
+    assert search._score(summary) == 2000  # not reached
+    assert search._score({**summary, "stopped": "env/success>0.9: it is 1"}) == 1000
+    assert search._score({**summary, "stopped": "seconds>=3: it is 3.1"}) == 2000
+    config = Config(run_dir=str(tmp_path / "c"), stop_when="solved")
+    search = make_search(tmp_path, config, score="seconds")
+    assert search._score({**summary, "stopped": "episode_return_mean>=475: it is 480"}) == 3.5
+
+
+def test_a_trial_that_learns_worse_than_the_median_is_ended(tmp_path: Path) -> None:
+    search = make_search(tmp_path, Config(run_dir=str(tmp_path), total_steps=1_000_000))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text('{"env_name": "CartPole-v1"}')
+    for level in range(6):
+        trial = search.study.ask()
+        search._report(trial, tmp_path / "none", [])  # which has not begun
+        rows = [f"{i},{i * 100_000},{i},{level + 10}" for i in range(1, 5)]
+        table = ["iteration,step,seconds,episode_return_mean", *rows, ""]
+        (run / "metrics.csv").write_text("\n".join(table))
+        search._report(trial, run, [])
+        assert not trial.should_prune()
+        search.study.tell(trial, float(level))
+    assert search.study.trials[3].intermediate_values == {1: 13, 2: 13, 3: 13, 4: 13}
+    trial = search.study.ask()
+    (run / "metrics.csv").write_text("\n".join([table[0], "1,100000,1,1", ""]))
+    search._report(trial, run, [])
+    assert not trial.should_prune()  # too early
+    (run / "metrics.csv").write_text("\n".join([table[0], "1,100000,1,1", "4,400000,4,1", ""]))
+    search._report(trial, run, [])
+    assert trial.should_prune()
+    search._report(trial, run, [5.0])  # of a second seed, together with the first
+    assert search.study.trials[-1].intermediate_values[14] == np.mean([5, 1])
+
+
+def test_a_process_takes_over_only_what_nobody_plays(tmp_path: Path) -> None:
+    search, other = make_search(tmp_path), make_search(tmp_path)
+    deadline = time.monotonic() + 100
+    first = search._next_trial(deadline)
+    assert first is not None
+    assert first.number == 0
+    second = other._next_trial(deadline)
+    assert second is not None
+    assert second.number == 1
+    os.close(search.locks.pop(0))  # as at the end of its process
+    again = other._next_trial(deadline)
+    assert again is not None
+    assert again.number == 0
+    assert other._next_trial(time.monotonic() - 1) is None  # the budget is over
+    elsewhere = search.study.ask()
+    elsewhere.set_user_attr("host", "another machine")
+    (tmp_path / "trial-0002").mkdir()
+    new = other._next_trial(deadline)
+    assert new is not None
+    assert new.number == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--score=steps", "--score=steps: give --stop_when as well"),
+        ("--budget=soon", "--budget=soon: give a number and a unit"),
+        ("--space=gamme=0|1", "--space: gamme cannot be searched: did you mean gamma?"),
+        ("--write_preset=best.txt", "--write_preset=best.txt: give a name that ends with .json"),
+        ("--storage=nowhere://x", "--storage=nowhere://x: no study can be kept there"),
+        ("--trial=3", "unknown flag --trial: did you mean --trials?"),
+        ("--resume=auto --run_dir=runs/x", "--resume: leave it out, the same command continues"),
+        ("--preset=lost.json", "--preset=lost.json: it cannot be read"),
+    ],
+)
+def test_wrong_flags_are_refused(
+    flags: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call("tune", "CartPole-v1", *flags.split())
+    assert code == 2
+    assert err.startswith("error: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_study_whose_first_runs_flags_are_refused_ends(tmp_path: Path) -> None:
+    flags = ["--share_trunk=True", "--policy_layers=8"]
+    done = run_main(*tune(tmp_path / "study", *flags)[2:])
+    assert done.returncode == 2
+    assert "ended with exit code 2" in done.stderr
+    output = tmp_path / "study" / "trial-0000" / "output.txt"
+    assert "--policy_layers and --value_layers are for an mlp" in output.read_text()
