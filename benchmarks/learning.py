@@ -1,28 +1,58 @@
-"""What is learned: python -m benchmarks.learning [RUN ...] [--seeds 1 2 3] [--episodes 100]
+"""What is learned: python -m benchmarks.learning [RUN ...] [--seeds=5] [--first=1] [--episodes=100]
+[--check]
 
-Trains each environment that has a preset, CartPole by the values of the CleanRL tutorial (with
-separate networks and with a shared one) and of Lightning Baselines3, CartPole without velocities
-with and without a memory, and Pong in three ways, once for each seed and by the command that a user
-would give. Writes results/learning/: summary.json and metrics.csv of every run, README.md, a table
-of all that are there, and Pong.png, their return against steps (needs matplotlib, of the extra
-bench). With no seeds it only writes table and figure.
+Trains each environment that has tuned values; others by the values of their family, of which these
+and those of the id are no part; CartPole by the values of the CleanRL tutorial and of Lightning
+Baselines3; CartPole without velocities with and without a memory; and Pong in three ways. Each run
+is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
+stopped is continued by the same command. --check trains ten iterations of the first seed of each
+and compares their metrics, bit for bit but for times, with those of the results.
+
+- evaluation: by the most likely actions, after training, with frozen statistics; the interquartile
+  mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
+- last 100: mean return of the last 100 episodes of training, exploration included
+- returns are the environment's own, undiscounted; seconds are those of training alone, with a
+  second run beside it
+- published: by PPO of Stable-Baselines3 with values tuned for the environment (rl-baselines3-zoo,
+  benchmark.md), after as many steps unless said otherwise
+- discrete, continuous, categories: by the values of the family, --preset=FAMILY. They were chosen
+  on CartPole, LunarLander, LunarLanderContinuous, BipedalWalker, Pendulum, InvertedPendulum,
+  Hopper, Walker2d and MiniGrid-Empty only
+- HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
-import shutil
-import tempfile
-from pathlib import Path
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
+import numpy as np
 from matplotlib import pyplot
 
 from benchmarks import harness
+from ppo.analysis.statistics import confidence_interval, interquartile_mean
 
-FOLDER = harness.RESULTS / "learning"
+FOLDER = harness.ROOT / "runs" / "learning"
 PRESETS = harness.ROOT / "ppo" / "config" / "presets"
 TUNED = sorted(path.stem for path in PRESETS.glob("*-v*.json"))
 HIDDEN = "--env_name=examples.own_environment:HiddenVelocity --preset=CartPole-v1"
-PONG = "--env=PongNoFrameskip-v4 --end_on_life_loss=True --clip_rewards=True"
+PONG = "--env_name=PongNoFrameskip-v4 --end_on_life_loss=True --clip_rewards=True"
+PLAIN = "--num_workers=0 --logger=none --report=False"
+# No part of the choice of the families' values.
+FAMILIES = {
+    "HalfCheetah-v5": "--preset=continuous",
+    "Ant-v5": "--preset=continuous",
+    "Swimmer-v5": "--preset=continuous",
+    "MountainCar-v0": "--preset=discrete",
+    "CliffWalking-v1": "--preset=discrete --max_episode_steps=200",
+    "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories",
+}
 RUNS = {
     **{env_name: f"--env_name={env_name}" for env_name in TUNED},
+    **{
+        f"{env_name.rpartition(':')[2]}-by-family": f"--env_name={env_name} {flags}"
+        for env_name, flags in FAMILIES.items()
+    },
     "CartPole-v1-tutorial": (
         "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4"
         " --num_envs=4 --num_steps=128 --num_minibatches=4 --update_epochs=4 --gamma=0.99"
@@ -37,89 +67,117 @@ RUNS = {
     "Pong-float32": f"{PONG} --model=cnn --precision=float32 --total_steps=600000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=2000000",
 }
-NOTES = """\
-- last 100: mean return of the last 100 episodes of training, exploration included
-- evaluation: mean and standard deviation over episodes played after training with the most likely
-  actions and frozen statistics; returns are the environment's own, undiscounted
-- seeds 1 to 3 of LunarLander, BipedalWalker and CartPole-v1 are not held out, for presets were
-  tuned on seeds among 1 to 5; seeds 6 and above are. All others are held out: Pong's preset was
-  chosen on seed 11, those of Pendulum and MountainCarContinuous on seeds 11 and 12
-- HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
-- seconds: of training alone; the machine (2 cores) was in other use too, so they are no benchmark
-- CartPole-v1, LunarLander and LunarLanderContinuous by their presets were trained again when the
-  mlp had come to learn in numpy, which changed rounding; all others were trained before.
-  Standardising advantages before the loss changed it once more after all of them: a seed now leads
-  to other numbers than these, by as much as another seed does
-- the runs of Pong had one of the two cores each; "stopped before": ended by SIGTERM, Pong-s1 and
-  Pong-s2 when the mean return of their last 100 games had passed 18.3, and Pong-single-frame at the
-  end of the time that there was for it"""
-PICTURE = "![Pong](Pong.png)"
+# By rl-baselines3-zoo unless said otherwise, after a million steps unless said otherwise.
+PUBLISHED = {
+    "Acrobot-v1": "-73.5",
+    "Ant-v5": "1,327; Tianshou 3,258",
+    "BipedalWalker-v3": "287.9 (5 M)",
+    "CartPole-v1": "500 (100 k)",
+    "HalfCheetah-v5": "5,819; Tianshou 5,784",
+    "Hopper-v5": "2,410; Tianshou 2,609",
+    "InvertedDoublePendulum-v5": "Tianshou 9,231",
+    "LunarLander-v3": "242.1",
+    "LunarLanderContinuous-v3": "270.9",
+    "MiniGrid-DoorKey-5x5-v0": "0.964 (100 k)",
+    "MountainCar-v0": "-110.4",
+    "MountainCarContinuous-v0": "88.3 (20 k)",
+    "Pendulum-v1": "-172.2 (100 k)",
+    "Pong": "20.99 (10 M)",
+    "Reacher-v5": "Tianshou -4.1",
+    "Swimmer-v5": "281.6; Tianshou 66.7",
+    "Walker2d-v5": "3,479; Tianshou 3,588",
+}
+POINTS = 50  # of a curve in the results
+CHECKED = 10  # first iterations, whose metrics are hashed
 
 
-def train(run: str, seed: int, episodes: int) -> None:
-    """Train in a folder that is thrown away, and keep the small files."""
-    kept = FOLDER / f"{run}-s{seed}"
-    flags = f"{RUNS[run]} --seed={seed} --eval_episodes={episodes}"
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder, "run")
-        harness.train_in(run_dir, f"{flags} --logger=none --report=False")
-        kept.mkdir(parents=True, exist_ok=True)
-        for name in ("summary.json", "metrics.csv"):
-            shutil.copy(run_dir / name, kept / name)
+def train(run: str, episodes: int, seed: int) -> harness.Result:
+    """Train one seed, or continue it; return what is kept of it."""
+    folder = FOLDER / f"{run}-s{seed}"
+    flags = f"{RUNS[run]} --seed={seed} --eval_episodes={episodes} {PLAIN}"
+    found = harness.train_in(folder, f"{flags} --resume=auto")
+    rows = [row for row in found.rows if row["episode_return_mean"]]
+    kept = {round(index * (len(rows) - 1) / POINTS) for index in range(POINTS + 1)}
+    curve = [(int(rows[i]["step"]), float(rows[i]["episode_return_mean"])) for i in sorted(kept)]
+    return {"seed": seed, **found.summary, "curve": curve, "first": digest(found.rows)}
 
 
-def read_run(folder: Path) -> harness.Run:
-    """Read a run from its first finished episode on."""
-    run = harness.read_run(folder)
-    return run._replace(rows=[row for row in run.rows if row["episode_return_mean"]])
+def digest(rows: list[dict[str, str]]) -> str:
+    """Return a hash of the metrics of the first iterations, without times."""
+    text = json.dumps(harness.without_times(rows[:CHECKED]))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def show() -> str:
-    """Write a table of all runs in the results."""
+def is_unchanged(run: str, result: harness.Result) -> bool:
+    """Train the first iterations again. Return whether they give the same bits."""
+    (before, *_) = result["runs"]
+    flags = f"{RUNS[run]} --seed={before['seed']} --eval_episodes=0 {PLAIN}"
+    found = harness.train(f"{flags} --stop_when='iteration>={CHECKED}'")
+    return digest(found.rows) == before["first"]
+
+
+def show(results: dict[str, harness.Result]) -> str:
+    """Write a table of all results."""
     rows = []
-    for folder in sorted(path.parent for path in FOLDER.glob("*/metrics.csv")):
-        run = read_run(folder)
-        last = run.rows[-1]
-        evaluated = "stopped before | 0"
-        if run.summary:
-            found = run.summary["evaluation"]
-            evaluated = f"{found['mean']:.1f} ± {found['std']:.1f} | {found['episodes']}"
-        name = " | ".join(folder.name.rsplit("-s", 1))
-        training = f"{int(last['step']):,} | {float(last['episode_return_mean']):.1f}"
-        rows.append(f"{name} | {training} | {evaluated} | {float(last['seconds']):,.0f}")
-    head = "run | seed | steps | last 100 | evaluation | episodes evaluated | seconds"
-    return harness.table(head, rows)
+    for run, result in results.items():
+        runs = result["runs"]
+        evaluations = np.array([each["evaluation"]["mean"] for each in runs], float)
+        last = np.array([each["mean_return"] for each in runs], float)
+        interval = confidence_interval(evaluations, interquartile_mean)
+        low_to_high = "" if interval is None else " [{:,.1f}, {:,.1f}]".format(*interval)
+        cells = [
+            run,
+            f"{runs[0]['steps']:,}",
+            f"{interquartile_mean(evaluations):,.1f}{low_to_high}",
+            harness.each(evaluations, ",.0f"),
+            f"{interquartile_mean(last):,.1f}",
+            PUBLISHED.get(run.removesuffix("-by-family"), ""),
+            f"{median(each['seconds'] for each in runs):,.0f}",
+            f"`python main.py {RUNS.get(run, '')}`",
+            str(result["commit"]),
+        ]
+        rows.append(" | ".join(cells))
+    head = "run | steps | evaluation | each seed | last 100 | published | seconds"
+    return harness.table(f"{head} | command | commit", rows)
 
 
-def draw() -> None:
+def draw(results: dict[str, harness.Result]) -> None:
     """Draw return against steps of all runs of Pong."""
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    for folder in sorted(FOLDER.glob("Pong*/")):
-        run = read_run(folder)
-        axes.plot(run.column("step"), run.column("episode_return_mean"), label=folder.name)
+    for run, result in results.items():
+        for each in result["runs"] if run.startswith("Pong") else ():
+            axes.plot(*zip(*each["curve"], strict=True), label=f"{run}, seed {each['seed']}")
     axes.axhline(18, color="gray", linewidth=0.5)
-    axes.set(
-        xlabel="agent steps", ylabel="mean return of the last 100 games", title="PongNoFrameskip-v4"
-    )
+    axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title="Pong")
     axes.legend()
     harness.save_figure("learning/Pong.png", figure)
 
 
 def main() -> None:
-    parser = harness.make_parser(__doc__, episodes=100)
+    parser = harness.make_parser(__doc__, seeds=5, first=1, episodes=100)
     names = f"of {', '.join(RUNS)}"
     parser.add_argument("runs", nargs="*", default=list(RUNS), metavar="RUN", help=names)
-    parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
+    parser.add_argument("--check", action="store_true", help="compare arithmetic with the results")
     given = parser.parse_args()
-    for run in given.runs:
-        for seed in given.seeds:
-            train(run, seed, given.episodes)
-    draw()
-    commands = [
-        f"    python main.py {flags} --seed=SEED --eval_episodes={given.episodes}"
-        for flags in RUNS.values()
-    ]
-    parts = ["The commands, for each SEED:", "\n".join(commands), NOTES, PICTURE, show()]
+    if unknown := {*given.runs} - RUNS.keys():
+        parser.error(f"give {names}, not {', '.join(sorted(unknown))}")
+    if given.check:
+        for run, result in harness.read_all("learning").items():
+            print(run, "the same bits" if is_unchanged(run, result) else "OTHER BITS", flush=True)
+        return
+    seeds = range(given.first, given.first + given.seeds)
+    with ThreadPoolExecutor(harness.num_cores()) as threads:
+        waiting = {
+            run: [threads.submit(train, run, given.episodes, seed) for seed in seeds]
+            for run in given.runs
+        }
+        for run, jobs in waiting.items():
+            result = {**harness.describe(), "runs": [job.result() for job in jobs]}
+            harness.write_json(f"learning/{run}.json", result)
+            print(f"{run}: {[each['evaluation']['mean'] for each in result['runs']]}", flush=True)
+    results = harness.read_all("learning")
+    draw(results)
+    parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results), "![Pong](Pong.png)"]
     harness.write_page("learning/README.md", __doc__, *parts)
 
 
