@@ -17,20 +17,24 @@ class Recorder:
         self.asked[name] = tuple(words)
         return words[-1]
 
+    def suggest_int(self, name: str, low: int, high: int, log: bool) -> int:
+        self.asked[name] = (low, high, log)
+        return high
+
     def suggest_float(self, name: str, low: float, high: float, log: bool) -> float:
         self.asked[name] = (low, high, log)
         return high
 
 
 def test_a_space_is_drawn_from_as_its_text_says():
-    text = "learning_rate=linear:log(1e-4,3.14159e-3) gamma=range(0.9,1) num_steps=log(64,256.4)"
+    text = "learning_rate=linear:log(1e-4,3.14159e-3) gamma=range(0.9,0.9999) num_steps=log(64,256)"
     trial = Recorder()
     drawn = [x.suggest(trial) for x in parse_space(f"{text} clip_value_coef=none|0.2", {})]
-    assert drawn == ["linear:0.00314", "1", "256", "0.2"]
+    assert drawn == ["linear:0.00314159", "0.9999", "256", "0.2"]
     assert trial.asked == {
         "learning_rate": (1e-4, 3.14159e-3, True),
-        "gamma": (0.9, 1.0, False),
-        "num_steps": (64.0, 256.4, True),
+        "gamma": (0.9, 0.9999, False),
+        "num_steps": (64, 256, True),
         "clip_value_coef": ("none", "0.2"),
     }
 
@@ -49,9 +53,11 @@ def test_flags_take_all_that_is_searched_by_default(family):
     Config(**drawn)
 
 
-def test_what_is_searched_by_default_follows_from_the_environment():
-    assert default_space(Config(env_name="CartPole-v1")) == SPACES["discrete"]
-    assert default_space(Config(env_name="Pendulum-v1")) == SPACES["continuous"]
+def test_what_is_given_is_not_searched_by_default():
+    given = {"gamma": "0.9", "num_minibatches": "4"}
+    names = [x.name for x in parse_space(default_space("discrete", given), given)]
+    assert "learning_rate" in names
+    assert not {"gamma", "batch_size"} & {*names}  # batch_size would count more than was given
 
 
 @pytest.mark.parametrize(
@@ -65,8 +71,11 @@ def test_what_is_searched_by_default_follows_from_the_environment():
         ("gamma=range(0.9,1.1)", "--gamma=1.1: give a number from 0 up to 1"),
         ("gamma=range(1,0.9)", "--space: gamma=range(1,0.9): give a lower bound"),
         ("learning_rate=log(0,1)", "--space: learning_rate=log(0,1): give a lower bound, above 0"),
-        ("gamma=cubic:range(0,1)", "--gamma=cubic:0: give a number"),
-        ("num_envs=4|8", "--num_envs is searched: leave it out"),
+        ("gamma=cubic:range(0,1)", "--gamma=cubic:0.0: give a number"),
+        ("num_envs=4|8", "--num_envs is searched already: give it once"),
+        ("gamma=0|1 gamma=0|1", "--gamma is searched already: give it once"),
+        ("gamma=log(0.9, 0.99)", "--space: gamma=log(0.9, names no values: give flag=log("),
+        (" ", "--space: give at least one flag with its values"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused(space, words):

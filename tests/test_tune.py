@@ -8,15 +8,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
 
-from ppo.commands.tune import Search, TuneFlags
+from ppo.commands.tune import Search, TuneFlags, preset_of
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from tests.running import ROOT, Call, command, run_main
+from tests.running import ROOT, Call, command, run_main, spaces_of
 
 QUICK = [
     "--preset=none",
@@ -148,7 +147,8 @@ def test_a_signal_reaches_the_runs_and_the_study_goes_on(tmp_path: Path) -> None
 
 def make_search(folder: Path, config: Config | None = None, **own) -> Search:
     config = config or Config(run_dir=str(folder), preset="none")
-    return Search(TuneFlags(**{"space": "gamma=0.9|1", **own}), {}, config)
+    spaces = spaces_of("CartPole-v1")
+    return Search(TuneFlags(**{"space": "gamma=0.9|1", **own}), {}, config, spaces)
 
 
 def test_what_counts_is_what_the_score_says(tmp_path: Path) -> None:
@@ -160,76 +160,107 @@ def test_what_counts_is_what_the_score_says(tmp_path: Path) -> None:
         "evaluation": {"mean": 9.0},
     }
     search = make_search(tmp_path / "a")
-    assert search._score(summary) == 9
-    assert search._score({**summary, "evaluation": {"mean": None}}) == 7
+    assert search._score(summary, Config()) == 9
+    assert search._score({**summary, "evaluation": {"mean": None}}, Config()) == 7
     with pytest.raises(ConfigError, match="no episode has ended"):
-        search._score({**summary, "evaluation": {"mean": None}, "mean_return": None})
-    config = Config(run_dir=str(tmp_path / "b"), stop_when="env/success>0.9")
-    search = make_search(tmp_path, config, score="steps")
-    assert search._score(summary) == 2000  # not reached
-    assert search._score({**summary, "stopped": "env/success>0.9: it is 1"}) == 1000
-    assert search._score({**summary, "stopped": "seconds>=3: it is 3.1"}) == 2000
-    config = Config(run_dir=str(tmp_path / "c"), stop_when="solved")
-    search = make_search(tmp_path, config, score="seconds")
-    assert search._score({**summary, "stopped": "episode_return_mean>=475: it is 480"}) == 3.5
+        search._score({**summary, "evaluation": {"mean": None}, "mean_return": None}, Config())
+    config = Config(stop_when="env/solved>0.9", total_steps=5000)
+    search = make_search(tmp_path / "b", score="steps")
+    assert search._score(summary, config) == 10_000  # not reached, however early it ended
+    assert search._score({**summary, "stopped": "env/solved>0.9: it is 1"}, config) == 1000
+    assert search._score({**summary, "stopped": "seconds>=3: it is 3.1"}, config) == 10_000
+    config = Config(stop_when="solved", max_time="1m")
+    search = make_search(tmp_path / "c", score="seconds")
+    assert search._score(summary, config) == 120
+    reached = {**summary, "stopped": "episode_return_mean>=475: it is 480"}
+    assert search._score(reached, config) == 3.5
 
 
 def test_a_trial_that_learns_worse_than_the_median_is_ended(tmp_path: Path) -> None:
-    search = make_search(tmp_path, Config(run_dir=str(tmp_path), total_steps=1_000_000))
-    run = tmp_path / "run"
+    search = make_search(tmp_path)
+    run = tmp_path / "s1"
     run.mkdir()
     (run / "config.json").write_text('{"env_name": "CartPole-v1"}')
-    for level in range(6):
-        trial = search.study.ask()
-        search._report(trial, tmp_path / "none", [])  # which has not begun
-        rows = [f"{i},{i * 100_000},{i},{level + 10}" for i in range(1, 5)]
+
+    def report(trial: optuna.Trial, *returns: object) -> bool:
+        rows = [f"{i},{i * 100_000},{i},{x}" for i, x in enumerate(returns, 1) if x is not None]
         table = ["iteration,step,seconds,episode_return_mean", *rows, ""]
         (run / "metrics.csv").write_text("\n".join(table))
-        search._report(trial, run, [])
-        assert not trial.should_prune()
+        search._report(trial, run, 1_000_000)
+        return trial.should_prune()
+
+    for level in range(6):
+        trial = search.study.ask()
+        search._report(trial, tmp_path / "s2", 1_000_000)  # which has not begun
+        assert not report(trial, "", level + 10, level + 10)  # no episode ends in the first tenth
         search.study.tell(trial, float(level))
-    assert search.study.trials[3].intermediate_values == {1: 13, 2: 13, 3: 13, 4: 13}
+    assert search.study.trials[3].intermediate_values == {12: 13, 13: 13}  # of the second seed
     trial = search.study.ask()
-    (run / "metrics.csv").write_text("\n".join([table[0], "1,100000,1,1", ""]))
-    search._report(trial, run, [])
-    assert not trial.should_prune()  # too early
-    (run / "metrics.csv").write_text("\n".join([table[0], "1,100000,1,1", "4,400000,4,1", ""]))
-    search._report(trial, run, [])
-    assert trial.should_prune()
-    search._report(trial, run, [5.0])  # of a second seed, together with the first
-    assert search.study.trials[-1].intermediate_values[14] == np.mean([5, 1])
+    assert report(trial, "", 1)
+    trial = search.study.ask()
+    assert not report(trial, "", 20)
+    assert report(trial, "", 20, "", 20, 1) is False  # after which no other has reported
+
+
+def test_nothing_is_ended_early_where_it_should_not(tmp_path: Path) -> None:
+    for own in ({"pruner": "none"}, {"score": "seconds"}):
+        search = make_search(tmp_path / str(own), **own)
+        assert isinstance(search.study.pruner, optuna.pruners.NopPruner)
 
 
 def test_a_process_takes_over_only_what_nobody_plays(tmp_path: Path) -> None:
-    search, other = make_search(tmp_path), make_search(tmp_path)
-    deadline = time.monotonic() + 100
-    first = search._next_trial(deadline)
-    assert first is not None
-    assert first.number == 0
-    second = other._next_trial(deadline)
-    assert second is not None
-    assert second.number == 1
-    os.close(search.locks.pop(0))  # as at the end of its process
-    again = other._next_trial(deadline)
-    assert again is not None
-    assert again.number == 0
-    assert other._next_trial(time.monotonic() - 1) is None  # the budget is over
-    elsewhere = search.study.ask()
-    elsewhere.set_user_attr("host", "another machine")
-    (tmp_path / "trial-0002").mkdir()
-    new = other._next_trial(deadline)
-    assert new is not None
-    assert new.number == 3
+    study, other = make_search(tmp_path).shared, make_search(tmp_path).shared
+    assert number_of(study.begin_trial(4)) == 0
+    assert number_of(other.begin_trial(4)) == 1
+    os.close(study.locks.pop(0))  # as at the end of its process
+    assert number_of(other.begin_trial(4)) == 0
+    study.study.ask()  # and killed before it could lock anything
+    assert number_of(other.begin_trial(4)) == 2
+    (tmp_path / "trial-0003").mkdir()  # of a study whose file was removed
+    with pytest.raises(ConfigError, match="trial-0003 is of another study"):
+        other.begin_trial(4)
+    assert other.begin_trial(4) is None
+
+
+def number_of(trial: optuna.Trial | None) -> int:
+    assert trial is not None
+    return trial.number
+
+
+def test_no_trial_begins_after_the_budget(tmp_path: Path) -> None:
+    search = make_search(tmp_path)
+    assert search._next_trial(time.monotonic() - 1) is None
+    assert number_of(search._next_trial(time.monotonic() + 100)) == 0
+
+
+def test_trials_of_a_database_without_a_folder_here_are_of_another_machine(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/study.db"
+    here = make_search(tmp_path / "study", storage=storage).shared
+    elsewhere = make_search(tmp_path / "elsewhere" / "study", storage=storage).shared
+    assert number_of(here.begin_trial(3)) == 0
+    os.close(here.locks.pop(0))
+    assert number_of(elsewhere.begin_trial(3)) == 1
+    assert number_of(here.begin_trial(3)) == 0
+    assert number_of(here.begin_trial(3)) == 2
+    assert here.begin_trial(3) is None
+    assert not (tmp_path / "study" / "study.log").exists()
+
+
+def test_a_preset_holds_what_is_learned_and_how() -> None:
+    config = Config(gamma=0.9, num_workers=0, seed=3, run_dir="x", clip_value_coef=None)
+    assert preset_of(config) == {"gamma": 0.9, "clip_value_coef": None}
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--score=steps", "--score=steps: give --stop_when as well"),
+        ("--score=seconds --stop_when=solved", "--score=seconds: give --max_time as well"),
+        ("--share_trunk=True --policy_layers=8", "--policy_layers and --value_layers are for"),
         ("--budget=soon", "--budget=soon: give a number and a unit"),
         ("--space=gamme=0|1", "--space: gamme cannot be searched: did you mean gamma?"),
         ("--write_preset=best.txt", "--write_preset=best.txt: give a name that ends with .json"),
-        ("--storage=nowhere://x", "--storage=nowhere://x: no study can be kept there"),
+        ("--storage=nowhere://x", "--storage=nowhere://x ("),
         ("--trial=3", "unknown flag --trial: did you mean --trials?"),
         ("--resume=auto --run_dir=runs/x", "--resume: leave it out, the same command continues"),
         ("--preset=lost.json", "--preset=lost.json: it cannot be read"),
@@ -246,10 +277,21 @@ def test_wrong_flags_are_refused(
     assert err.count("\n") == 1
 
 
-def test_a_study_whose_first_runs_flags_are_refused_ends(tmp_path: Path) -> None:
-    flags = ["--share_trunk=True", "--policy_layers=8"]
-    done = run_main(*tune(tmp_path / "study", *flags)[2:])
+def test_a_study_is_not_kept_among_the_files_of_a_run(
+    tmp_path: Path, cartpole_copy: Path, call: Call
+) -> None:
+    code, _, err = call("tune", "CartPole-v1", f"--run_dir={cartpole_copy}")
+    assert (code, "is the folder of a run: give a study another" in err) == (2, True)
+
+
+def test_a_trial_whose_flags_are_refused_fails_and_the_next_begins(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    space = "--space=share_trunk=true|1"
+    line = command("tune", "CartPole-v1", *QUICK, f"--run_dir={folder}", space, "--trials=2")
+    flags = ["--policy_layers=8", "--jobs=1"]
+    done = subprocess.run([*line, *flags], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert [trial.state for trial in load(folder).trials] == [TrialState.FAIL] * 2
+    assert "ended with exit code 2, see output.txt above it" in done.stdout
+    assert (folder / "trial-0001" / "output.txt").read_text().startswith("error: --policy_layers")
     assert done.returncode == 2
-    assert "ended with exit code 2" in done.stderr
-    output = tmp_path / "study" / "trial-0000" / "output.txt"
-    assert "--policy_layers and --value_layers are for an mlp" in output.read_text()
+    assert done.stderr.startswith("error: no trial of the study in ")

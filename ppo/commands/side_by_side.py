@@ -1,6 +1,5 @@
 """Runs in processes of their own, several at once."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -50,7 +49,7 @@ def wait_for(process: Process, folder: Path) -> Job:
 
 
 def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
-    """Run jobs, at most so many at once, and pass signals on to the processes that they wait for.
+    """Run jobs, at most so many at once, and end the processes that they wait for by a signal.
 
     After a signal, or an error of a job, no other is begun, and those that run go on to their end.
     ending: says what a signal has done. Raises Interrupted after a signal, else the first error.
@@ -58,26 +57,29 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
     waiting = iter(jobs)
     running: list[Job] = []
     failure: PPOError | None = None
-    sent: signal.Signals | None = None
+    terminated: set[int] = set()  # ids of processes
     with StopSignals() as stop:
         while True:
             if stop.received:
                 failure = Interrupted(stop.received, ending)
-            while not failure and len(running) < at_once and (job := next(waiting, None)):
-                running.append(job)
+            try:
+                while not failure and len(running) < at_once and (job := next(waiting, None)):
+                    running.append(job)
+            except PPOError as error:
+                failure = error
             if not running:
                 break
             for job in list(running):
                 try:
                     process = next(job)
-                    if stop.received and sent != stop.received:
-                        process.send_signal(stop.received)
+                    if stop.received and process.pid not in terminated:
+                        terminated.add(process.pid)
+                        process.terminate()  # however early: a SIGINT might meet Python's start
                 except StopIteration:
                     running.remove(job)
                 except PPOError as error:
                     running.remove(job)
                     failure = failure or error
-            sent = stop.received
             time.sleep(SECONDS_BETWEEN_LOOKS)
     if failure:
         raise failure

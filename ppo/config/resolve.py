@@ -13,7 +13,7 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.objects import as_env_name
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, suggest
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -57,7 +57,11 @@ def with_tuned(given: Settings, saved: Settings | None = None) -> tuple[Config, 
 
     saved: settings of a run to resume, in place of a preset. Raises as resolve and load_preset do.
     """
-    asked = {**vars(Config()), **(saved or {}), **given}
+    plain = vars(Config())
+    if unknown := given.keys() - plain:
+        wrong = min(unknown)
+        raise ConfigError(f"unknown flag --{wrong}: {suggest(wrong, plain, 'see ppo --help')}")
+    asked = {**plain, **(saved or {}), **given}
     names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
     config = Config(**{name: asked[name] for name in names})
     env_name, own_family, meanings = describe(config)
@@ -82,6 +86,8 @@ def tuned_config(env, **flags) -> Config:
 
 def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
     """Return the config of a run as ppo.trainer.train was called. Raises as tuned_config does."""
+    if isinstance(env, Config) and config:
+        raise ConfigError("train takes one Config: give the environment first, or only the Config")
     if isinstance(env, Config):
         config = replace(env, **flags)
     elif config is None:

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from ppo.config.config import Config
 from ppo.config.flags import Settings, allowed_values, convert
-from ppo.config.resolve import family_of, resolve
 from ppo.config.run_flags import NUMBER
 from ppo.errors import ConfigError, suggest
 
-TERM = re.compile(rf"(\w+)=(\w+:)?(?:(log|range)\(({NUMBER}),({NUMBER})\)|(.+))")
-SETTLED = {"env_name", "env_kwargs", "eval_env", "preset", "seed"}
+TERM = re.compile(rf"(\w+)=(\w+:)?(?:(log|range)\(({NUMBER}),({NUMBER})\)|([^()]+))")
+NOT_SEARCHED = {"env_name", "env_kwargs", "eval_env", "preset", "seed"}
 FIELDS = {field.name: field for field in fields(Config)}
 # What is searched by default, by the environment's family.
 COMMON = "learning_rate=linear:log(1e-4,5e-3) gae_lambda=0.9|0.95|0.98 clip_coef=0.1|0.2|0.3"
@@ -19,12 +18,11 @@ VECTORS = (
     f"{COMMON} num_steps=64|128|256|512|1024 batch_size=64|128|256|512 num_epochs=4|10|20 "
     "gamma=0.98|0.99|0.995|0.999 entropy_coef=0|0.001|0.01"
 )
-IMAGES = f"{COMMON} num_steps=64|128|256 num_epochs=2|4|8 entropy_coef=0.001|0.01|0.03"
 SPACES = {
     "discrete": VECTORS,
     "continuous": f"{VECTORS} log_std_init=-2|-1|0 activation=tanh|relu hidden_size=64|256",
     "categories": VECTORS,
-    "images": IMAGES,
+    "images": f"{COMMON} num_steps=64|128|256 num_epochs=2|4|8 entropy_coef=0.001|0.01|0.03",
 }
 
 
@@ -43,22 +41,22 @@ class Dimension(NamedTuple):
         """Return a value, as a text, that an optuna.Trial draws."""
         if self.words:
             return str(trial.suggest_categorical(self.name, self.words))
-        return self.text(trial.suggest_float(self.name, self.low, self.high, log=self.is_log))
-
-    def text(self, number: float) -> str:
-        """Return a number as it is tried: to three digits, and whole if the flag's are."""
-        is_whole = allowed_values(FIELDS[self.name])[0] is int
-        return self.schedule + (str(round(number)) if is_whole else f"{number:.3g}")
+        if allowed_values(FIELDS[self.name])[0] is int:
+            number = trial.suggest_int(self.name, int(self.low), int(self.high), log=self.is_log)
+        else:
+            number = trial.suggest_float(self.name, self.low, self.high, log=self.is_log)
+        return f"{self.schedule}{number:.6g}"
 
     def check(self) -> None:
         """Raises ConfigError for a value that the flag does not take."""
-        for text in self.words or (self.text(self.low), self.text(self.high)):
+        for text in self.words or (f"{self.schedule}{x}" for x in (self.low, self.high)):
             convert(FIELDS[self.name], text)
 
 
-def default_space(config: Config) -> str:
-    """Return what is searched by default in a config's environment. Raises as resolve does."""
-    return SPACES[family_of(resolve(config)[1])]
+def default_space(family: str, given: Settings) -> str:
+    """Return what is searched by default, but for what is given."""
+    known = {*given, "batch_size"} if "num_minibatches" in given else {*given}
+    return " ".join(x for x in SPACES[family].split() if x.partition("=")[0] not in known)
 
 
 def parse_space(space: str, given: Settings) -> list[Dimension]:
@@ -67,7 +65,7 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
     given: settings that are not searched. Raises ConfigError for what is no flag, or none of its
     values.
     """
-    found = []
+    found: dict[str, Dimension] = {}
     for term in space.split():
         match = TERM.fullmatch(term)
         if not match:
@@ -76,7 +74,7 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
                 "or flag=value|value"
             )
         name, schedule, scale, low, high, words = match.groups(default="")
-        known = {*Config.names(scope="training")} - SETTLED
+        known = {*Config.names(scope="training")} - NOT_SEARCHED
         if name not in known:
             hint = suggest(name, known, "give flags of ppo --help")
             raise ConfigError(f"--space: {name} cannot be searched: {hint}")
@@ -87,8 +85,10 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
                 raise ConfigError(
                     f"--space: {term}: give a lower bound, above 0 for log, and a higher one"
                 )
-        if name in given:
-            raise ConfigError(f"--{name} is searched: leave it out, or leave it out of --space")
+        if name in given or name in found:
+            raise ConfigError(f"--{name} is searched already: give it once, here or in --space")
         dimension.check()
-        found.append(dimension)
-    return found
+        found[name] = dimension
+    if not found:
+        raise ConfigError("--space: give at least one flag with its values")
+    return [*found.values()]

@@ -1,0 +1,121 @@
+"""A study of Optuna's that several processes work on, and that outlives them."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import optuna
+from optuna.pruners import MedianPruner, NopPruner
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from ppo.config.flags import Settings
+from ppo.errors import ConfigError
+from ppo.system.files import lock_file
+
+WARMUP = 2  # reports before the pruner ends a trial
+
+
+class SharedStudy:
+    """Begin and end trials, each of which has a folder of its own in the study's.
+
+    A trial whose process was killed is begun again by the next process, since its lock is free
+    then. storage: URL of a database, None for a file in the folder; is_maximized: whether the
+    greatest score is best; does_prune: whether trials below the median end early; begun_with:
+    describes the study, the same for all who work on it. Raises ConfigError if that differs, or if
+    no study can be kept there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        storage: str | None,
+        is_maximized: bool,
+        does_prune: bool,
+        begun_with: Settings,
+    ) -> None:
+        self.folder = folder
+        self.storage = storage
+        self.locks: dict[int, int] = {}  # of this process's trials
+        if (folder / "config.json").exists():
+            raise ConfigError(f"{folder} is the folder of a run: give a study another")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", module="optuna")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with self.locked():
+                journal = None if storage else JournalFileBackend(str(folder / "study.log"))
+                self.study = optuna.create_study(
+                    storage=JournalStorage(journal) if journal else storage,
+                    study_name=folder.name,
+                    direction="maximize" if is_maximized else "minimize",
+                    sampler=TPESampler(multivariate=True, constant_liar=True),
+                    pruner=MedianPruner(n_warmup_steps=WARMUP) if does_prune else NopPruner(),
+                    load_if_exists=True,
+                )
+                before = self.study.user_attrs.get("begun_with", begun_with)
+                self.study.set_user_attr("begun_with", before)
+        except Exception as error:  # whatever a database raises
+            raise ConfigError(
+                f"no study can be kept in {folder}, --storage={storage} ({error})"
+            ) from error
+        if before != begun_with:
+            raise ConfigError(
+                f"the study in {folder} was begun with other flags: give those, or begin another "
+                "by --name"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold what only one process of this folder does at a time."""
+        lock = lock_file(self.folder / "lock", wait=True)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def begin_trial(self, num_trials: int) -> Trial | None:
+        """Return a trial of this folder whose process has died, else a new one, if one is left.
+
+        Raises ConfigError if there is a folder of another study's trial in its place."""
+        with self.locked():
+            trials = self.study.get_trials(deepcopy=False)
+            for trial in trials:
+                # Of a database, those without a folder are other machines'.
+                is_here = not self.storage or self.path(trial.number).exists()
+                if trial.state == TrialState.RUNNING and is_here and self._take(trial.number):
+                    return Trial(self.study, trial._trial_id)
+            if len(trials) >= num_trials:
+                return None
+            new = self.study.ask()
+            if self.path(new.number).exists():
+                self.study.tell(new, state=TrialState.FAIL)
+                raise ConfigError(
+                    f"{self.path(new.number)} is of another study: begin this one by --name"
+                )
+            self._take(new.number)
+            return new
+
+    def path(self, number: int) -> Path:
+        """Return the folder of a trial."""
+        return self.folder / f"trial-{number:04}"
+
+    def _take(self, number: int) -> bool:
+        """Lock a trial's folder. Return whether nobody had."""
+        path = self.path(number)
+        path.mkdir(exist_ok=True)
+        try:
+            self.locks[number] = lock_file(path / "lock")
+        except BlockingIOError:
+            return False
+        return True
+
+    def end_trial(self, trial: Trial, value: float | None, state: TrialState) -> FrozenTrial:
+        """Tell the study what came of a trial."""
+        ended = self.study.tell(trial, value, state)
+        os.close(self.locks.pop(trial.number))
+        return ended
