@@ -1,10 +1,15 @@
 """The meaning of auto for a run, and flags that mean nothing for an environment."""
 
+import json
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
-from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.config import PRESETS, Config
+from ppo.config.resolve import config_of, resolve, tuned_config, with_tuned
 from ppo.errors import ConfigError
 
 
@@ -88,3 +93,60 @@ def test_sizes_of_layers_are_for_an_mlp_that_is_not_shared():
 def test_sticky_actions_follow_the_games_id():
     for name, probability in (("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)):
         assert resolve(Config(env_name=name))[0].sticky_actions == probability
+
+
+class Grid(gymnasium.Env):
+    """Shows a grid of kinds of things, as MiniGrid does."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.low, 0.0, True, False, {}
+
+
+FAMILY_OF = {
+    "Taxi-v4": "discrete",
+    "InvertedPendulum-v5": "continuous",
+    "CarRacing-v3": "images",
+    "tests.test_resolve:Grid": "categories",
+    "PongNoFrameskip-v4": "Atari",
+    "CartPole-v1": "CartPole-v1",
+}
+
+
+@pytest.mark.parametrize("env_name", FAMILY_OF)
+def test_values_follow_from_what_is_observed_and_done(env_name):
+    config, tuned = with_tuned({"env_name": env_name})
+    path = PRESETS / f"{FAMILY_OF[env_name]}.json"
+    assert tuned == json.loads(path.read_text())
+    assert config == Config(env_name=env_name, **tuned)
+
+
+def test_flags_count_more_than_tuned_values():
+    config, tuned = with_tuned({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"})
+    assert (config.gamma, config.num_minibatches) == (0.5, 8)
+    assert config.batch_size is None  # which would count more than --num_minibatches
+    assert tuned["learning_rate"] == config.learning_rate
+    assert not {"gamma", "batch_size"} & tuned.keys()
+    assert with_tuned({"env_name": "Taxi-v4", "preset": "none"})[1] == {}
+    assert with_tuned({"env_name": "Taxi-v4"}, saved={"gamma": 0.7})[0].gamma == 0.7
+
+
+def test_a_call_of_train_leads_to_a_config():
+    tuned = tuned_config("CartPole-v1", gamma=0.5)
+    assert config_of("CartPole-v1", None, None, {"gamma": 0.5}) == tuned
+    assert (tuned.gamma, tuned.num_epochs) == (0.5, 10)
+    plain = Config(env_name="CartPole-v1", gamma=0.5)
+    assert config_of("CartPole-v1", Config(), None, {"gamma": 0.5}) == plain
+    assert config_of(plain, None, "Other-v0", {"seed": 3}) == replace(
+        plain, seed=3, eval_env="Other-v0"
+    )
+    with pytest.raises(ConfigError, match="train takes one Config"):
+        config_of(plain, plain, None, {})
+    with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma?"):
+        tuned_config("CartPole-v1", gamme=0.5)
