@@ -148,5 +148,5 @@ def test_a_call_of_train_leads_to_a_config():
     )
     with pytest.raises(ConfigError, match="train takes one Config"):
         config_of(plain, plain, None, {})
-    with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma?"):
+    with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma"):
         tuned_config("CartPole-v1", gamme=0.5)
