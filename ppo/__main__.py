@@ -5,6 +5,7 @@ What is heavy is imported where it is used, so that the isolated process starts 
 
 import gc
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from ppo.commands import COMMANDS
 from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.output import flush_output, show
 
+IDENTIFIER = re.compile(r":|-v\d+$")  # of an environment
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
 
 
@@ -52,12 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    """Run the command that is named first, else train. Raises ConfigError for an unknown one."""
+    """Run the command that is named first, else train, also on an environment that is named first.
+    Raises ConfigError for an unknown command."""
     from ppo.config.flags import parse_flags
 
     name = "train"
     if arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
+    if name not in COMMANDS and IDENTIFIER.search(name):
+        name, arguments = "train", [name, *arguments]
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
         raise ConfigError(f"{name} is no command: {hint}")

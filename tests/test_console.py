@@ -82,3 +82,5 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
     out = capsys.readouterr().out
     assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out
     assert "time: 75% collecting, 25% learning: environments and acting limit the speed\n" in out
+    assert "files: run/metrics.csv, run/summary.json, run/report.html\n" in out
+    assert "next: ppo evaluate run --episodes=100, ppo render run\n" in out

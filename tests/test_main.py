@@ -1,5 +1,7 @@
 """Command lines: python main.py, python -m ppo and ppo, which do the same."""
 
+import json
+import os
 import shlex
 import subprocess
 import sys
@@ -123,6 +125,19 @@ def test_a_bad_command_line_ends_with_2_and_one_line(line: str, call: Call) -> N
     assert (code, output) == (2, "")
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("start", ["CartPole-v1", "train CartPole-v1", "--env_name=CartPole-v1"])
+def test_an_environment_may_stand_first(start: str, tmp_path: Path, call: Call) -> None:
+    flags = "--preset=none --num_iterations=1 --num_workers=0 --eval_episodes=0 --report=False"
+    folder = tmp_path / "run"
+    code, output, errors = call(*start.split(), *flags.split(), f"--run_dir={folder}")
+    assert (code, errors) == (0, "")
+    assert json.loads((folder / "config.json").read_text())["env_name"] == "CartPole-v1"
+    assert output.endswith(
+        f"next: ppo evaluate {os.path.relpath(folder)} --episodes=100, "
+        f"ppo render {os.path.relpath(folder)}\n"
+    )
 
 
 class Stopped(Exception):

@@ -1,5 +1,6 @@
 """Progress on the console."""
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -93,6 +94,10 @@ class ConsoleLogger(Logger):
             if share > 0.5:
                 limit = "environments and acting limit the speed"
             self._print(f"time: {share:.0%} collecting, {1 - share:.0%} learning: {limit}")
+        folder = os.path.relpath(self.run.path)
+        files = ["metrics.csv", "summary.json", *(["report.html"] if self.config.report else [])]
+        self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
+        self._print(f"next: ppo evaluate {folder} --episodes=100, ppo render {folder}")
 
     def close(self) -> None:
         self.bar.stop()
