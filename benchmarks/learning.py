@@ -45,7 +45,7 @@ FAMILIES = {
     "Swimmer-v5": "--preset=continuous",
     "MountainCar-v0": "--preset=discrete",
     "CliffWalking-v1": "--preset=discrete --max_episode_steps=200",
-    "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories",
+    "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories --total_steps=100000",
 }
 RUNS = {
     **{env_name: f"--env_name={env_name}" for env_name in TUNED},
