@@ -66,5 +66,7 @@ def minibatches(config, *, seed: int, sequence_length: int, env_ids: range) -> l
             weight = len(own) / len(part)
             if not len(own):
                 own = torch.zeros(1, dtype=torch.long)
-            found.append(MinibatchRows(rows[:, own].flatten(), weight))
+            if sequence_length > 1:
+                own = rows[:, own].flatten()
+            found.append(MinibatchRows(own, weight))
     return found
