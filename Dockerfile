@@ -1,0 +1,23 @@
+# The trainer on CPUs. To build it, and to train with 1 GB of shared memory for rollouts and the runs in ./runs
+# (which user 1000 must be allowed to write to):
+#   docker build --tag ppo-trainer .
+#   docker run --rm --init --shm-size=1g --volume="$PWD/runs:/home/ppo/runs" ppo-trainer --env_name=LunarLander-v3
+FROM python:3.11-slim
+
+# OpenCV needs these libraries.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libgl1 libglib2.0-0 \
+    && rm -rf /var/lib/apt/lists/*
+
+# A layer of its own, which changes of the source do not build again. The versions are those of setup.cfg.
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14'
+
+COPY . /src
+RUN pip install --no-cache-dir /src
+
+RUN useradd --create-home --uid 1000 ppo
+USER ppo
+WORKDIR /home/ppo
+RUN mkdir runs
+
+ENTRYPOINT ["ppo"]
