@@ -148,7 +148,7 @@ def standardize(advantages, moments):
     size = len(advantages)
     if moments or size < 2:
         return losses.standardize(advantages, moments)
-    values = advantages - np.add.reduce(advantages) / np.float32(size)
+    values = advantages - advantages.sum() / np.float32(size)
     values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
     return values
 
