@@ -5,8 +5,9 @@ Trains each environment that has tuned values; others by the values of their fam
 and those of the id are no part; CartPole by the values of the CleanRL tutorial and of Lightning
 Baselines3; CartPole without velocities with and without a memory; and Pong in three ways. Each run
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
-stopped is continued by the same command. --check trains ten iterations of the first seed of each
-and compares their metrics, bit for bit but for times, with those of the results.
+stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
+ten iterations again and compares their metrics with those of the results, bit for bit but for
+times.
 
 - evaluation: by the most likely actions, after training, with frozen statistics; the interquartile
   mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
@@ -18,6 +19,8 @@ and compares their metrics, bit for bit but for times, with those of the results
 - discrete, continuous, categories: by the values of the family, --preset=FAMILY. They were chosen
   on CartPole, LunarLander, LunarLanderContinuous, BipedalWalker, Pendulum, InvertedPendulum,
   Hopper, Walker2d and MiniGrid-Empty only
+- commit "earlier": trained before November 2026, and before changes that altered rounding; the
+  same seed now gives other numbers
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
@@ -47,8 +50,17 @@ FAMILIES = {
     "CliffWalking-v1": "--preset=discrete --max_episode_steps=200",
     "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories --total_steps=100000",
 }
+# By default, which is by the family's values where there are none of their own.
+MORE = {
+    "Acrobot-v1": " --total_steps=500000",
+    "InvertedDoublePendulum-v5": "",
+    "MountainCar-v0": " --total_steps=500000",
+    "Reacher-v5": "",
+    "Walker2d-v5": "",
+}
 RUNS = {
     **{env_name: f"--env_name={env_name}" for env_name in TUNED},
+    **{env_name: f"--env_name={env_name}{flags}" for env_name, flags in MORE.items()},
     **{
         f"{env_name.rpartition(':')[2]}-by-family": f"--env_name={env_name} {flags}"
         for env_name, flags in FAMILIES.items()
@@ -124,12 +136,14 @@ def show(results: dict[str, harness.Result]) -> str:
         evaluations = np.array([each["evaluation"]["mean"] for each in runs], float)
         last = np.array([each["mean_return"] for each in runs], float)
         interval = confidence_interval(evaluations, interquartile_mean)
-        low_to_high = "" if interval is None else " [{:,.1f}, {:,.1f}]".format(*interval)
+        low_to_high = ""
+        if interval is not None and np.isfinite(interval).all():
+            low_to_high = " [{:,.1f}, {:,.1f}]".format(*interval)
         cells = [
             run,
             f"{runs[0]['steps']:,}",
-            f"{interquartile_mean(evaluations):,.1f}{low_to_high}",
-            harness.each(evaluations, ",.0f"),
+            f"{interquartile_mean(evaluations):,.1f}{low_to_high}".replace("nan", "stopped before"),
+            harness.each(evaluations, ",.4g").replace("nan", "-"),
             f"{interquartile_mean(last):,.1f}",
             PUBLISHED.get(run.removesuffix("-by-family"), ""),
             f"{median(each['seconds'] for each in runs):,.0f}",
@@ -163,13 +177,15 @@ def main() -> None:
         parser.error(f"give {names}, not {', '.join(sorted(unknown))}")
     if given.check:
         for run, result in harness.read_all("learning").items():
+            if result["commit"] == "earlier":
+                continue
             print(run, "the same bits" if is_unchanged(run, result) else "OTHER BITS", flush=True)
         return
     seeds = range(given.first, given.first + given.seeds)
     with ThreadPoolExecutor(harness.num_cores()) as threads:
         waiting = {
             run: [threads.submit(train, run, given.episodes, seed) for seed in seeds]
-            for run in given.runs
+            for run in (given.runs if seeds else ())
         }
         for run, jobs in waiting.items():
             result = {**harness.describe(), "runs": [job.result() for job in jobs]}

@@ -98,11 +98,14 @@ def test_the_console_shows_settings_progress_and_results(
     assert "num_envs" not in lines[1]  # given by hand, so not from the preset
     assert lines[2] == f"run folder: {folder}"
     assert lines[3].startswith("step 256 of 1,280, ")
-    assert lines[-3].startswith("step 1,280 of 1,280, ")
-    assert re.fullmatch(r"evaluation: .* over 3 deterministic episodes", lines[-2])
-    shares = re.match(r"time: (\d+)% collecting, (\d+)% learning: .* the speed", lines[-1])
+    assert lines[-5].startswith("step 1,280 of 1,280, ")
+    assert re.fullmatch(r"evaluation: .* over 3 deterministic episodes", lines[-4])
+    shares = re.match(r"time: (\d+)% collecting, (\d+)% learning: .* the speed", lines[-3])
     assert shares
     assert 99 <= int(shares[1]) + int(shares[2]) <= 101
+    path = os.path.relpath(folder, ROOT)
+    assert lines[-2].startswith(f"files: {path}/metrics.csv, ")
+    assert lines[-1] == f"next: ppo evaluate {path} --episodes=100, ppo render {path}"
     assert "\r" not in done.stdout
     assert done.stderr == ""
 

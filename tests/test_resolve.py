@@ -111,7 +111,7 @@ class Grid(gymnasium.Env):
 
 FAMILY_OF = {
     "Taxi-v4": "discrete",
-    "InvertedPendulum-v5": "continuous",
+    "tests.environments:Target-v0": "continuous",
     "CarRacing-v3": "images",
     "tests.test_resolve:Grid": "categories",
     "PongNoFrameskip-v4": "Atari",

@@ -114,6 +114,7 @@ def check_all_trials_are_there(folder: Path, count: int, steps: int = 256) -> No
             assert json.loads((run / "summary.json").read_text())["steps"] == steps
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     line = tune(folder, "--trials=8", "--jobs=1")
@@ -284,6 +285,7 @@ def test_a_study_is_not_kept_among_the_files_of_a_run(
     assert (code, "is the folder of a run: give a study another" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_trial_whose_flags_are_refused_fails_and_the_next_begins(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     space = "--space=share_trunk=true|1"
