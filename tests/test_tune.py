@@ -128,6 +128,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     check_all_trials_are_there(folder, 8)
 
 
+@pytest.mark.slow
 def test_a_signal_reaches_the_runs_and_the_study_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     line = tune(folder, "--trials=2", "--jobs=1")
