@@ -68,12 +68,10 @@ def _run(arguments: Sequence[str]) -> None:
         raise ConfigError(f"{name} is no command: {hint}")
     if name in ("train", "check", "tune") and arguments and not arguments[0].startswith("-"):
         arguments = [f"--env_name={arguments[0]}", *arguments[1:]]
-    if name == "train":
-        resolve_name("ppo.commands.train:train")(arguments)
-        return
-    gc.enable()
-    if name == "tune":
-        resolve_name("ppo.commands.tune:tune")(arguments)
+    if name != "train":  # which enables it when it has imported everything
+        gc.enable()
+    if name in ("train", "tune"):
+        resolve_name(f"ppo.commands.{name}:{name}")(arguments)
         return
     command = resolve_name(f"ppo.commands.{name}:{name.capitalize()}")
     command(**parse_flags(arguments, command, name))()

@@ -27,14 +27,15 @@ class Recorder:
 
 
 def test_a_space_is_drawn_from_as_its_text_says():
-    text = "learning_rate=linear:log(1e-4,3.14159e-3) gamma=range(0.9,0.9999) num_steps=log(64,256)"
+    rates = "learning_rate=linear:log(1e-4,3.14159e-3)"
+    text = f"{rates} gamma=range(0.9,0.9999) num_steps=log(64,1234567)"
     trial = Recorder()
     drawn = [x.suggest(trial) for x in parse_space(f"{text} clip_value_coef=none|0.2", {})]
-    assert drawn == ["linear:0.00314159", "0.9999", "256", "0.2"]
+    assert drawn == ["linear:0.00314159", "0.9999", "1234567", "0.2"]
     assert trial.asked == {
         "learning_rate": (1e-4, 3.14159e-3, True),
         "gamma": (0.9, 0.9999, False),
-        "num_steps": (64, 256, True),
+        "num_steps": (64, 1234567, True),
         "clip_value_coef": ("none", "0.2"),
     }
 

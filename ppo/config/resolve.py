@@ -67,7 +67,8 @@ def with_tuned(given: Settings, saved: Settings | None = None) -> tuple[Config, 
     env_name, own_family, meanings = describe(config)
 
     def find_family() -> str:
-        return own_family or family_of(spaces_of(_replace_auto(config, **meanings)))
+        todays = _replace_auto(replace(config, env_name=env_name), **meanings)
+        return own_family or family_of(spaces_of(todays))
 
     tuned = {} if saved else load_preset(asked["preset"], env_name, find_family)
     if "num_minibatches" in given:

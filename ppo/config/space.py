@@ -42,9 +42,9 @@ class Dimension(NamedTuple):
         if self.words:
             return str(trial.suggest_categorical(self.name, self.words))
         if allowed_values(FIELDS[self.name])[0] is int:
-            number = trial.suggest_int(self.name, int(self.low), int(self.high), log=self.is_log)
-        else:
-            number = trial.suggest_float(self.name, self.low, self.high, log=self.is_log)
+            low, high = int(self.low), int(self.high)
+            return f"{self.schedule}{trial.suggest_int(self.name, low, high, log=self.is_log)}"
+        number = trial.suggest_float(self.name, self.low, self.high, log=self.is_log)
         return f"{self.schedule}{number:.6g}"
 
     def check(self) -> None:
@@ -65,6 +65,7 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
     given: settings that are not searched. Raises ConfigError for what is no flag, or none of its
     values.
     """
+    known = {*Config.names(scope="training")} - NOT_SEARCHED
     found: dict[str, Dimension] = {}
     for term in space.split():
         match = TERM.fullmatch(term)
@@ -74,7 +75,6 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
                 "or flag=value|value"
             )
         name, schedule, scale, low, high, words = match.groups(default="")
-        known = {*Config.names(scope="training")} - NOT_SEARCHED
         if name not in known:
             hint = suggest(name, known, "give flags of ppo --help")
             raise ConfigError(f"--space: {name} cannot be searched: {hint}")

@@ -72,7 +72,7 @@ def lock_file(path: Path, wait: bool = False) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+    except OSError:
         os.close(descriptor)
         raise
     return descriptor
