@@ -13,7 +13,7 @@ RUN apt-get update \
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14'
 
 COPY . /src
-RUN pip install --no-cache-dir /src
+RUN pip install --no-cache-dir '/src[report,tensorboard,video]'
 
 RUN useradd --create-home --uid 1000 ppo
 USER ppo

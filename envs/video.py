@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import Env, Wrapper
 
 from ppo.system.files import atomic_write
+from ppo.system.imports import extra
 
 SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
 
@@ -18,8 +19,11 @@ SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
 def open_video(path: Path, frames_per_second: float) -> Iterator[Any]:
     """Open imageio's writer of a file: .mp4 (H.264, as browsers play it) or .gif.
 
-    The file appears, whole, when the context is left without an error. Raises OSError."""
-    import imageio.v2
+    The file appears, whole, when the context is left without an error. Raises OSError, and
+    ConfigError if imageio is not installed."""
+    with extra("video"):
+        import imageio.v2
+        import imageio_ffmpeg  # noqa: F401, which it writes by
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # drawing needs no screen
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -37,6 +38,19 @@ def test_steps_and_state_have_the_bits_of_torchs_fused_adam() -> None:
     steps(other, theirs, 2, seed=2)
     steps(again, ours, 2, seed=2)
     assert torch.equal(ours, theirs)
+
+
+def test_without_the_private_kernel_the_public_function_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = torch.randn(1001, generator=torch.Generator().manual_seed(0))
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    steps(Adam(theirs, lr=1e-3, eps=1e-5), theirs, 5, seed=1)
+    monkeypatch.delattr(torch, "_fused_adam_")
+    optimizer = Adam(ours, lr=1e-3, eps=1e-5)
+    steps(optimizer, ours, 5, seed=1)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+    assert optimizer.state_dict()["state"][0]["step"] == 5
 
 
 def test_a_step_is_that_of_the_paper() -> None:

@@ -24,7 +24,7 @@ def metrics(iteration: int, **values: Any) -> dict[str, Any]:
 
 
 def make(notes: tuple[str, ...] = (), **values: Any) -> ConsoleLogger:
-    config = Config(num_envs=8, num_steps=128, total_steps=10_240, **values)
+    config = Config(**{"num_envs": 8, "num_steps": 128, "total_steps": 10_240, **values})
     run: Any = SimpleNamespace(path=Path("run"), told=[])
     run.event = lambda kind, message: run.told.append((kind, message))
     return ConsoleLogger(config, run, notes, first_step=0)
@@ -59,6 +59,25 @@ def test_metrics_that_are_asked_for_are_in_each_line(capsys: pytest.CaptureFixtu
     first, second = filter(None, capsys.readouterr().out.splitlines())
     assert "env/success_rate -, explained_variance 0.25, evaluation_return_mean -, 75%" in first
     assert "steps/s, env/success_rate 0.875, explained_variance 0.5, " in second
+
+
+def test_an_evaluation_has_a_line_when_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = make(log_every=100)
+    logger.log(metrics(1, evaluation_return_mean=None), None)
+    logger.log(metrics(2, evaluation_return_mean=12.34), None)
+    logger.close()
+    assert capsys.readouterr().out.split("\n")[-2] == "step 2,048: evaluation 12.3"
+
+
+@pytest.mark.parametrize(
+    ("values", "is_said"), [({"num_steps": 100}, True), ({"num_iterations": 2}, False), ({}, False)]
+)
+def test_steps_that_are_no_whole_rollouts_are_said(
+    values: dict[str, Any], is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(**values).close()
+    said = "trains 9,600 steps, as whole rollouts of 800\n"
+    assert (said in capsys.readouterr().out) == is_said
 
 
 def test_verbose_shows_settings_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:

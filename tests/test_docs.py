@@ -130,7 +130,7 @@ def test_the_loop_of_how_it_works_is_that_of_the_trainer() -> None:
 def test_the_readmes_commands_for_a_new_machine_are_alone_on_their_lines() -> None:
     lines = re.findall(r"^pip install -e .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert lines == [
-        "pip install -e . && python main.py --env_name=LunarLander-v2 --model=mlp",
+        "pip install -e '.[all]' && python main.py --env_name=LunarLander-v2 --model=mlp",
         "pip install -e '.[dev]' && python -m pytest",
     ]
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shlex
 from contextlib import suppress
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal
 
@@ -251,3 +252,49 @@ def test_a_flag_of_a_list_is_repeated() -> None:
     for wrong in (["a", "1"], [1], 3, None):
         with pytest.raises(ConfigError, match=r"--part=.*: give letters"):
             Several(part=wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "flags.toml",
+            'env-id = "LunarLander-v3"\nnum_envs = 4\nlearning_rate = "linear:1e-3"\n'
+            'wrapper = ["a:B", "c:D"]\n[env_kwargs]\nenable_wind = true\n',
+        ),
+        (
+            "flags.json",
+            '{"env-id": "LunarLander-v3", "num_envs": 4, "learning_rate": "linear:1e-3",'
+            ' "wrapper": ["a:B", "c:D"], "env_kwargs": {"enable_wind": true}}',
+        ),
+    ],
+)
+def test_a_file_of_flags_counts_less_than_the_command_line(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    config = Config(**parse_flags([f"--config={path}", "--num-envs=2", "--wrapper=e:F"], Config))
+    assert config.env_name == "LunarLander-v3"
+    assert config.env_kwargs == {"enable_wind": True}
+    assert (config.num_envs, config.learning_rate) == (2, "linear:0.001")
+    assert config.wrapper == ["e:F"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("flags.toml", "num_envs = ", "flags.toml: it cannot be read"),
+        ("flags.json", "[1]", "flags.json: it cannot be read"),
+        ("flags.json", '{"num_env": 2}', "unknown flag --num_env: did you mean --num_envs?"),
+        ("flags.json", '{"num_envs": "two"}', "--num_envs=two: give a whole number from 1"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_flags_is_named(
+    name: str, text: str, named: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        Config(**parse_flags([f"--config={tmp_path / name}"], Config))
+    with pytest.raises(ConfigError, match="none.toml: it cannot be read"):
+        parse_flags([f"--config={tmp_path / 'none.toml'}"], Config)

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import main
 from ppo import Config, train
 from ppo.run.highlights import find_episode
+from ppo.run.loggers.logger import GROUPED
 from tests.running import BRIEF, metrics, run_main
 
 RUN = (*BRIEF, "--checkpoint_every=3")
@@ -45,6 +46,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--eval_every=4",
         "--video_every=5",
         "--log_checkpoint",
+        "--wandb_project=landing",
+        "--wandb_entity=us",
+        "--wandb_tags=first,try",
     )
     done = run_main(
         *RUN, *flags, "--report", f"--run_dir={folder}", env={**os.environ, "WANDB_MODE": "offline"}
@@ -80,8 +84,9 @@ def test_tensorboard_has_every_metric_and_histogram(shown: Path) -> None:
     events = EventAccumulator(str(shown), size_guidance={"scalars": 0, "histograms": 0})
     events.Reload()
     rows = metrics(shown)
+    assert all("/" in GROUPED.get(name, name) for name in rows[0])
     for name in rows[0].keys() - {"iteration"}:
-        logged = {event.step: event.value for event in events.Scalars(name)}
+        logged = {event.step: event.value for event in events.Scalars(GROUPED.get(name, name))}
         expected = {int(row["step"]): float(row[name]) for row in rows if row[name]}
         assert logged == pytest.approx(expected, rel=1e-5), name
     assert {name.removeprefix("histograms/") for name in events.Tags()["histograms"]} == HISTOGRAMS
@@ -90,7 +95,7 @@ def test_tensorboard_has_every_metric_and_histogram(shown: Path) -> None:
         assert event.histogram_value.num == 256
         assert 0 < event.histogram_value.min < event.histogram_value.max
     summary = json.loads((shown / "summary.json").read_text())
-    (event,) = events.Scalars("evaluation/mean")
+    (event,) = events.Scalars("eval/mean")
     assert event.value == pytest.approx(summary["evaluation"]["mean"])
 
 
@@ -119,14 +124,13 @@ def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> 
     (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
     records = wandb_records(log.read_bytes())
     logged, rows = (
-        [row for record in records if "iteration" in (row := history(record))],
+        [row for record in records if "time/iteration" in (row := history(record))],
         metrics(shown),
     )
     assert len(logged) == len(rows) == 10
     for row, kept in zip(logged, rows, strict=True):
-        assert {name: float(f"{row[name]:.6g}") for name in kept if kept[name]} == {
-            name: float(value) for name, value in kept.items() if value
-        }
+        expected = {GROUPED.get(name, name): float(x) for name, x in kept.items() if x}
+        assert {name: float(f"{row[name]:.6g}") for name in expected} == expected
         names = {
             name.split(".")[0].removeprefix("histograms/")
             for name in row
@@ -134,13 +138,14 @@ def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> 
         }
         assert (
             names >= HISTOGRAMS - {"episode_returns", "episode_lengths"}
-            if row["iteration"] % 2 == 0
+            if row["time/iteration"] % 2 == 0
             else not names
         )
     (run,) = [record.run for record in records if record.HasField("run")]
     settings = {item.key: json.loads(item.value_json) for item in run.config.update}
     assert (settings["env_name"], settings["num_steps"]) == ("CartPole-v1", 64)
-    assert [*run.tags] == ["CartPole-v1", "mlp", "none"]
+    assert [*run.tags] == ["CartPole-v1", "mlp", "none", "first", "try"]
+    assert (run.project, run.entity) == ("landing", "us")
     assert run.run_group.startswith("CartPole-v1-")
     assert run.run_id == json.loads((shown / "config.json").read_text())["run_id"]
 

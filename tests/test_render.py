@@ -22,6 +22,18 @@ def test_render_makes_a_video_of_the_best_episode(cartpole_copy: Path) -> None:
     assert len(frames) == best["episode_length"] + 1
 
 
+def test_a_video_that_is_there_is_not_made_again(cartpole_copy: Path, call: Call) -> None:
+    video = cartpole_copy / "videos" / f"best-{find_episode(cartpole_copy, 'best')['step']}.mp4"
+    video.parent.mkdir(exist_ok=True)
+    video.write_bytes(b"made before")
+    code, out, err = call("render", str(cartpole_copy))
+    assert (code, err) == (0, "")
+    assert f"video: {video}" in out
+    assert video.read_bytes() == b"made before"
+    assert call("render", str(cartpole_copy), f"--video={video}")[0] == 2
+    assert video.read_bytes() == b"made before"
+
+
 def test_an_episode_that_does_not_repeat_itself_is_not_shown(
     cartpole_copy: Path, call: Call
 ) -> None:

@@ -30,11 +30,11 @@ def test_metrics_without_a_value_are_left_out(tmp_path: Path) -> None:
     logger.log({"step": 20, "loss": 0.25, "episode_return_mean": 3.0}, None)
     logger.close()
     events = read(tmp_path)
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [
+    assert [(event.step, event.value) for event in events.Scalars("losses/loss")] == [
         (10, 0.5),
         (20, 0.25),
     ]
-    assert [event.step for event in events.Scalars("episode_return_mean")] == [20]
+    assert [event.step for event in events.Scalars("rollout/episode_return_mean")] == [20]
 
 
 def test_histograms_and_the_newest_image_are_shown(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_the_evaluation_of_a_finished_run_is_shown(tmp_path: Path) -> None:
     logger.summarize({"steps": 30, "evaluation": {"mean": 4.0, "std": None}})
     logger.close()
     events = read(tmp_path)
-    (event,) = events.Scalars("evaluation/mean")
+    (event,) = events.Scalars("eval/mean")
     assert (event.step, event.value) == (30, pytest.approx(4.0))
-    assert "evaluation/std" not in events.Tags()["scalars"]
+    assert "eval/std" not in events.Tags()["scalars"]
 
 
 def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:
     second = make(tmp_path, first_step=10)
     second.log({"step": 20, "loss": -20.0}, None)
     second.close()
-    values = {event.step: event.value for event in read(tmp_path).Scalars("loss")}
+    values = {event.step: event.value for event in read(tmp_path).Scalars("losses/loss")}
     assert values == {10: 10, 20: -20}

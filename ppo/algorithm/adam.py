@@ -27,8 +27,12 @@ class Adam:
                 "exp_avg": torch.zeros_like(weights),
                 "exp_avg_sq": torch.zeros_like(weights),
             }
-        self.state["step"] += 1
-        torch._fused_adam_(
+        kernel: Any = getattr(torch, "_fused_adam_", None)
+        if kernel:
+            self.state["step"] += 1
+        else:  # its name is private: in another version of torch, the public function, which counts
+            from torch.optim.adam import adam as kernel  # heavy
+        kernel(
             [weights],
             [self.weights.grad],
             [self.state["exp_avg"]],

@@ -13,6 +13,7 @@ from ppo.analysis.statistics import confidence_interval, interquartile_mean
 from ppo.config.config import Config
 from ppo.run.reader import RETURN, RunRecord
 from ppo.system.files import atomic_write
+from ppo.system.imports import extra
 
 POINTS = 200  # of a curve of several seeds
 PANELS = {  # below the curves
@@ -59,8 +60,9 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     """Draw returns over steps and over time, and the metrics of PANELS, as .png or .svg. Raises
     OSError."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it announces its search for fonts
-    from matplotlib.figure import Figure  # heavy
-    from matplotlib.ticker import EngFormatter, MaxNLocator
+    with extra("report"):
+        from matplotlib.figure import Figure  # heavy
+        from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure((12, 7), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))

@@ -14,6 +14,7 @@ from ppo.config.flags import as_arguments
 from ppo.policy.policy import Policy, best_video
 from ppo.run.reader import RETURN, RunRecord, read_run
 from ppo.system.files import atomic_write, read_json
+from ppo.system.imports import extra
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -85,14 +86,14 @@ def command(config: dict[str, Any]) -> str:
     ignored = {"preset", *Config.names(scope="run")}
     names = [name for name in Config.names() if name in config and name not in ignored]
     settings = {name: config[name] for name in names}
-    settings["env_kwargs"] = json.dumps(config.get("env_kwargs", {}))
     return shlex.join(["python", "main.py", "--preset=none", *as_arguments(settings)])
 
 
 def _curves(run: RunRecord) -> str:
     """Draw returns, the metrics of PANELS and the environment's own over steps, to be zoomed
     together."""
-    from plotly.subplots import make_subplots  # heavy
+    with extra("report"):
+        from plotly.subplots import make_subplots  # heavy
 
     own = {name: name for name in run.metrics if name.startswith("env/")}
     labels = {RETURN: "return", **PANELS, **own}

@@ -1,6 +1,5 @@
 """Check an environment and recommend how to train on it."""
 
-import json
 import shlex
 import time
 from dataclasses import replace
@@ -28,8 +27,6 @@ class Check(TimeoutFlags, EnvironmentFlags):
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name
-        if self.env_kwargs:
-            given["env_kwargs"] = json.dumps(self.env_kwargs)
         _, config, notes = configure(as_arguments(given))
         if "num_envs" not in given and config.num_envs < available_cores():  # some would be idle
             given["num_envs"] = available_cores()

@@ -14,7 +14,9 @@ class Render(PolicyCommand):
     episode: Literal["best", "median", "worst"] = flag(
         "best", "Which episode to replay, by its return."
     )
-    video: str | None = flag(None, "New .mp4 or .gif file; none is one in the run's videos/.")
+    video: str | None = flag(
+        None, "New .mp4 or .gif file; none is one in the run's videos/, kept for the next time."
+    )
 
     def __call__(self) -> None:
         """Raises ConfigError if there is no such episode or the video cannot be written,
@@ -22,10 +24,11 @@ class Render(PolicyCommand):
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)
-        default = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
-        video = new_file("--video=", self.video or default, VIDEOS)
-        policy = self.load(path)
-        policy.isolated("the video", policy.replay, episode, video)
+        video = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
+        if self.video or not video.exists():
+            video = new_file("--video=", self.video or video, VIDEOS)
+            policy = self.load(path)
+            policy.isolated("the video", policy.replay, episode, video)
         print(
             f"{self.episode} episode: return {episode['episode_return']:.6g} in "
             f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"

@@ -30,13 +30,12 @@ from ppo.run.loggers.console import PatientConsole
 from ppo.run.reader import RETURN, read_run
 from ppo.system.files import folder_name, read_json, write_json
 from ppo.system.hardware import available_cores
+from ppo.system.imports import extra
 from ppo.system.output import discard
 
-try:
+with extra("tune"):
     import optuna
     from optuna.trial import Trial, TrialState
-except ImportError:
-    raise ConfigError("ppo tune needs Optuna: pip install 'optuna>=4'") from None
 
 from ppo.analysis.study import best_trials, describe, write_page
 from ppo.commands.shared_study import SharedStudy

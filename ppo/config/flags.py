@@ -5,15 +5,22 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from typing_extensions import dataclass_transform
 
 from ppo.errors import ConfigError, HelpShown, suggest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
@@ -90,8 +97,8 @@ def parse_flags(
     """Return the texts that a command line gives, by field name, for kind to convert.
 
     Prints the help, which begins with about, if asked to, and raises HelpShown: the flags of kind
-    and of each of its bases are a group, titled by the first line of its docstring. Raises
-    ConfigError for an unknown flag.
+    and of each of its bases are a group, titled by the first line of its docstring. --config names
+    a file with more of them. Raises ConfigError for an unknown flag, or a file that cannot be read.
     """
     options = {option.name: option for option in fields(kind)}
     values = [name.upper() for name, option in options.items() if "nargs" in option.metadata]
@@ -102,17 +109,29 @@ def parse_flags(
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="JSON or TOML file of flags, as learning_rate = 3e-4; given ones take precedence.",
+    )
     for base in reversed(kind.__mro__):
         title = str(base.__doc__).partition("\n")[0].removesuffix(".")
         group = parser.add_argument_group(title)  # not shown if it stays empty
         for name in inspect.get_annotations(base):
             _add_flag(group, options[name])
-    given, unknown = parser.parse_known_args([_with_underscores(text) for text in arguments])
+    arguments = [_with_underscores(text) for text in arguments]
+    parsed, unknown = parser.parse_known_args(arguments)
+    given = vars(parsed)
+    if path := given.get("config"):
+        more = {name: value for name, value in _read_flags(path).items() if name not in given}
+        parsed, unknown = parser.parse_known_args([*as_arguments(more), *arguments])
+        given = vars(parsed)
+        del given["config"]
     if unknown:
         wrong = unknown[0].partition("=")[0]
         hint = suggest(wrong, parser._option_string_actions, "see --help")
         raise ConfigError(f"unknown flag {wrong}: {hint}")
-    return vars(given)
+    return given
 
 
 def as_arguments(settings: Settings) -> list[str]:
@@ -120,8 +139,23 @@ def as_arguments(settings: Settings) -> list[str]:
     arguments = []
     for name, value in settings.items():
         values = value if isinstance(value, list) else [value]
+        if any(isinstance(one, dict) for one in values):
+            values = [json.dumps(value)]
         arguments += [f"--{name}={one}" for one in values]
     return arguments
+
+
+def _read_flags(path: str) -> Settings:
+    """Read flags from a file. Raises ConfigError if it cannot be read."""
+    try:
+        text = Path(path).read_text()
+        values = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        return {name.replace("-", "_"): value for name, value in values.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"--config={path}: it cannot be read ({error}): give a file of TOML (num_envs = 16) or "
+            'JSON ({"num_envs": 16})'
+        ) from error
 
 
 class _Parser(argparse.ArgumentParser):

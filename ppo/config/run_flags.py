@@ -146,6 +146,15 @@ class LoggingFlags(Flags):
     histogram_every: Count | None = run_flag(
         10, "Iterations between histograms in TensorBoard and Weights & Biases; none draws none."
     )
+    wandb_project: str | None = run_flag(
+        None, "Project on Weights & Biases; none is the environment variable WANDB_PROJECT's."
+    )
+    wandb_entity: str | None = run_flag(
+        None, "Team or user on Weights & Biases; none is your default one."
+    )
+    wandb_tags: str | None = run_flag(
+        None, "Tags, separated by commas, besides environment, model and preset."
+    )
     log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
     video_every: Count | None = run_flag(
         None, "Iterations between videos of an episode, in the run's videos/; none makes none."

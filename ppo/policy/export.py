@@ -18,6 +18,7 @@ from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.system.files import atomic_write
+from ppo.system.imports import extra
 
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
@@ -108,25 +109,22 @@ def export(policy: Policy, path: Path) -> float:
     inputs = {name: parts[name].numpy() for name in policy.parts}
     if states.size:
         inputs[STATE] = states
-    try:
-        with atomic_write(path) as temporary:
-            _write(exported, inputs, temporary)
-            import onnxruntime
+    with extra("export"), atomic_write(path) as temporary:
+        _write(exported, inputs, temporary)
+        import onnxruntime
 
-            session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
-            found = session.run(None, inputs)
-            columns = actor(policy.normalize(observations), None, states=states.copy())
-            expected = exported.to_actions(torch.from_numpy(columns))
-            difference = max(
-                float(np.abs(one - other.numpy()).max())
-                for one, other in zip(found, expected, strict=False)  # found has next states, too
+        session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
+        found = session.run(None, inputs)
+        columns = actor(policy.normalize(observations), None, states=states.copy())
+        expected = exported.to_actions(torch.from_numpy(columns))
+        difference = max(
+            float(np.abs(one - other.numpy()).max())
+            for one, other in zip(found, expected, strict=False)  # found has next states, too
+        )
+        if not difference <= LARGEST_DIFFERENCE:
+            raise NotExported(
+                f"{path} is not written: its actions differ from the policy's by {difference:g}"
             )
-            if not difference <= LARGEST_DIFFERENCE:
-                raise NotExported(
-                    f"{path} is not written: its actions differ from the policy's by {difference:g}"
-                )
-    except ImportError as error:
-        raise ConfigError(f"export needs {error.name}: pip install -e '.[export]'") from error
     return difference
 
 

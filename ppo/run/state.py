@@ -47,6 +47,8 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
     notes = [f"resumes after step {parts.step:,}, from {path}"]
+    if parts.iteration >= parts.config.iterations:
+        notes.append("the run had ended: give a greater --total_steps to train on")
     if differences:
         notes.append(f"resume is not exact: {', '.join(differences)}")
     return notes

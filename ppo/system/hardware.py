@@ -32,9 +32,8 @@ def has_bfloat16(device: str) -> bool:
     """Whether a device multiplies bfloat16 matrices in hardware."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and (
-        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    )
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not in all versions of torch
+    return device == "cpu" and any(getattr(torch.cpu, name, bool)() for name in checks)
 
 
 def available_cores() -> int:

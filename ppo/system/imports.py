@@ -1,10 +1,21 @@
-"""Import what users name by flags."""
+"""Import what users name by flags, and what only some of them have installed."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 from ppo.errors import ConfigError, suggest
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Import packages of an extra of setup.cfg. Raises ConfigError if one is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: pip install -e '.[{name}]'") from error
 
 
 def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError):

@@ -39,8 +39,13 @@ class ConsoleLogger(Logger):
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
         self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
-        settings = config.__getstate__().items() if config.verbose > 1 else ()
-        self._print("\n".join([*(f"{name}={value}" for name, value in settings), *self.notes]))
+        lines = [*self.notes]
+        if config.verbose > 1:
+            lines[:0] = [f"{name}={value}" for name, value in config.__getstate__().items()]
+        if self.total_steps != config.total_steps and not config.num_iterations:
+            size = f"{config.rollout_size:,}"
+            lines.append(f"trains {self.total_steps:,} steps, as whole rollouts of {size}")
+        self._print("\n".join(lines))
         self.bar = Progress(
             BarColumn(),
             TextColumn("{task.description}", markup=False),
@@ -58,6 +63,8 @@ class ConsoleLogger(Logger):
         known = {name: value for name, value in metrics.items() if value is not None}
         line = self._describe(known)
         self.bar.update(self.task, completed=step, description=line)
+        if "evaluation_return_mean" in known:
+            self._print(f"step {step:,}: evaluation {known['evaluation_return_mean']:.1f}")
         now = time.monotonic()
         if log_every := self.config.log_every:
             is_due = metrics["iteration"] % log_every == 0

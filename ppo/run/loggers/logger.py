@@ -15,6 +15,22 @@ from ppo.run.folder import RunFolder
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import Row
 
+GROUPS = {
+    "rollout": "episodes episode_return_mean episode_length_mean",
+    "losses": "loss policy_loss value_loss entropy approx_kl clip_fraction value_clip_fraction"
+    " grad_norm explained_variance gradient_steps skipped_steps learning_rate clip_coef",
+    "time": "iteration step seconds steps_per_second seconds_collecting seconds_learning"
+    " seconds_exchanging",
+    "eval": "evaluation_return_mean",
+}
+GROUPED = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names.split()}
+
+
+def by_group(metrics: Metrics) -> Metrics:
+    """Return metrics by the names under which TensorBoard and Weights & Biases show them together;
+    env/..., faults/... and those of the user's own keep theirs."""
+    return {GROUPED.get(name, name): value for name, value in metrics.items()}
+
 
 class Histograms(NamedTuple):
     """Hold more than metrics for loggers to show: values (n,) by name, and the newest image (H, W)

@@ -1,7 +1,8 @@
 """Metrics for TensorBoard."""
 
 from ppo.algorithm.rollout import Metrics
-from ppo.run.loggers.logger import Histograms, Logger
+from ppo.run.loggers.logger import Histograms, Logger, by_group
+from ppo.system.imports import extra
 
 BINS = 50
 
@@ -11,13 +12,14 @@ class TensorBoardLogger(Logger):
     first_step."""
 
     def __post_init__(self) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # heavy
+        with extra("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter  # heavy
 
         self.writer = SummaryWriter(str(self.run.path), purge_step=self.first_step + 1)
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         step = metrics["step"]
-        for name, value in metrics.items():
+        for name, value in by_group(metrics).items():
             if value is not None:
                 self.writer.add_scalar(name, value, step)
         if histograms:
@@ -30,7 +32,7 @@ class TensorBoardLogger(Logger):
         for name in ("mean", "std"):
             value = summary["evaluation"][name]
             if value is not None:
-                self.writer.add_scalar(f"evaluation/{name}", value, summary["steps"])
+                self.writer.add_scalar(f"eval/{name}", value, summary["steps"])
 
     def close(self) -> None:
         self.writer.close()

@@ -11,7 +11,7 @@ from zlib import crc32
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
-from ppo.run.loggers.logger import Histograms, Logger
+from ppo.run.loggers.logger import Histograms, Logger, by_group
 
 SECONDS_TO_START = 10
 SECONDS_TO_FINISH = 15
@@ -36,7 +36,7 @@ class WandbLogger(Logger):
         def call(logged) -> None:
             import wandb
 
-            row = dict(metrics)
+            row = by_group(metrics)
             if histograms:
                 make: Any = wandb.Histogram
                 row |= {f"histograms/{name}": make(x) for name, x in histograms.values.items()}
@@ -99,13 +99,17 @@ class WandbLogger(Logger):
         config = self.config.__getstate__()
         different = {"seed", *Config.names(scope="run")}
         alike = {name: value for name, value in config.items() if name not in different}
+        tags = [str(config[name]) for name in ("env_name", "model", "preset")]
+        tags += filter(None, (self.config.wandb_tags or "").split(","))
         return {
             "config": config,
             "id": self.run.run_id,
             "resume": "allow",
             "name": self.run.path.name,
+            "project": self.config.wandb_project,
+            "entity": self.config.wandb_entity,
             "dir": self.run.path,
-            "tags": [str(config[name])[:64] for name in ("env_name", "model", "preset")],
+            "tags": [tag[:64] for tag in tags],
             "group": f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}",
         }
 
