@@ -296,5 +296,5 @@ def test_what_is_wrong_in_a_file_of_flags_is_named(
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=re.escape(named)):
         Config(**parse_flags([f"--config={tmp_path / name}"], Config))
-    with pytest.raises(ConfigError, match="none.toml: it cannot be read"):
+    with pytest.raises(ConfigError, match=r"none\.toml: it cannot be read"):
         parse_flags([f"--config={tmp_path / 'none.toml'}"], Config)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ PANELS = {  # below the curves
 }
 
 
-def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
+def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only by their seed, versions, and where they ran."""
     ignored = {
         "seed",
@@ -40,6 +40,18 @@ def group_by_settings(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
         settings = {name: value for name, value in run.config.items() if name not in ignored}
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     return list(groups.values())
+
+
+def name_of(group: Sequence[RunRecord]) -> str:
+    """Name the curve of runs that differ only by their seed."""
+    if len(group) == 1:
+        return group[0].folder.absolute().name
+    return f"{group[0].config['env_name']}: IQM of {len(group)} seeds, 95 % interval"
+
+
+def has_values(run: RunRecord, name: str) -> bool:
+    """Return whether a metric of a run has any value."""
+    return not np.isnan(run.metrics.get(name, np.nan)).all()
 
 
 def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarray, ndarray]:
@@ -87,13 +99,11 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
 def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
     """Draw the curve of a group of one run, the interquartile mean and interval of several."""
     for group in groups:
-        runs = [run for run in group if not np.isnan(run.metrics.get(y, np.nan)).all()]
+        runs = [run for run in group if has_values(run, y)]
         if len(runs) == 1:
-            (run,) = runs
-            axes.plot(run.metrics[x], run.metrics[y], label=run.folder.absolute().name)
+            axes.plot(runs[0].metrics[x], runs[0].metrics[y], label=name_of(runs))
         elif runs:
             grid, mean, interval = aggregate(runs, x, y)
-            label = f"{runs[0].config['env_name']}: IQM of {len(runs)} seeds, 95 % interval"
-            (line,) = axes.plot(grid, mean, label=label)
+            (line,) = axes.plot(grid, mean, label=name_of(runs))
             axes.fill_between(grid, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
     axes.grid(alpha=0.3)

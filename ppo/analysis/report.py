@@ -1,84 +1,74 @@
-"""Write a report of a run: one page that needs nothing but a browser."""
+"""Write a report of runs: one page that needs nothing but a browser."""
 
 import base64
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from html import escape
+from os.path import relpath
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from ppo.analysis.plots import PANELS, draw
+import gymnasium
+import numpy as np
+from numpy import ndarray
+
+from ppo.analysis.overview import NOTHING, describe_evaluation, evaluations_of, overview
+from ppo.analysis.plots import PANELS, aggregate, draw, group_by_settings, has_values, name_of
 from ppo.config.config import Config
 from ppo.config.flags import as_arguments
-from ppo.policy.policy import Policy, best_video
+from ppo.errors import ConfigError
+from ppo.policy.policy import Policy
+from ppo.run.folder import EVENTS
+from ppo.run.highlights import find_episode, video_path
 from ppo.run.reader import RETURN, RunRecord, read_run
-from ppo.system.files import atomic_write, read_json
-from ppo.system.imports import extra
+from ppo.system.files import atomic_write, read_json_lines
 
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em }}
-body {{ color: #222 }} summary {{ cursor: pointer }} video {{ max-width: 100% }}
-table {{ border-collapse: collapse }} tr {{ border-bottom: 1px solid #eee }}
-td, th {{ text-align: left; padding: .15em 1em .15em 0; vertical-align: top }}
-td {{ font-family: ui-monospace, monospace; font-size: 13px }}
-pre {{ background: #f6f6f6; padding: .8em; overflow-x: auto }}
-</style>
-<h1>{title}</h1>
-{content}
-</html>
-"""
-EVALUATION = (
-    "episodes",
-    "mean",
-    "std",
-    "median",
-    "interval_95",
-    "deterministic",
-    "seed",
-    "checkpoint",
-    "env",
-)
+PAGE = Path(__file__).parent / "page"
+POINTS = 200  # of a curve: more are averaged
+LARGEST_VIDEO = 500_000  # bytes in the page: a larger one is linked
+CURVES = """<h2>Learning</h2>
+<p>Over <button data-unit="steps">environment steps</button>
+<button data-unit="seconds">seconds</button> (drag to zoom, double click to return)</p>
+<div id="large"></div><div id="small" class="small"></div>"""
 
 
 def report_run(folder: Path, policy: Policy) -> None:
-    """Write a run's curve.png and report.html. Raises OSError, and ConfigError if it is no run."""
+    """Film a run's best episode, and write its report.html and curve.png. Raises OSError, and
+    ConfigError if it is no run or matplotlib is not installed."""
+    with suppress(Exception):  # rendering an environment may raise anything
+        episode = find_episode(folder, "best")
+        path = video_path(folder, episode)
+        if not path.exists():
+            policy.isolated("the video", policy.replay, episode, path)
     run = read_run(folder)
+    write_report([run], folder / "report.html")
     draw([run], folder / "curve.png")
-    write_report(run, best_video(folder, policy), folder / "report.html")
 
 
-def write_report(run: RunRecord, video: Path | None, path: Path) -> None:
-    """Write the page. video: of the best episode, .mp4. Raises OSError."""
-    title = escape(run.folder.absolute().name)
-    page = PAGE.format(title=title, content="\n".join(_sections(run, video)))
+def write_report(runs: Sequence[RunRecord], path: Path) -> None:
+    """Write the page of a run, or one that compares several. Raises OSError."""
+    sections = _compare(runs) if len(runs) > 1 else _describe(runs[0], path.absolute().parent)
+    title = ", ".join(run.folder.absolute().name for run in runs)
+    write_page(title, sections, path, _charts(runs))
+
+
+def write_page(
+    title: str, sections: Iterable[str], path: Path, charts: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Write sections of HTML, and charts as page.js draws them. Raises OSError."""
+    text = {file.name: file.read_text(encoding="utf-8") for file in PAGE.iterdir()}
+    page = Template(text["page.html"]).substitute(
+        title=escape(title),
+        style=text["uplot.css"] + text["page.css"],
+        content="\n".join(sections),
+        charts=json.dumps(charts).replace("</", "<\\/"),
+        script=text["uplot.js"] + text["page.js"] if charts else "",
+    )
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-
-
-def _sections(run: RunRecord, video: Path | None) -> Iterator[str]:
-    summary = read_json(run.folder / "summary.json", {})
-    evaluations = [summary.pop("evaluation", None)]
-    evaluations += read_json(run.folder / "evaluation.json", [])
-    yield _table(summary.items())
-    yield "<h2>Learning</h2>"
-    yield _curves(run)
-    rows = [[made.get(name, "") for name in EVALUATION] for made in evaluations if made]
-    if rows:
-        yield "<h2>Evaluation</h2>"
-        yield _table([EVALUATION, *rows])
-    if video:
-        content = base64.b64encode(video.read_bytes()).decode()
-        yield "<h2>Best episode</h2>"
-        yield f'<video controls loop src="data:video/mp4;base64,{content}"></video>'
-    yield "<h2>Reproduction</h2>"
-    yield f"<pre>{escape(command(run.config))}</pre>"
-    yield _table((name, run.config.get(name)) for name in ("git_commit", "versions"))
-    settings = _table(run.config.items())
-    yield f"<details><summary>All settings</summary>{settings}</details>"
 
 
 def command(config: dict[str, Any]) -> str:
@@ -89,50 +79,127 @@ def command(config: dict[str, Any]) -> str:
     return shlex.join(["python", "main.py", "--preset=none", *as_arguments(settings)])
 
 
-def _curves(run: RunRecord) -> str:
-    """Draw returns, the metrics of PANELS and the environment's own over steps, to be zoomed
-    together."""
-    with extra("report"):
-        from plotly.subplots import make_subplots  # heavy
-
-    own = {name: name for name in run.metrics if name.startswith("env/")}
-    labels = {RETURN: "return", **PANELS, **own}
-    shown = {name: label for name, label in labels.items() if name in run.metrics}
-    figure = make_subplots(
-        rows=len(shown),
-        row_heights=[3] + [1] * (len(shown) - 1),
-        shared_xaxes=True,
-        vertical_spacing=0.18 / len(shown),
+def _describe(run: RunRecord, place: Path) -> Iterator[str]:
+    """Yield the sections about one run. place: of the page, for links."""
+    cards = (
+        f"<div><dt>{escape(x)}</dt><dd>{escape(y)}</dd></div>" for x, y in overview(run).items()
     )
-    steps = run.metrics["step"].tolist()
-    for row, (name, label) in enumerate(shown.items(), 1):
-        values = run.metrics[name].tolist()
-        figure.add_scatter(x=steps, y=values, name=label, mode="lines", row=row, col=1)
-        figure.update_yaxes(title_text=label, row=row, col=1)
-    figure.update_xaxes(title_text="environment steps", row=len(shown), col=1)
-    figure.update_layout(
-        height=250 + 130 * len(shown),
-        showlegend=False,
-        margin={"t": 20},
-        template="plotly_white",
-    )
-    options = {"displaylogo": False, "scrollZoom": True}
-    return figure.to_html(full_html=False, include_plotlyjs=True, config=options)
+    yield f'<dl class="cards">{"".join(cards)}</dl>'
+    events = read_json_lines(run.folder / EVENTS)
+    if notes := dict.fromkeys(event["message"] for event in events if event.get("message")):
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        yield f'<h2>What the trainer noticed</h2><ul class="notes">{items}</ul>'
+    yield CURVES
+    if evaluations := evaluations_of(run):
+        yield "<h2>Evaluation</h2>"
+        yield _table(["made", "episodes", "return"], map(describe_evaluation, evaluations))
+    with suppress(ConfigError):
+        yield _video(video_path(run.folder, find_episode(run.folder, "best")), place)
+    yield '<h2>Reproduction</h2><p><button data-copy="command">copy</button></p>'
+    yield f'<pre id="command">{escape(command(run.config))}</pre>'
+    settings = _table(["setting", "value"], run.config.items())
+    yield f"<details><summary>All settings and versions</summary>{settings}</details>"
 
 
-def _table(rows: Iterable[Iterable[Any]]) -> str:
-    table = ""
+def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield the sections about several runs."""
+    overviews = [overview(run) for run in runs]
+    names = [run.folder.absolute().name for run in runs]
+    rows = ((name, *facts.values()) for name, facts in zip(names, overviews, strict=True))
+    yield _table(["run", *overviews[0]], rows)
+    yield CURVES
+    ignored = {"run_id", *Config.names(scope="run")}
+    settings = dict.fromkeys(name for run in runs for name in run.config if name not in ignored)
+    values = {name: [run.config.get(name) for run in runs] for name in settings}
+    differences = ((name, *x) for name, x in values.items() if any(one != x[0] for one in x))
+    yield "<h2>Settings that differ</h2>"
+    yield _table(["setting", *names], differences)
+
+
+def _video(path: Path, place: Path) -> str:
+    """Show the video of a run's best episode, if there is one."""
+    if not path.exists():
+        return ""
+    source = relpath(path.absolute(), place)
+    if path.stat().st_size <= LARGEST_VIDEO:
+        source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
+
+
+def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Return charts of the returns, of PANELS, and of the environment's own metrics."""
+    own = [name for run in runs for name in run.metrics if name.startswith("env/")]
+    titles = {
+        RETURN: "mean return of 100 episodes",
+        "evaluation_return_mean": "mean return of evaluations",
+        **PANELS,
+        **{name: name for name in own},
+    }
+    charts: list[dict[str, Any]] = []
+    groups = group_by_settings(runs)
+    for name, title in titles.items():
+        series = []
+        for number, group in enumerate(groups):
+            if known := [run for run in group if has_values(run, name)]:
+                series.append({"number": number, **_series(known, name)})
+        if series:
+            target = _target({run.config["env_name"] for run in runs}) if name == RETURN else None
+            charts.append({"title": title, "series": series, "target": target})
+    return charts
+
+
+def _series(group: Sequence[RunRecord], name: str) -> dict[str, Any]:
+    """Return the curve of a run, or the interquartile mean and interval of several, over steps and
+    over seconds."""
+    series: dict[str, Any] = {"label": name_of(group)}
+    for unit, x in {"steps": "step", "seconds": "seconds"}.items():
+        if len(group) > 1:
+            grid, mean, interval = aggregate(group, x, name)
+            columns = [grid, mean, *interval]
+        else:
+            metrics = group[0].metrics
+            columns = _thin(metrics[x], metrics[name])
+        if name == "explained_variance":  # which has no lower limit, and no meaning far below 0
+            columns[1:] = [np.clip(column, -1, 1) for column in columns[1:]]
+        series[unit] = [[float(f"{value:.6g}") for value in column] for column in columns]
+    return series
+
+
+def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
+    """Return x and y where y is finite; of many, the means of parts, and the lowest and greatest
+    values in them."""
+    known = np.isfinite(ys)
+    if known.sum() <= POINTS:
+        return [xs[known], ys[known]]
+    parts = np.array_split(ys[known], POINTS)
+    ends = [part[-1] for part in np.array_split(xs[known], POINTS)]
+    reduced = [[f(part) for part in parts] for f in (np.mean, np.min, np.max)]
+    return [np.array(ends), *map(np.array, reduced)]
+
+
+def _target(env_names: set[str]) -> float | None:
+    """Return the return at which gymnasium counts an environment as solved, if it says so."""
+    (env_name, *others) = env_names
+    if others or ":" in env_name:  # which gymnasium would import
+        return None
+    with suppress(gymnasium.error.Error):
+        return gymnasium.spec(env_name).reward_threshold
+    return None
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = "".join(f"<th>{escape(name)}</th>" for name in head)
     for row in rows:
         cells = "".join(f"<td>{escape(_text(cell))}</td>" for cell in row)
-        table += f"<tr>{cells}</tr>"
-    return f"<table>{table}</table>"
+        text += f"<tr>{cells}</tr>"
+    return f'<div class="scroll"><table>{text}</table></div>'
 
 
 def _text(value) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    return json.dumps(value)
+        return f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return NOTHING if value is None else json.dumps(value)

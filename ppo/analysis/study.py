@@ -8,8 +8,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
-from ppo.analysis.report import PAGE
-from ppo.system.files import atomic_write
+from ppo.analysis.report import write_page
 
 BEST_SHOWN = 5
 PLOTS = {
@@ -51,11 +50,10 @@ def best_trials(study: optuna.Study, num_trials: int) -> Table:
     return table
 
 
-def write_page(study: optuna.Study, path: Path) -> None:
+def write_plots(study: optuna.Study, path: Path) -> None:
     """Write Optuna's plots of a study as a page that needs nothing but a browser."""
     parts: list[str] = []
     for title, plot in PLOTS.items():
         html = plot(study).to_html(full_html=False, include_plotlyjs=not parts)
         parts.append(f"<h2>{title}</h2>{html}")
-    with atomic_write(path) as temporary:
-        temporary.write_text(PAGE.format(title=path.parent.name, content="\n".join(parts)))
+    write_page(path.parent.name, parts, path)

@@ -13,5 +13,6 @@ COMMANDS = {
     "render": "Replay an episode of a run's training and make a video of it.",
     "set": "Change coefficients of a run that is going on.",
     "tune": "Search for flags by which an environment is learned better, or sooner.",
-    "report": "Write a report of a run as a single HTML page.",
+    "report": "Write a report of a run, or a comparison of several, as a single HTML page.",
+    "runs": "List the runs in a folder, and what they have come to.",
 }

@@ -5,7 +5,7 @@ from typing import Literal
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
 from ppo.run.checkpoint import find_checkpoint
-from ppo.run.highlights import find_episode
+from ppo.run.highlights import find_episode, video_path
 
 
 class Render(PolicyCommand):
@@ -24,7 +24,7 @@ class Render(PolicyCommand):
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)
-        video = folder / "videos" / f"{self.episode}-{episode['step']}.mp4"
+        video = video_path(folder, episode)
         if self.video or not video.exists():
             video = new_file("--video=", self.video or video, VIDEOS)
             policy = self.load(path)

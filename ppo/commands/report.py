@@ -1,28 +1,29 @@
-"""Write a report of a run."""
+"""Write a report of runs."""
 
 from ppo.analysis.report import write_report
-from ppo.commands.shared import PolicyCommand, check_folder, new_file
+from ppo.commands.shared import check_folder, new_file
 from ppo.config.config import run_folder
-from ppo.config.flags import flag
-from ppo.policy.policy import best_video
-from ppo.run.checkpoint import find_checkpoint
+from ppo.config.flags import Flags, flag
 from ppo.run.reader import read_run
 
 
-class Report(PolicyCommand):
-    """Report all of a run on one HTML page that needs nothing but a browser."""
+class Report(Flags):
+    """Report all of a run, or compare several, on an HTML page that needs nothing but a browser."""
 
+    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
     output: str | None = flag(
-        None, "New .html file; none replaces report.html in the run's folder."
+        None,
+        "New .html file; none replaces report.html in the run's folder, or is comparison.html for "
+        "several.",
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError if it is no run or the page cannot be written, and as Evaluate
-        does."""
-        run = read_run(run_folder(self.run))
-        policy = self.load(find_checkpoint(str(run.folder)))
-        path = check_folder("--output=", run.folder / "report.html")
-        if self.output:
-            path = new_file("--output=", self.output, (".html",))
-        write_report(run, best_video(run.folder, policy), path)
+        """Raises ConfigError for what is no run, or if the page cannot be written."""
+        runs = [read_run(run_folder(name)) for name in self.runs]
+        output = self.output or ("comparison.html" if len(runs) > 1 else None)
+        if output:
+            path = new_file("--output=", output, (".html",))
+        else:
+            path = check_folder("--output=", runs[0].folder / "report.html")
+        write_report(runs, path)
         print(f"page: {path}")

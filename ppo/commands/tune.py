@@ -37,7 +37,7 @@ with extra("tune"):
     import optuna
     from optuna.trial import Trial, TrialState
 
-from ppo.analysis.study import best_trials, describe, write_page
+from ppo.analysis.study import best_trials, describe, write_plots
 from ppo.commands.shared_study import SharedStudy
 
 REPORTS = 10  # of a run's return to the pruner, each after as many steps
@@ -151,7 +151,7 @@ class Search:
         if self.own.write_preset:
             write_json(Path(self.own.write_preset), preset_of(replace(self.config, **flags)))
         with self.shared.locked():
-            write_page(self.study, self.folder / "study.html")
+            write_plots(self.study, self.folder / "study.html")
         print(f"plots: {self.folder / 'study.html'}")
 
     def _next_trial(self, deadline: float) -> Trial | None:

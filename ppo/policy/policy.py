@@ -26,7 +26,6 @@ from ppo.envs.video import Filmed, open_video
 from ppo.errors import NotRepeated
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
-from ppo.run.highlights import find_episode
 
 
 @dataclass(eq=False)
@@ -191,15 +190,3 @@ def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
     finally:
         for env in envs:
             close_env(env)
-
-
-def best_video(folder: Path, policy: Policy) -> Path | None:
-    """Return the video of a run's best episode, made now if it is missing; None if that fails."""
-    try:
-        episode = find_episode(folder, "best")
-        path = folder / "videos" / f"best-{episode['step']}.mp4"
-        if not path.exists():
-            policy.isolated("the video", policy.replay, episode, path)
-        return path
-    except Exception:  # rendering an environment may raise anything
-        return None

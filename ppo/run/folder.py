@@ -21,9 +21,10 @@ from ppo.run.reader import METRICS
 from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
 from ppo.system.output import shorten, show
 
+EVENTS = "events.jsonl"
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
-BARELY_BEGUN = {"lock", "config.json", "events.jsonl", METRICS, EPISODES, "checkpoints"}
+BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints"}
 FAULTS = (
     "worker_lost",
     "observation_outside",
@@ -67,7 +68,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             os.write(self.lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
                 write_json(self.path / "config.json", describe_run(config))
-            self.events = AppendedFile(self.path / "events.jsonl")
+            self.events = AppendedFile(self.path / EVENTS)
             self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
             raise ConfigError(

@@ -3,8 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from ppo.callback import Callback
 from ppo.errors import ConfigError
+from ppo.system.files import read_json_lines
 
 EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
@@ -53,7 +53,8 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
     """
     sign = {"best": 1, "median": 0, "worst": -1}[kind]
     try:
-        found = [episode for episode in _read(folder / EPISODES) if episode["kind"] == kind]
+        episodes = read_json_lines(folder / EPISODES)
+        found = [episode for episode in episodes if episode["kind"] == kind]
         found.reverse()  # of equal ones the last
         return _unpack(max(found, key=lambda episode: sign * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
@@ -63,19 +64,17 @@ def find_episode(folder: Path, kind: str) -> dict[str, Any]:
         ) from error
 
 
+def video_path(folder: Path, episode: Mapping[str, Any]) -> Path:
+    """Return where the video of an episode is, once it is made."""
+    return folder / "videos" / f"{episode['kind']}-{episode['step']}.mp4"
+
+
 def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
     """Choose three episodes, by kind, if there are any."""
     if not episodes:
         return {}
     ranked = sorted(episodes, key=lambda episode: episode.episode_return)
     return {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
-
-
-def _read(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the notes in a file; torn lines are left out."""
-    for line in path.read_text().splitlines():
-        with suppress(ValueError):
-            yield json.loads(line)
 
 
 def _pack(episode: dict[str, Any]) -> dict[str, Any]:

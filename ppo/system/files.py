@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 TEMPORARY = ".tmp-"  # begins the names of files that are being written
 
@@ -58,6 +59,18 @@ def read_json(path: Path, default):
         if isinstance(content, type(default)):
             return content
     return default
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a file of JSON lines, if there is one; torn lines are left out."""
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = path.read_text(errors="replace").splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            content = json.loads(line)
+            if isinstance(content, dict):
+                yield content
 
 
 def write_json(path: Path, content) -> None:

@@ -1,0 +1,52 @@
+"""Say in a few words what a run has come to."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from ppo.analysis.statistics import confidence_interval
+from ppo.run.reader import RETURN, RunRecord
+from ppo.system.files import read_json
+
+NOTHING = "-"  # where there is no value
+
+
+def overview(run: RunRecord) -> dict[str, str]:
+    """Return the facts that are asked for first, formatted, by name."""
+    metrics = {name: values[-1] for name, values in run.metrics.items()}
+    evaluations = evaluations_of(run)
+    last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
+    mean_return = metrics[RETURN]
+    faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
+    kinds = ", ".join(name.removeprefix("faults/").replace("_", " ") for name in faults)
+    return {
+        "environment": str(run.config.get("env_name", NOTHING)),
+        "return in evaluation": last,
+        "return in training": NOTHING if np.isnan(mean_return) else f"{mean_return:,.1f}",
+        "steps": f"{metrics['step']:,.0f}",
+        "time": str(timedelta(seconds=round(metrics["seconds"]))),
+        "steps/s": f"{metrics['step'] / metrics['seconds']:,.0f}",
+        "faults": f"{sum(faults.values()):,.0f} ({kinds})" if faults else "none",
+    }
+
+
+def evaluations_of(run: RunRecord) -> list[dict[str, Any]]:
+    """Return what evaluation at the end of a run, and later by evaluate, has found."""
+    last = read_json(run.folder / "summary.json", {}).get("evaluation") or {}
+    later = read_json(run.folder / "evaluation.json", [])
+    return [made for made in (last, *later) if made.get("returns")]
+
+
+def describe_evaluation(made: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return when an evaluation was made, by how many episodes, and what came of it."""
+    when = "at the end of training"
+    if "checkpoint" in made:
+        when = f"later, with seed {made['seed']}"
+    result = f"{made['mean']:,.1f}"
+    interval = confidence_interval(made["returns"], np.mean)
+    if interval is not None:
+        result += " [{:,.1f}, {:,.1f}]".format(*interval)
+    own = [f"{name} {value:.4g}" for name, value in made["env"].items()]
+    return when, f"{made['episodes']:,}", ", ".join([result, *own])

@@ -1,0 +1,56 @@
+"""List runs."""
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ppo.analysis.overview import overview
+from ppo.config.flags import Flags, flag
+from ppo.errors import ConfigError
+from ppo.run.reader import METRICS, RunRecord, read_run
+from ppo.system.files import lock_file, read_json
+
+
+class Runs(Flags):
+    """Print a table of the runs in a folder, the newest last."""
+
+    folder: str = flag("runs", "Folder to look for runs in, at any depth.")
+
+    def __call__(self) -> None:
+        """Raises ConfigError if there are none."""
+        root = Path(self.folder)
+        found = sorted(root.rglob(METRICS), key=os.path.getmtime)
+        if not found:
+            raise ConfigError(f"--folder={root}: there are no runs in it; give another")
+        head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
+        table = Table(*head, box=None)
+        for path in found:
+            try:
+                run = read_run(path.parent)
+            except ConfigError:  # it has just begun, or is no run
+                continue
+            facts = overview(run)
+            table.add_row(
+                str(path.parent.relative_to(root)),
+                _state(run),
+                facts["environment"],
+                facts["return in evaluation"].partition(" ")[0],
+                facts["return in training"],
+                facts["steps"],
+                facts["time"],
+            )
+        Console().print(table)
+
+
+def _state(run: RunRecord) -> str:
+    """Return whether a run is training now, has ended, or was stopped before its end."""
+    try:
+        os.close(lock_file(run.folder / "lock"))
+    except BlockingIOError:
+        return "training"
+    except OSError:  # the folder is someone else's
+        pass
+    summary = read_json(run.folder / "summary.json", {})
+    return "ended" if summary.get("steps") == run.metrics["step"][-1] else "stopped"
