@@ -2,10 +2,19 @@
 
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from ppo.envs.errors import EnvironmentUnavailable
+
+try:
+    import cv2
+except ImportError as error:
+    raise EnvironmentUnavailable(
+        f"OpenCV cannot be loaded ({error}): apt-get install libgl1 libglib2.0-0, or pip install "
+        "opencv-python-headless in place of opencv-python"
+    ) from error
 
 MAX_CHANNELS = 128  # of OpenCV's images
 cv2.setNumThreads(1)  # a worker has one core to itself

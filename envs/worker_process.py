@@ -20,6 +20,7 @@ from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, SharedArray
 from ppo.errors import PPOError
+from ppo.system.output import WholeLines
 from ppo.system.process import die_with_parent
 from ppo.system.signals import URGENT
 
@@ -38,6 +39,9 @@ def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: i
     if os.getppid() != parent:
         return
     _ignore_parent_signals()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name).isatty():
+            setattr(sys, name, WholeLines(getattr(sys, name)))
     try:
         worker = make_worker()
         gc.freeze()

@@ -10,7 +10,7 @@ WRONG = {
     "evaluat RUN": "evaluat is no command: did you mean evaluate?",
     "fly": (
         "fly is no command: give one of train, check, evaluate, export, plot, render, set, "
-        "tune, report, or flags only"
+        "tune, report, runs, or flags only"
     ),
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN RUN": "unknown flag RUN: see --help",

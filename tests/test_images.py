@@ -1,5 +1,7 @@
 """Images against what they should become, made by hand; and where actions are repeated."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -9,7 +11,7 @@ from gymnasium import spaces
 
 from ppo.envs.observations import ObserveParts
 from ppo.envs.steps import RepeatAction
-from tests.running import make_env
+from tests.running import make_env, run_main
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -158,3 +160,13 @@ def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:
     observation = env.step(np.array([0, 1, 0]))[0]
     assert env.unwrapped.t - start == pytest.approx(4 / 50)  # of a second, at 50 frames each
     np.testing.assert_array_equal(observation[:, :, :3], first[:, :, 1:])
+
+
+def test_a_library_that_opencv_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object')")
+    flags = ("--env_name=tests.environments:Picture-v0", f"--run_dir={tmp_path / 'run'}")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    done = run_main(*flags, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: OpenCV cannot be loaded (libGL.so.1")
+    assert done.stderr.count("\n") == 1

@@ -1,11 +1,13 @@
 """Print to the user, who may have stopped reading."""
 
+import io
 import os
 import re
 import sys
 from contextlib import suppress
 from typing import TextIO
 
+ERASE_LINE = "\r\x1b[K"
 MOST_SHOWN = 10_000  # characters of a message, in a run's files, too
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # other than the end of a line
 
@@ -34,6 +36,22 @@ def flush_output() -> None:
             stream.flush()
         except OSError:
             discard(stream)
+
+
+class WholeLines(io.TextIOBase):
+    """Print to a terminal in whole lines, each of which replaces the progress bar of another
+    process, which that draws again below."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.waiting = ""
+
+    def write(self, text: str) -> int:
+        *lines, self.waiting = (self.waiting + text).split("\n")
+        with suppress(OSError):  # the terminal has gone
+            self.stream.writelines(f"{ERASE_LINE}{line}\n" for line in lines)
+            self.stream.flush()
+        return len(text)
 
 
 def discard(stream: TextIO) -> None:

@@ -1,0 +1,71 @@
+"""What worker processes print on a terminal that shows a progress bar."""
+
+import io
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+from ppo.system.output import ERASE_LINE, WholeLines
+from tests.running import ROOT, command
+
+
+def test_lines_are_printed_whole() -> None:
+    stream = io.StringIO()
+    lines = WholeLines(stream)
+    print("a", 1, file=lines)
+    print("b", end="", file=lines)
+    assert stream.getvalue() == f"{ERASE_LINE}a 1\n"
+    print("c\nd", file=lines)
+    assert stream.getvalue() == f"{ERASE_LINE}a 1\n{ERASE_LINE}bc\n{ERASE_LINE}d\n"
+
+
+def test_a_terminal_that_has_gone_is_no_error() -> None:
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise OSError
+
+    print("a", file=WholeLines(Gone()))
+
+
+TALKATIVE = """
+import gymnasium
+
+class Talkative(gymnasium.Wrapper):
+    def reset(self, **options):
+        print("a new", "episode")
+        return self.env.reset(**options)
+
+def make():
+    return Talkative(gymnasium.make("CartPole-v1"))
+"""
+
+
+def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    line = command(
+        f"--env_name={tmp_path}/talkative.py:make",
+        "--preset=none",
+        "--num_iterations=40",
+        "--num_workers=2",
+        "--eval_episodes=0",
+        "--report=False",
+        f"--run_dir={tmp_path / 'run'}",
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        line, cwd=ROOT, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait(timeout=20) == 0
+    text = shown.decode()
+    assert "━" in text
+    said = [line for line in text.split("\r\n") if "a new episode" in line]
+    assert len(said) > 20
+    assert all(line.endswith(f"{ERASE_LINE}a new episode") for line in said)
