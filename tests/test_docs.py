@@ -263,7 +263,7 @@ def is_member(kind: str, name: str) -> bool:
 @cache
 def known_flags() -> set[str]:
     """Return all names and aliases of the fields that are flags."""
-    found: set[str] = set()
+    found = {"config"}
     for module, tree in modules().items():
         if not module.startswith(("ppo.config", "ppo.commands")):
             continue

@@ -3,15 +3,17 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import parse_flags
-from tests.running import ROOT, metrics, run_main
+from tests.running import ROOT, Call, metrics, run_main
 
 STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, and torchrun ends then
 SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episodes=1")
@@ -137,7 +139,55 @@ def test_every_command_of_the_documentation_is_one() -> None:
     ]
     assert len(commands) > 10
     for flags in commands:
-        if flags != ["--help"]:
+        if flags != ["--help"] and "--config=mine.toml" not in flags:
             given = parse_flags(flags, Config)
             load_preset(given.get("preset", "auto"), given.get("env_name", ""), lambda: "discrete")
             Config(**given)
+
+
+EVERYDAY = ("README.md", "docs/usage.md", "docs/tuning.md", "docs/your-own.md")
+BRIEFLY = "--num_iterations=2 --num_workers=0 --eval_episodes=1 --report=False --max_time=5s"
+SLOW = ("BipedalWalker", "Pong", "--seeds", "tune", "check", "lstm", "--video")
+ELSEWHERE = (
+    "cuda",
+    "human",
+    "/lander",
+    "reach",
+    "Reach",
+    "ENV",
+    "--help",
+)  # needs more than a test has
+
+
+def everyday_commands() -> list[Any]:
+    """Return the commands that pages print, all that end soon if they are told to."""
+    text = "\n".join((ROOT / page).read_text() for page in EVERYDAY)
+    found = re.findall(r"(?:python main\.py|(?<=[`\n])ppo) [^`\n|]+", text)
+    return [
+        pytest.param(line, marks=[pytest.mark.slow] if any(x in line for x in SLOW) else [])
+        for line in dict.fromkeys(line.strip() for line in found)
+        if not any(word in line for word in ELSEWHERE)
+    ]
+
+
+@pytest.mark.parametrize("line", everyday_commands())
+def test_a_command_of_the_documentation_runs_as_printed(
+    line: str, cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    folder = cartpole_copy.parent
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    shutil.copytree(cartpole_copy, folder / "runs" / "OTHER", symlinks=True)
+    cartpole_copy.rename(folder / "runs" / "NAME")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "mine.toml").write_text('env_name = "CartPole-v1"\n')
+    (code,) = re.findall(r"```python\n(.*?)\nsummary = ", (ROOT / "README.md").read_text(), re.S)
+    (folder / "my_env.py").write_text(code)
+    words = shlex.split(line.removeprefix("python main.py").removeprefix("ppo"))
+    is_training = words[0].startswith("-") or words[0] in ("train", "tune")
+    if is_training and not any(word.startswith("--resume=runs") for word in words):
+        words += BRIEFLY.split()
+    if words[0] == "tune":
+        words += ["--trials=2"]
+    exit_code, _, err = call(*words)
+    assert (exit_code, err) == (0, "")
