@@ -366,7 +366,7 @@ def learn(
         "episodes": watch.episodes,
         "mean_return": watch.mean_return,
         "evaluation": evaluate(),
-        "solved": watch.stopped == "solved",
+        "solved": None if threshold is None else watch.stopped == "solved",
         "stopped": watch.stopped or None,
         "curve": watch.curve,
     }
