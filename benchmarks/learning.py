@@ -1,5 +1,5 @@
 """What is learned: python -m benchmarks.learning [RUN ...] [--seeds=5] [--first=1] [--episodes=100]
-[--check]
+[--sb3=SEEDS] [--check]
 
 Trains each environment that has tuned values; others by the values of their family, of which these
 and those of the id are no part; CartPole by the values of the CleanRL tutorial and of Lightning
@@ -7,7 +7,7 @@ Baselines3; CartPole without velocities with and without a memory; and Pong in t
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
-times.
+times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_learning.py).
 
 - evaluation: by the most likely actions, after training, with frozen statistics; the interquartile
   mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
@@ -32,7 +32,7 @@ from statistics import median
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks import harness
+from benchmarks import harness, zoo_learning
 from ppo.analysis.statistics import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
@@ -167,16 +167,31 @@ def draw(results: dict[str, harness.Result]) -> None:
     harness.save_figure("learning/Pong.png", figure)
 
 
+def read_ours() -> dict[str, harness.Result]:
+    """Read all results but those of Stable-Baselines3."""
+    found = harness.read_all("learning")
+    return {run: result for run, result in found.items() if not run.startswith(zoo_learning.SB3)}
+
+
+def write_page(results: dict[str, harness.Result]) -> None:
+    parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results), "![Pong](Pong.png)"]
+    parts += zoo_learning.show(results, zoo_learning.read())
+    harness.write_page("learning/README.md", __doc__, *parts)
+
+
 def main() -> None:
-    parser = harness.make_parser(__doc__, seeds=5, first=1, episodes=100)
+    parser = harness.make_parser(__doc__, seeds=5, first=1, episodes=100, sb3=0)
     names = f"of {', '.join(RUNS)}"
     parser.add_argument("runs", nargs="*", default=list(RUNS), metavar="RUN", help=names)
     parser.add_argument("--check", action="store_true", help="compare arithmetic with the results")
     given = parser.parse_args()
     if unknown := {*given.runs} - RUNS.keys():
         parser.error(f"give {names}, not {', '.join(sorted(unknown))}")
+    beside = [run for run in zoo_learning.RUNS.values() if run in given.runs]
+    if given.sb3 and not beside:
+        parser.error(f"--sb3: give some of {', '.join(zoo_learning.RUNS.values())}")
     if given.check:
-        for run, result in harness.read_all("learning").items():
+        for run, result in read_ours().items():
             if result["commit"] == "earlier":
                 continue
             print(run, "the same bits" if is_unchanged(run, result) else "OTHER BITS", flush=True)
@@ -191,10 +206,11 @@ def main() -> None:
             result = {**harness.describe(), "runs": [job.result() for job in jobs]}
             harness.write_json(f"learning/{run}.json", result)
             print(f"{run}: {[each['evaluation']['mean'] for each in result['runs']]}", flush=True)
-    results = harness.read_all("learning")
+    if given.sb3:
+        zoo_learning.train_all(beside, read_ours(), range(1, given.sb3 + 1))
+    results = read_ours()
     draw(results)
-    parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results), "![Pong](Pong.png)"]
-    harness.write_page("learning/README.md", __doc__, *parts)
+    write_page(results)
 
 
 if __name__ == "__main__":

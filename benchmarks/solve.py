@@ -1,55 +1,178 @@
 """Seconds until an environment is solved: python -m benchmarks.solve [--seeds=5]
-[--env=LunarLander-v3] [--flags="..."]
+[--env=LunarLander-v3] [--flags="..."] [--stop_when=solved] [--sb3=SEEDS] [--sb3_seconds=1800]
 
 Measured from starting the command that a user would give, with its tuned preset, its output not on
 a terminal, until it has ended with an evaluation over 100 deterministic episodes; the first start
-after installing is slower. Writes a file for each environment, or for --name, and a table of them
-all, to results/solve/. The machine should have nothing else to do.
+after installing is slower. By --stop_when, as of main.py, training ends once the environment is
+solved: its mean return of the last 100 episodes reaches the environment's own reward_threshold,
+and so does that of 100 deterministic episodes; or by a condition such as episode_return_mean>=18.
+Without it, --stop_when=, all steps of the preset are trained.
+
+--sb3: with so many of the seeds, in turn with ours, also Stable-Baselines3 with the values that
+RL-Baselines3-Zoo has tuned, to the same proof and by the same evaluation (benchmarks/zoo.py, which
+is python -m benchmarks.zoo). A run that is not solved after --sb3_seconds of training is "> 1,800",
+and counts as that in a median, a lower bound; "unsolved" is one, also of ours, that was not solved
+after all steps of its values, and counts as longer than any other. The ratio is that of the
+medians, theirs to ours.
+
+Writes a file for each environment, or for --name, and a table of them all, to results/solve/. The
+machine should have nothing else to do.
 """
 
+import argparse
+import math
+import shlex
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 
-from benchmarks import harness
+from benchmarks import harness, zoo
 
-
-def show() -> list[str]:
-    """Write a table of all files in the results."""
-    rows = []
-    last = ""
-    for result in harness.read_all("solve").values():
-        seconds = [run["seconds"] for run in result["runs"]]
-        returns = [run["evaluation"] for run in result["runs"]]
-        times = f"{median(seconds):.1f} | {harness.each(seconds, '.1f')}"
-        evaluations = f"{median(returns):.1f} | {harness.each(returns, '.1f')}"
-        steps = f"{result['runs'][0]['steps']:,}"
-        rows.append(f"`{result['command']}` | {times} | {steps} | {evaluations}")
-        last = f"The last row was measured on {harness.machine(result)}."
-    head = "command | seconds, median | each | steps | evaluation, median | each"
-    return [harness.table(head, rows), last]
+Runs = list[harness.Result]
 
 
 def solve(flags: str, seed: int) -> harness.Result:
+    """Measure ours. With --stop_when, it is solved if it has stopped by itself."""
     run = harness.train(f"{flags} --seed={seed}")
-    evaluation = run.summary["evaluation"]["mean"]
-    return {"seconds": run.seconds, "steps": run.summary["steps"], "evaluation": evaluation}
+    return {
+        "seconds": run.seconds,
+        "steps": run.summary["steps"],
+        "evaluation": run.summary["evaluation"]["mean"],
+        "solved": bool(run.summary["stopped"]) if "--stop_when=" in flags else None,
+    }
 
 
-def main() -> None:
-    parser = harness.make_parser(__doc__, env="LunarLander-v3")
+def solve_by_sb3(env_name: str, stop_when: str, seconds: float, seed: int) -> harness.Result:
+    """Measure Stable-Baselines3 with the zoo's values, at most so many seconds of training."""
+    found = zoo.train(env_name, seed, stop_when=stop_when, seconds=seconds)
+    return {
+        "seconds": found["command_seconds"],
+        "steps": found["steps"],
+        "evaluation": found["evaluation"],
+        "solved": found["solved"],
+        "stopped": found["stopped"],
+    }
+
+
+def measure(given: argparse.Namespace, flags: str) -> dict[str, Runs]:
+    """Run ours with all seeds, and Stable-Baselines3 with the first of them, in turn."""
+    variants = {"ours": partial(solve, flags)}
+    both = {**variants, "sb3": partial(solve_by_sb3, given.env, given.stop_when, given.sb3_seconds)}
+    found = harness.alternate(both, range(1, given.sb3 + 1), given.env)
+    others = range(given.sb3 + 1, given.seeds + 1)
+    found["ours"] += harness.alternate(variants, others, given.env)["ours"]
+    return found
+
+
+def lower_bound(run: harness.Result, limit: float) -> float:
+    """Return the least seconds that a run may take to be solved; infinite ones if it never is."""
+    if is_cut_off(run):
+        return limit
+    return math.inf if run.get("solved") is False else run["seconds"]
+
+
+def is_cut_off(run: harness.Result) -> bool:
+    """Return whether a run was ended by --sb3_seconds."""
+    return run.get("stopped") == "seconds"
+
+
+def middle(runs: Runs, limit: float) -> tuple[float, bool]:
+    """Return the median of seconds, and whether it is only a lower bound."""
+    ordered = sorted(runs, key=lambda run: lower_bound(run, limit))
+    of_both = ordered[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
+    return fmean(lower_bound(run, limit) for run in of_both), any(map(is_cut_off, of_both))
+
+
+def show_seconds(runs: Runs, limit: float) -> str:
+    """Write the median of seconds."""
+    seconds, is_bound = middle(runs, limit)
+    if math.isinf(seconds):
+        return "unsolved"
+    return f"> {seconds:,.0f}" if is_bound else f"{seconds:,.1f}"
+
+
+def show_runs(runs: Runs, limit: float) -> list[str]:
+    """Write the median and each of seconds, the median of steps, and both of evaluations."""
+    if not runs:
+        return [""] * 5
+    evaluations = [run["evaluation"] for run in runs]
+    return [
+        show_seconds(runs, limit),
+        ", ".join(show_seconds([run], limit) for run in runs),
+        f"{median(run['steps'] for run in runs):,.0f}",
+        f"{median(evaluations):,.1f}",
+        harness.each(evaluations, ",.1f"),
+    ]
+
+
+def show_ratio(runs: Runs, others: Runs, limit: float) -> str:
+    """Write the others' median of seconds in multiples of the runs', if there is one of both."""
+    if not others:
+        return ""
+    (ours, _), (theirs, is_bound) = middle(runs, limit), middle(others, limit)
+    if math.isinf(ours) or math.isinf(theirs):
+        return ""
+    return f"{'> ' if is_bound else ''}{theirs / ours:.1f}"
+
+
+def show(results: dict[str, harness.Result]) -> list[str]:
+    """Write a table of all files in the results, and what each was measured on."""
+    rows = []
+    machines = []
+    for name, result in results.items():
+        if not result.get("runs"):
+            continue
+        runs, others = result["runs"], result.get("sb3", [])
+        limit = result.get("sb3_seconds", math.inf)
+        ours, theirs = show_runs(runs, limit), show_runs(others, limit)
+        cells = [name, *ours[:2], *theirs[:2], show_ratio(runs, others, limit)]
+        rows.append(" | ".join([*cells, *ours[2:], *theirs[2:]]))
+        machines.append(f"- {name}: `{result['command']}` on {harness.machine(result)}")
+    head = "file | ours, s | each | SB3, s | each | ratio | ours: steps | evaluation | each"
+    return [harness.table(f"{head} | SB3: steps | evaluation | each", rows), "\n".join(machines)]
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line. Ends with an error for what cannot be run."""
+    parser = harness.make_parser(__doc__, env="LunarLander-v3", stop_when="solved", sb3=0)
+    limit = "of training, after which a run of SB3 is not solved; default: 1800"
+    parser.add_argument("--sb3_seconds", type=int, default=1800, help=limit)
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 1 on")
     parser.add_argument("--flags", default="", help="more flags of main.py")
-    parser.add_argument("--name", help="of the file; the environment's if left out")
+    parser.add_argument("--name", help="of the file; by default the environment's, and -solved")
     given = parser.parse_args()
     if given.seeds < 1:
         parser.error("give at least one of --seeds")
-    flags = " ".join(f"--env_name={given.env} {given.flags} --eval_episodes=100".split())
-    name = given.name or given.env
-    result = {**harness.describe(), "command": f"python main.py {flags} --seed=SEED"}
-    variants = {name: partial(solve, flags)}
-    result["runs"] = harness.alternate(variants, range(1, given.seeds + 1))[name]
+    if not 0 <= given.sb3 <= given.seeds:
+        parser.error("give --sb3 from 0 to --seeds")
+    if given.sb3 and given.env not in zoo.ZOO:
+        parser.error(f"--sb3: the zoo has values for {', '.join(zoo.ZOO)}, not for {given.env}")
+    try:
+        if given.sb3:
+            zoo.read_goal(given.env, given.stop_when)
+    except ValueError as error:
+        parser.error(f"--stop_when: {error}")
+    return given
+
+
+def write_page() -> None:
+    harness.write_page("solve/README.md", __doc__, *show(harness.read_all("solve")))
+
+
+def main() -> None:
+    given = parse()
+    stop_when = f"--stop_when={shlex.quote(given.stop_when)}" if given.stop_when else ""
+    flags = f"--env_name={given.env} {given.flags} --eval_episodes=100 {stop_when}"
+    flags = " ".join(flags.split())
+    name = given.name or given.env + ("-solved" if given.stop_when else "")
+    packages = ["stable-baselines3"] if given.sb3 else []
+    about = {**harness.describe(*packages), "command": f"python main.py {flags} --seed=SEED"}
+    found = measure(given, flags)
+    result = {**about, "runs": found["ours"]}
+    if given.sb3:
+        values = zoo.ZOO[given.env]
+        result |= {"sb3": found["sb3"], "sb3_seconds": given.sb3_seconds, "zoo": values}
     harness.write_json(f"solve/{name}.json", result)
-    harness.write_page("solve/README.md", __doc__, *show())
+    write_page()
 
 
 if __name__ == "__main__":

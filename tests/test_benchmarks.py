@@ -1,13 +1,17 @@
 """Benchmarks give both trainers the same work, and compare them rightly."""
 
+import json
 import shlex
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+import torch
 from gymnasium import spaces
 
-from benchmarks import choices, workloads
+from benchmarks import choices, harness, learning, solve, workloads, zoo, zoo_learning
 from benchmarks.internals import num_sides
 from benchmarks.trainers import SB3, plain_maker
 from benchmarks.workloads import WORKLOADS
@@ -158,6 +162,225 @@ def wrapped(name: str) -> Any:
     from benchmarks import choice_environments
 
     return getattr(choice_environments, name)(gymnasium.make("CartPole-v1"))
+
+
+@pytest.fixture
+def sb3() -> Iterator[Any]:
+    """Stable-Baselines3, and afterwards as many threads as before."""
+    num_threads = torch.get_num_threads()
+    yield pytest.importorskip("stable_baselines3")
+    torch.set_num_threads(num_threads)
+
+
+@pytest.mark.parametrize("env_name", ["CartPole-v1", "Pendulum-v1", "Hopper-v5"])
+def test_the_zoos_values_train(env_name: str, sb3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if env_name.startswith("Hopper"):
+        pytest.importorskip("mujoco")
+    monkeypatch.setattr(zoo, "EPISODES", 10)
+    monkeypatch.setitem(zoo.ZOO[env_name], "n_epochs", 1)
+    values = zoo.ZOO[env_name]
+    found = zoo.learn(env_name, seed=1, total_steps=500, num_threads=1)
+    rollout = values["n_steps"] * values["n_envs"]
+    assert found["steps"] == rollout * -(-500 // rollout)
+    assert found["curve"][-1] == (found["steps"], found["seconds"], found["mean_return"])
+    assert (found["solved"], found["stopped"]) == (None, None)
+    low, high = {"CartPole-v1": (8, 500), "Pendulum-v1": (-2000, -1), "Hopper-v5": (0, 4000)}[
+        env_name
+    ]
+    assert low <= found["mean_return"] <= high  # the environment's own, not normalised
+    assert low <= found["evaluation"] <= high
+    assert torch.get_num_threads() == 1
+
+
+def test_the_zoos_values_reach_stable_baselines3(sb3: Any) -> None:
+    pytest.importorskip("mujoco")
+    hopper = zoo.make_model("Hopper-v5", seed=1)
+    hidden = [(256, 11), (256, 256)]
+    assert shapes(hopper.policy) == sorted([*hidden, *hidden, (3, 256), (1, 256)])
+    assert hopper.policy.log_std.tolist() == [-2] * 3
+    assert {type(part).__name__ for part in hopper.policy.modules()} & {"Tanh", "ReLU"} == {"ReLU"}
+    assert hopper.get_vec_normalize_env().gamma == hopper.gamma == 0.999
+    assert hopper.env.render_mode is None
+    pendulum = zoo.make_model("Pendulum-v1", seed=1)
+    assert (pendulum.use_sde, pendulum.sde_sample_freq, pendulum.env.num_envs) == (True, 4, 4)
+    assert pendulum.get_vec_normalize_env() is None
+    cartpole = zoo.make_model("CartPole-v1", seed=1)
+    assert [cartpole.lr_schedule(remaining) for remaining in (1, 0.5, 0)] == [1e-3, 5e-4, 0]
+    assert cartpole.clip_range(0.5) == 0.1
+
+
+def test_evaluations_have_the_statistics_of_training_and_do_not_change_them(
+    sb3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zoo, "EPISODES", 10)
+    model = zoo.make_model("MountainCar-v0", seed=1)
+    made = []
+    make_envs = zoo.make_envs
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        made.append(make_envs(*arguments, **more))
+        return made[-1]
+
+    monkeypatch.setattr(zoo, "make_envs", noted)
+    model.learn(1024)
+    statistics = model.get_vec_normalize_env().obs_rms
+    before = (statistics.count, statistics.mean.tolist())
+    assert before[0] > 1000
+    assert zoo.make_evaluation("MountainCar-v0", 1, model)() >= -200
+    (envs,) = made
+    assert envs.obs_rms is statistics
+    assert (statistics.count, statistics.mean.tolist()) == before
+    assert not envs.norm_reward
+
+
+def test_a_run_of_stable_baselines3_ends_when_an_evaluation_proves_it(
+    sb3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns = iter([9.0, 10.0, 11.0])  # of the two proofs, and of the last evaluation
+    monkeypatch.setattr(zoo, "make_evaluation", lambda *_: lambda: next(returns))
+    found = zoo.learn("CartPole-v1", seed=1, threshold=10, num_threads=1)
+    assert (found["solved"], found["stopped"], found["evaluation"]) == (True, "solved", 11)
+    assert 200 <= found["episodes"] < 300
+    assert found["steps"] % (8 * 32) == 0  # after an update
+
+
+def test_a_run_of_stable_baselines3_ends_at_its_limits(
+    sb3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns = iter([0.0, 1.0])
+    monkeypatch.setattr(zoo, "make_evaluation", lambda *_: lambda: next(returns))
+    cut_off = zoo.learn("CartPole-v1", seed=1, seconds=0, threshold=10, num_threads=1)
+    assert (cut_off["solved"], cut_off["stopped"], cut_off["steps"]) == (False, "seconds", 8)
+    unproved = zoo.learn("CartPole-v1", 1, threshold=10, num_threads=1, needs_proof=False)
+    assert (unproved["solved"], unproved["evaluation"]) == (True, 1)
+    assert 100 <= unproved["episodes"] < 200
+
+
+def test_goals_are_those_of_stop_when() -> None:
+    assert zoo.read_goal("MountainCar-v0", "solved") == (-110, True)
+    assert zoo.read_goal("PongNoFrameskip-v4", "episode_return_mean>=18") == (18, False)
+    assert zoo.read_goal("CartPole-v1", "") == (None, False)
+    for env_name, stop_when in (
+        ("PongNoFrameskip-v4", "solved"),
+        ("Pendulum-v1", "solved"),
+        ("CartPole-v1", "iteration>=3"),
+    ):
+        with pytest.raises(ValueError, match="give"):
+            zoo.read_goal(env_name, stop_when)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    return tmp_path
+
+
+MACHINE = {"cpu": "Z80", "cores": 1, "load_before": 0, "versions": {"torch": "2"}, "commit": "c0"}
+
+
+def run_of(seconds: float, solved: bool | None = True, stopped: str = "solved") -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "steps": 1000,
+        "evaluation": 200.0,
+        "solved": solved,
+        "stopped": stopped,
+    }
+
+
+def row_of(page: Path, name: str) -> list[str]:
+    (line,) = (line for line in page.read_text().splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_the_page_of_seconds_shows_runs_that_were_not_solved(results: Path) -> None:
+    earlier = [{"seconds": 7.5, "steps": 99_328, "evaluation": 500.0}]
+    cut_off = run_of(1900, False, "seconds")
+    examples = {
+        "earlier": {"runs": earlier},
+        "solved": {"runs": [run_of(20), run_of(10), run_of(30)], "sb3": [run_of(50), run_of(70)]},
+        "slow": {"runs": [run_of(10)], "sb3": [cut_off, run_of(90), cut_off]},
+        "never": {"runs": [run_of(9, False)], "sb3": [run_of(60)]},
+        "empty": {},
+    }
+    for name, example in examples.items():
+        about = {"command": "python main.py", "sb3_seconds": 1800, **MACHINE}
+        harness.write_json(f"solve/{name}.json", {**about, **example})
+    solve.write_page()
+    page = results / "solve" / "README.md"
+    assert row_of(page, "earlier")[:6] == ["7.5", "7.5", "", "", "", "99,328"]
+    assert row_of(page, "solved")[:5] == ["20.0", "20.0, 10.0, 30.0", "60.0", "50.0, 70.0", "3.0"]
+    assert row_of(page, "slow")[2:5] == ["> 1,800", "> 1,800, 90.0, > 1,800", "> 180.0"]
+    assert row_of(page, "never")[:5] == ["unsolved", "unsolved", "60.0", "60.0", ""]
+    assert len({len(row_of(page, name)) for name in ("file", *examples) if name != "empty"}) == 1
+
+
+def test_the_page_of_learning_shows_both_trainers(results: Path) -> None:
+    ours = [
+        {"steps": 1000, "seconds": 10 * n, "mean_return": 100.0 * n, "evaluation": {"mean": n}}
+        for n in (1, 2, 3)
+    ]
+    theirs = {
+        "seed": 1,
+        "steps": 1024,
+        "seconds": 50.0,
+        "mean_return": 150.0,
+        "evaluation": 170.0,
+        "at_equal_seconds": {"seconds": 20, "steps": 400, "mean_return": 80.0},
+        "measured": MACHINE,
+    }
+    harness.write_json("learning/HalfCheetah-v5-by-family.json", {**MACHINE, "runs": ours})
+    harness.write_json("learning/sb3-HalfCheetah-v5.json", {"runs": [theirs]})
+    harness.write_json("learning/sb3-Hopper-v5.json", {"runs": [theirs]})  # ours is not there
+    assert learning.read_ours().keys() == {"HalfCheetah-v5-by-family"}
+    learning.write_page(learning.read_ours())
+    text = (results / "learning" / "README.md").read_text()
+    assert "## Beside Stable-Baselines3 with the zoo's values" in text
+    assert "- HalfCheetah-v5: SB3 on Z80, 1 cores" in text
+    assert "- Hopper-v5" not in text
+    row = "| 1,000 | 2.0 | 200.0 | 20 | 1,024 | 170.0 | 150.0 | 50 | 80.0 | 400 | 2.5 |"
+    assert f"| HalfCheetah-v5-by-family {row}" in text
+
+
+def test_a_curve_is_read_at_a_time() -> None:
+    curve = [(8, 1.0, None), (16, 2.0, 5.0), (24, 3.5, 6.0)]
+    assert zoo_learning.at(curve, 3.4) == curve[1]
+    assert zoo_learning.at(curve, 0.5) == curve[0]
+    assert zoo_learning.at(curve, 9) == curve[2]
+
+
+def test_runs_beside_ours_are_not_made_again(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def train(env_name: str, seed: int, **flags: Any) -> dict[str, Any]:
+        made.append((env_name, seed, flags["total_steps"], flags["num_threads"]))
+        curve = [(8 * n, float(n), 1.0) for n in range(200)]
+        return {"seed": seed, "steps": 1592, "evaluation": 1.0, "curve": curve}
+
+    monkeypatch.setattr(zoo, "train", train)
+    monkeypatch.setattr(harness, "describe", lambda *_: MACHINE)
+    ours = {"Acrobot-v1": {"runs": [{"steps": 1500, "seconds": n} for n in (40, 50, 90)]}}
+    for _ in range(2):
+        zoo_learning.train_all(["Acrobot-v1", "Pong"], ours, [1, 2])
+    assert sorted(made) == [("Acrobot-v1", 1, 1500, 1), ("Acrobot-v1", 2, 1500, 1)]
+    zoo_learning.train_all(["Acrobot-v1"], ours, [3])
+    found = json.loads((results / "learning" / "sb3-Acrobot-v1.json").read_text())
+    assert [run["seed"] for run in found["runs"]] == [1, 2, 3]
+    then = {"seconds": 50, "steps": 400, "mean_return": 1.0}
+    assert found["runs"][0]["at_equal_seconds"] == then
+    assert len(found["runs"][0]["curve"]) == zoo_learning.POINTS + 1
+
+
+@pytest.mark.slow
+def test_a_command_trains_by_the_zoos_values() -> None:
+    pytest.importorskip("stable_baselines3")
+    found = zoo.train("CartPole-v1", 2, total_steps=1000, stop_when="solved", seconds=None)
+    assert (found["steps"], found["seed"], found["solved"]) == (1024, 2, False)
+    assert found["command_seconds"] > found["seconds"] > 0
+    with pytest.raises(SystemExit, match="exit code 2"):
+        zoo.train("Pendulum-v1", 2, stop_when="solved")
 
 
 @pytest.mark.slow
