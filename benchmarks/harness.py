@@ -98,6 +98,13 @@ def git(*arguments: str, cwd: Path = ROOT) -> str:
     return done.stdout.strip()
 
 
+def commit() -> str | None:
+    """Return the commit of this checkout, -dirty with other changes than results."""
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    name = git("rev-parse", "--short", "HEAD")
+    return f"{name}-dirty" if name and changes else name or None
+
+
 def describe_machine(*packages: str) -> Result:
     """Describe what is measured on: hardware, how busy it is, versions, and the commit."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -110,7 +117,7 @@ def describe_machine(*packages: str) -> Result:
         "cores": num_cores(),
         "load_before": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), **versions},
-        "commit": git("describe", "--always", "--dirty") or None,
+        "commit": commit(),
     }
 
 

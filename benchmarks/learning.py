@@ -179,6 +179,15 @@ def write_page(results: dict[str, harness.Result]) -> None:
     harness.write_page("learning/README.md", __doc__, *parts)
 
 
+def has_same_bits(run: str, result: harness.Result) -> bool:
+    """Compare a result as is_unchanged does, and say what came out; "earlier" ones are not."""
+    if result["commit"] == "earlier":
+        return True
+    is_same = is_unchanged(run, result)
+    print(run, "the same bits" if is_same else "OTHER BITS", flush=True)
+    return is_same
+
+
 def main() -> None:
     parser = harness.make_parser(__doc__, seeds=5, first=1, episodes=100, sb3=0)
     names = f"of {', '.join(RUNS)}"
@@ -191,11 +200,8 @@ def main() -> None:
     if given.sb3 and not beside:
         parser.error(f"--sb3: give some of {', '.join(zoo_learning.RUNS.values())}")
     if given.check:
-        for run, result in read_ours().items():
-            if result["commit"] == "earlier":
-                continue
-            print(run, "the same bits" if is_unchanged(run, result) else "OTHER BITS", flush=True)
-        return
+        changed = [run for run, result in read_ours().items() if not has_same_bits(run, result)]
+        parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")
     seeds = range(given.first, given.first + given.seeds)
     with ThreadPoolExecutor(harness.num_cores()) as threads:
         waiting = {

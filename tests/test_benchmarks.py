@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from benchmarks import all as all_benchmarks
 from benchmarks import choices, harness, learning, solve, workloads, zoo, zoo_learning
 from benchmarks.internals import num_sides
 from benchmarks.trainers import SB3, plain_maker
@@ -400,3 +402,36 @@ def test_a_choice_is_measured_beside_the_default() -> None:
     rows = choices.show([found]).splitlines()
     assert len(rows) == 3
     assert len({row.count(" | ") for row in rows}) == 1
+
+
+def test_all_benchmarks_go_on_where_they_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["all", "startup", "throughput"])
+    begun: list[str] = []
+
+    def run(command: str) -> dict[str, Any]:
+        begun.append(command)
+        return {"exit_code": int(len(begun) == 2), "minutes": 1.5}
+
+    monkeypatch.setattr(all_benchmarks, "run", run)
+    chosen = [x for x in all_benchmarks.COMMANDS if x.startswith(("startup", "throughput"))]
+    assert all_benchmarks.main() == 1
+    assert begun == chosen
+    assert all_benchmarks.main() == 0
+    assert begun == [*chosen, chosen[1]]  # which had failed
+    page = (tmp_path / "README.md").read_text()
+    assert f"| `python -m benchmarks.{chosen[1]}` | 1.5 | " in page
+    assert "with an error" not in page
+    monkeypatch.setattr(harness, "commit", lambda: "another")
+    all_benchmarks.main()
+    assert begun[-len(chosen) :] == chosen
+
+
+def test_each_of_all_benchmarks_is_there() -> None:
+    for command in all_benchmarks.COMMANDS:
+        name, *flags = command.split()
+        about = resolve_name(f"benchmarks.{name}").__doc__
+        for flag in flags:
+            assert flag.partition("=")[0] in about, command
