@@ -213,9 +213,7 @@ class Monitor:
             try:
                 report_run(folder.path, self.run.policy())
             except Exception as error:
-                folder.event(
-                    "report_failed", f"curve.png and report.html cannot be written: {error}"
-                )
+                folder.event("report_failed", f"the report is not complete: {error}")
         return summary
 
     def note_lost_episodes(self, env_ids: list[int]) -> None:

@@ -560,3 +560,37 @@ def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
             *flags, f"--learning_rate={learning_rate}", f"--run_dir={tmp_path}/{warned}"
         )
         assert ("the policy leaps (KL" in done.stderr) == warned
+
+
+EXTRAS = {
+    "evaluate RUN --episodes=1 --video=out.mp4": ("imageio", "video"),
+    "plot RUN": ("matplotlib", "report"),
+    "tune CartPole-v1": ("optuna", "tune"),
+    "export RUN out.onnx": ("onnxscript", "export"),
+}
+
+
+def test_without_what_only_some_need_all_else_works(cartpole_copy: Path, tmp_path: Path) -> None:
+    for package in ("matplotlib", "tensorboard", "imageio", "plotly", "optuna", "onnxscript"):
+        text = f"raise ModuleNotFoundError('there is no {package}', name={package!r})"
+        (tmp_path / f"{package}.py").write_text(text)
+    paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": paths}
+    flags = (
+        "--preset=none",
+        "--num_iterations=2",
+        "--num_workers=0",
+        "--logger=tensorboard",
+        "--report",
+    )
+    run = tmp_path / "new"
+    done = run_main("--env_name=CartPole-v1", *flags, f"--run_dir={run}", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "tensorboard is not installed: pip install -e '.[tensorboard]'" in done.stderr
+    assert "matplotlib is not installed: pip install -e '.[report]'" in done.stderr
+    assert (run / "report.html").exists()
+    for line, (package, extra) in EXTRAS.items():
+        words = line.replace("RUN", str(cartpole_copy)).replace("out.", f"{tmp_path}/out.").split()
+        done = run_main(*words, env=environment)
+        assert done.returncode == 2, line
+        assert done.stderr == f"error: {package} is not installed: pip install -e '.[{extra}]'\n"

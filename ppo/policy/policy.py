@@ -23,7 +23,7 @@ from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import Filmed, open_video
-from ppo.errors import NotRepeated
+from ppo.errors import ConfigError, NotRepeated
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
 
@@ -131,7 +131,8 @@ class Policy:
 
         The episodes' seeds follow from seed, None for the run's, so that they are always the same.
         video: a new file, .mp4 or .gif, for which episodes are played one after another;
-        max_steps: of an episode. Raises WorkerError if an environment raises."""
+        max_steps: of an episode. Raises WorkerError if an environment raises, ConfigError if no
+        video can be made."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -145,6 +146,8 @@ class Policy:
         try:
             with _filmed(envs, video) as filmed:
                 return evaluate(act, filmed, seeds, state_size=state_size, max_steps=max_steps)
+        except ConfigError:
+            raise
         except (Exception, SystemExit) as error:
             raise worker_error(
                 f"environment {self.config.env_name} in evaluation", error
