@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,3 +159,21 @@ def children() -> set[int]:
     """Return the ids of this process's children."""
     path = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     return {int(child) for child in path.read_text().split()}
+
+
+def on_terminal(*arguments: str) -> str:
+    """Run main.py on a terminal, to its end without an error, and return what that was sent."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait(timeout=20) == 0
+    return shown.decode()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import signal
@@ -22,7 +21,7 @@ import main
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.run.folder import FAULTS
 from tests.environments import Faulty
-from tests.running import ROOT, command, metrics, run_main
+from tests.running import ROOT, command, metrics, on_terminal, run_main
 
 COLUMNS = [
     "iteration",
@@ -529,28 +528,15 @@ def test_workers_die_with_the_trainer(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    arguments = [
+    shown = on_terminal(
         "--env_name=CartPole-v1",
         "--total_steps=8192",
         "--num_workers=0",
         f"--run_dir={tmp_path / 'run'}",
-    ]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(
-        command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment
     )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    assert process.wait(timeout=20) == 0
-    assert "━" in shown.decode()
-    assert " of 8,192" in shown.decode()
-    assert "evaluation: " in shown.decode()
+    assert "━" in shown
+    assert " of 8,192" in shown
+    assert "evaluation: " in shown
 
 
 def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:

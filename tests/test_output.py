@@ -1,13 +1,10 @@
 """What worker processes print on a terminal that shows a progress bar."""
 
 import io
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 from ppo.system.output import ERASE_LINE, WholeLines
-from tests.running import ROOT, command
+from tests.running import on_terminal
 
 
 def test_lines_are_printed_whole() -> None:
@@ -43,7 +40,7 @@ def make():
 
 def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(TALKATIVE)
-    line = command(
+    text = on_terminal(
         f"--env_name={tmp_path}/talkative.py:make",
         "--preset=none",
         "--num_iterations=40",
@@ -52,19 +49,6 @@ def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
         "--report=False",
         f"--run_dir={tmp_path / 'run'}",
     )
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        line, cwd=ROOT, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    assert process.wait(timeout=20) == 0
-    text = shown.decode()
     assert "━" in text
     said = [line for line in text.split("\r\n") if "a new episode" in line]
     assert len(said) > 20
