@@ -43,10 +43,10 @@ def describe_evaluation(made: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return when an evaluation was made, by how many episodes, and what came of it."""
     when = "at the end of training"
     if "checkpoint" in made:
-        when = f"later, with seed {made['seed']}"
+        when = f"later, with seed {made.get('seed')}"
     result = f"{made['mean']:,.1f}"
     interval = confidence_interval(made["returns"], np.mean)
     if interval is not None:
         result += " [{:,.1f}, {:,.1f}]".format(*interval)
-    own = [f"{name} {value:.4g}" for name, value in made["env"].items()]
+    own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
     return when, f"{made['episodes']:,}", ", ".join([result, *own])

@@ -10,6 +10,7 @@ from os.path import relpath
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import quote
 
 import gymnasium
 import numpy as np
@@ -64,7 +65,7 @@ def write_page(
         title=escape(title),
         style=text["uplot.css"] + text["page.css"],
         content="\n".join(sections),
-        charts=json.dumps(charts).replace("</", "<\\/"),
+        charts=json.dumps(charts).replace("<", "\\u003c"),
         script=text["uplot.js"] + text["page.js"] if charts else "",
     )
     with atomic_write(path) as temporary:
@@ -86,7 +87,7 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
     )
     yield f'<dl class="cards">{"".join(cards)}</dl>'
     events = read_json_lines(run.folder / EVENTS)
-    if notes := dict.fromkeys(event["message"] for event in events if event.get("message")):
+    if notes := dict.fromkeys(str(event["message"]) for event in events if event.get("message")):
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
         yield f'<h2>What the trainer noticed</h2><ul class="notes">{items}</ul>'
     yield CURVES
@@ -120,7 +121,7 @@ def _video(path: Path, place: Path) -> str:
     """Show the video of a run's best episode, if there is one."""
     if not path.exists():
         return ""
-    source = relpath(path.absolute(), place)
+    source = quote(relpath(path.absolute(), place))
     if path.stat().st_size <= LARGEST_VIDEO:
         source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
     return f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
