@@ -10,6 +10,7 @@ import uuid
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -58,13 +59,13 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 files -= BARELY_BEGUN
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():
-                    os.close(self._lock())
+                    self._lock().close()
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )
             self.lock = self._lock()
-            os.truncate(self.lock, 0)
-            os.write(self.lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            self.lock.truncate(0)
+            self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
                 write_json(self.path / "config.json", describe_run(config))
             self.events = AppendedFile(self.path / "events.jsonl")
@@ -93,11 +94,11 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def __exit__(self, *exception: object) -> None:
         self.events.close()
         self.episodes.close()
-        os.close(self.lock)
+        self.lock.close()
 
-    def _lock(self) -> int:
-        """Lock the folder, and return a descriptor whose closing, be it by the death of this
-        process, unlocks it. Raises RunInUse if another process has it."""
+    def _lock(self) -> FileIO:
+        """Lock the folder, and return a file whose closing, be it by the death of this process,
+        unlocks it. Raises RunInUse if another process has it."""
         try:
             return lock_file(self.path / "lock")
         except BlockingIOError as error:
