@@ -11,6 +11,8 @@ from numpy import ndarray
 
 from ppo.envs.spaces import holds_numbers, leaves
 
+Boxes = dict[str, Any]  # by the names of their parts
+
 SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
 
@@ -59,8 +61,8 @@ class ObserveParts(Wrapper):
         super().__init__(env)
         self.readers: list[tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = []
         self.stacks: list[Any] = []
-        vectors: dict[str, Any] = {}
-        images: dict[str, Any] = {}
+        vectors: Boxes = {}
+        images: Boxes = {}
         treatment = {}
         dtypes = []
         for path, leaf in leaves(env.observation_space):
@@ -121,7 +123,7 @@ def encode_categories(image: ndarray) -> ndarray:
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
-def join(vectors: dict[str, Any], images: dict[str, Any]):
+def join(vectors: Boxes, images: Boxes):
     """Make the Box of observations from the Boxes of their parts."""
     parts = vectors | images
     boxes = [*parts.values()]

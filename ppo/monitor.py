@@ -5,7 +5,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -247,7 +246,7 @@ class Monitor:
         """Call callbacks in the first rank; tell all what they have decided."""
         run = self.run
 
-        def decide() -> tuple[bool, bool, str, dict[str, Any]]:
+        def decide() -> tuple[bool, bool, str, State]:
             call()
             return run.is_best, run.is_save_due, run.stop_reason, self.parts.env_attributes
 

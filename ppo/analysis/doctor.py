@@ -3,8 +3,7 @@
 The limits are such that no run in results/learning would have been warned of."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class Doctor(Callback):
                 self.reported.add(name)
                 run.folder.event("doctor", text)
 
-    def _note(self, metrics: Mapping[str, Any]) -> None:
+    def _note(self, metrics: Metrics) -> None:
         """Keep the first return and entropy, and the best return. Values are numbers, None, or
         texts that may be empty."""
         for name in ("episode_return_mean", "entropy"):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -246,7 +245,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             )
 
 
-def _canonical(values: Mapping[str, Any]) -> str:
+def _canonical(values: State) -> str:
     return json.dumps(values, sort_keys=True, allow_nan=False)
 
 

@@ -13,7 +13,6 @@ from functools import cache
 from io import FileIO
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
@@ -21,6 +20,7 @@ from ppo.run.highlights import EPISODES
 from ppo.run.reader import METRICS
 from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
 from ppo.system.output import shorten, show
+from ppo.system.state_dict import State
 
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
@@ -82,7 +82,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         if kind in self.faults:
             self.faults[kind] += count
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        event: dict[str, Any] = {"time": now, "iteration": self.iteration, "kind": kind}
+        event: State = {"time": now, "iteration": self.iteration, "kind": kind}
         for name, value in {"message": message, **details}.items():
             event[name] = shorten(value) if isinstance(value, str) else value
         line = json.dumps(event) + "\n"
@@ -119,7 +119,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def describe_run(config: Config) -> dict[str, Any]:
+def describe_run(config: Config) -> State:
     """Return what config.json says: settings, versions, the trainer's own commit, an id, and
     torchrun's launch."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

@@ -1,7 +1,6 @@
 """The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,6 +103,6 @@ def _misfits(parts, state: State) -> str:
     return misfits(state, wanted)
 
 
-def made_with() -> dict[str, Any]:
+def made_with() -> State:
     """Return what the bits of a run depend on beside its settings: versions and threads."""
     return {**versions(), "threads": torch.get_num_threads()}
