@@ -5,7 +5,6 @@ evaluations, is called here, with the same timeouts and messages."""
 
 import atexit
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -22,17 +21,13 @@ def ignore(done: int) -> None:
     """Take no notice of progress."""
 
 
-@dataclass
 class Caller:
-    """Call functions in the isolated process."""
+    """Call functions in the isolated process. Its arguments are those of a worker."""
 
-    env_indices: range
-    heartbeat: SharedArray
-
-    def __post_init__(self) -> None:
+    def __init__(self, env_indices: range, heartbeat: SharedArray) -> None:
         import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
 
-        HEARTBEAT.array = self.heartbeat.array
+        HEARTBEAT.array = heartbeat.array
 
     def run(self, function: Callable[..., Any], arguments, options):
         """Return the result of a function, as a tuple of one. Raises WorkerError for what others
