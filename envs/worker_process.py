@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker
@@ -74,7 +74,6 @@ class WorkerProcess:
     make_worker: Callable[..., Any]
     env_indices: range
     env_ids: Sequence[Any]
-    _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
     num_calls = 0
