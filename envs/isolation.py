@@ -4,7 +4,7 @@ Training has worker processes; what else needs an environment, such as the first
 evaluations, is called here, with the same timeouts and messages."""
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -58,10 +58,9 @@ class Isolation:
 
     A process that is lost is replaced. timeouts: seconds, as those of a worker."""
 
-    def __init__(self) -> None:
-        self.is_on = False
-        self.process: IsolatedProcess | None = None
-        self.timeouts = {"step": 60.0, "reset": 120.0}
+    is_on = False
+    process: IsolatedProcess | None = None
+    timeouts: Mapping[str, float] = {"step": 60.0, "reset": 120.0}
 
     def start(self) -> None:
         """Start the process, unless it runs; it gets ready while the caller continues."""

@@ -35,12 +35,13 @@ class EpisodeStatistics:
 
     has_too_many: whether the environment has reported more than MOST_METRICS names."""
 
+    count = 0
+    has_too_many = False
+
     def __init__(self) -> None:
-        self.count = 0
         self.returns: deque[float] = deque(maxlen=RECENT)
         self.lengths: deque[float] = deque(maxlen=RECENT)
         self.metrics: dict[str, deque[float]] = {}
-        self.has_too_many = False
 
     def add(self, episode: Episode) -> None:
         """Add an episode that is over."""

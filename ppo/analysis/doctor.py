@@ -25,6 +25,8 @@ class Doctor(Callback):
     """Examine every iteration and report each problem once. num_actions: the dimension of
     continuous actions, 0 for discrete ones."""
 
+    best_return = -float("inf")
+
     def __init__(self, config, num_actions: int) -> None:
         self.config = config
         self.num_actions = num_actions
@@ -32,7 +34,6 @@ class Doctor(Callback):
         self.streaks = Counter[str]()  # iterations in a row that have shown each symptom
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
-        self.best_return = -float("inf")
 
     def on_start(self, run) -> None:
         for row in run.rows:

@@ -168,12 +168,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     receives the reason why a checkpoint could not be written.
     """
 
+    failure: Exception | None = None
+
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
         self.folder = folder
         self.on_event = on_event
         self.last_state: State = {}
         self.written: list[Path] = []  # by this run, the oldest first
-        self.failure: Exception | None = None
         self.thread = Thread()
         with suppress(OSError):  # then nothing can be saved either, which will be said
             for leftover in folder.glob(f"{TEMPORARY}*"):

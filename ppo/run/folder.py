@@ -43,13 +43,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     run or cannot be made, RunInUse if another process has it.
     """
 
+    iteration = 0
+
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
         self.path = Path(str(config.resume) if config.is_resumed else path).absolute()
         choose = "choose another by --run_dir or --name"
         self.faults = faults
-        self.iteration = 0
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)

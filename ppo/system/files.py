@@ -16,9 +16,10 @@ class AppendedFile:
     """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next
     call."""
 
+    waiting = b""
+
     def __init__(self, path: Path) -> None:
         self.file = path.open("ab", buffering=0)
-        self.waiting = b""
 
     def append(self, text: str) -> OSError | None:
         """Write a text after all that still waits. Returns the error if something could not be

@@ -22,10 +22,11 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
     ranks agree to stop together."""
 
+    may_raise = False
+    received: signal.Signals | None = None
+
     def __init__(self, at_once: bool = True) -> None:
         self.at_once = at_once
-        self.may_raise = False
-        self.received: signal.Signals | None = None
         urgent = [number for number in URGENT if signal.getsignal(number) != signal.SIG_IGN]
         self.handlers_before = {
             number: signal.signal(number, self._record) for number in (signal.SIGINT, *urgent)
