@@ -216,9 +216,9 @@ class Learner:
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
         config = self.config
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        coefficients = (scheduled(setting, remaining) for setting in settings)
-        self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
+        self.clip_coef = scheduled(config.clip_coef, remaining)
+        self.clip_value_coef = scheduled(config.clip_value_coef, remaining)
+        self.entropy_coef = scheduled(config.entropy_coef, remaining)
         self.is_adaptive = str(config.learning_rate).startswith("adaptive:")
         if not self.is_adaptive:
             self.learning_rate = scheduled(config.learning_rate, remaining)
