@@ -55,11 +55,11 @@ class Doctor(Callback):
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
-        problems = dict(self._problems(run))
+        problems = [*self._problems(run)]
         is_late = run.iteration >= EARLY * self.config.iterations
         if is_late and metrics["episodes"] >= FEW_EPISODES:
-            problems.update(self._late_problems(metrics))
-        for name, text in problems.items():
+            problems += self._late_problems(metrics)
+        for name, text in problems:
             if name not in self.reported:
                 self.reported.add(name)
                 run.folder.event("doctor", text)

@@ -54,8 +54,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            names = {path.name for path in self.path.iterdir()}
-            files = {name for name in names if not name.startswith(TEMPORARY)}
+            files = {name for name in os.listdir(self.path) if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
                 files -= BARELY_BEGUN
             if files and not config.is_resumed:
