@@ -1,7 +1,5 @@
 """Preprocess observations that are images, of any environment."""
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -44,7 +42,7 @@ class ImageStack:
         self.space = spaces.Box(0, 255, self.stack.shape, np.uint8)
         colours = " in gray" if self.is_colour else ""
         self.treatment = f"{image_space.shape}{colours} {size} x {size}, {num_images} stacked"
-        self.planes: list[Any] = []
+        self.planes: list[np.ndarray] = []
 
     def clear(self) -> None:
         """Forget all images: an episode begins."""

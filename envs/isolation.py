@@ -4,8 +4,7 @@ Training has worker processes; what else needs an environment, such as the first
 evaluations, is called here, with the same timeouts and messages."""
 
 import atexit
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -22,19 +21,15 @@ def ignore(done: int) -> None:
     """Take no notice of progress."""
 
 
-@dataclass
 class Caller:
-    """Call functions in the isolated process."""
+    """Call functions in the isolated process. Its arguments are those of a worker."""
 
-    env_indices: range
-    heartbeat: SharedArray
-
-    def __post_init__(self) -> None:
+    def __init__(self, env_indices: range, heartbeat: SharedArray) -> None:
         import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
 
-        HEARTBEAT.array = self.heartbeat.array
+        HEARTBEAT.array = heartbeat.array
 
-    def run(self, function: Callable[..., Any], arguments, options):
+    def run(self, function, arguments, options):
         """Return the result of a function, as a tuple of one. Raises WorkerError for what others
         than this project raise."""
         HEARTBEAT("start")
@@ -63,10 +58,9 @@ class Isolation:
 
     A process that is lost is replaced. timeouts: seconds, as those of a worker."""
 
-    def __init__(self) -> None:
-        self.is_on = False
-        self.process: IsolatedProcess | None = None
-        self.timeouts = {"step": 60.0, "reset": 120.0}
+    is_on = False
+    process: IsolatedProcess | None = None
+    timeouts: Mapping[str, float] = {"step": 60.0, "reset": 120.0}
 
     def start(self) -> None:
         """Start the process, unless it runs; it gets ready while the caller continues."""
@@ -80,7 +74,7 @@ class Isolation:
         self,
         purpose: str,
         env_name: str,
-        function: Callable[..., Any],
+        function,
         *arguments,
         on_progress: OnProgress = ignore,
         **options,

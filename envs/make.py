@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
@@ -49,7 +49,7 @@ def canonical_id(env_name: str) -> str:
     return ALIASES.get(env_name, env_name)
 
 
-def find_family(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[str, str | None, Any]:
+def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
     """Return the id that an environment has today, its family, None if it has none, and what "auto"
     means for its flags. Raises as make_env does."""
     env_name = canonical_id(env_name)
@@ -92,7 +92,7 @@ def make_env(config, index: int = 0) -> Env:
         return env if HEARTBEAT.array is None else Watched(env)
 
 
-def _look_up(env_name: str, env_kwargs: Mapping[str, Any]) -> tuple[EnvSpec, Any]:
+def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
     """Return how gymnasium makes an environment, and its family or None.
 
     Of an id without a version, it is the latest one."""

@@ -3,13 +3,14 @@
 Statistics stay frozen while a rollout is collected and are updated once from all of it. Where
 normalisation is turned off, both classes return what they are given."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from ppo.envs.shared import SharedArray
+from ppo.system.state_dict import State
 
 EPSILON = 1e-8
 CLIP = 10.0
@@ -39,7 +40,7 @@ class RunningMeanStd:
         self.mean = self.mean + delta * count / total
         self.count = total
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         vars(self).update({name: state[name] for name in vars(self)})
 
 
@@ -89,7 +90,7 @@ class NormalizeObservation:
             self.statistics.update(samples, all_reduce)
             self._share_statistics()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.statistics.load_state_dict(state)
         self._share_statistics()
 

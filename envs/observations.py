@@ -1,6 +1,6 @@
 """Bring observations, however nested, into one Box that keeps their parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial, reduce
 from operator import getitem
 from typing import Any
@@ -10,6 +10,8 @@ from gymnasium import Env, Wrapper, spaces
 from numpy import ndarray
 
 from ppo.envs.spaces import holds_numbers, leaves
+
+Boxes = dict[str, Any]  # by the names of their parts
 
 SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
@@ -57,10 +59,10 @@ class ObserveParts(Wrapper):
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
-        self.readers: list[tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = []
+        self.readers: list[Any] = []  # name, path and reader of each part
         self.stacks: list[Any] = []
-        vectors: dict[str, Any] = {}
-        images: dict[str, Any] = {}
+        vectors: Boxes = {}
+        images: Boxes = {}
         treatment = {}
         dtypes = []
         for path, leaf in leaves(env.observation_space):
@@ -121,7 +123,7 @@ def encode_categories(image: ndarray) -> ndarray:
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
-def join(vectors: dict[str, Any], images: dict[str, Any]):
+def join(vectors: Boxes, images: Boxes):
     """Make the Box of observations from the Boxes of their parts."""
     parts = vectors | images
     boxes = [*parts.values()]

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, pairwise
 from multiprocessing.connection import wait
@@ -103,7 +103,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             infos = self._receive(self.workers, "collect", iteration, self.attributes)
         return merge(infos.values())
 
-    def collect_async(self, iteration: int, attributes: Mapping[str, Any] | None = None) -> None:
+    def collect_async(self, iteration: int, attributes=None) -> None:
         """Have workers that sample begin a rollout; collect waits for it. attributes: instead of
         the present ones."""
         self.is_collecting = True

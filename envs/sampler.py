@@ -1,7 +1,7 @@
 """Sample actions for environments of a run, in a worker process or in the trainer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ class RolloutSampler:
     make_actor: Callable[[ndarray], Any]
     weights: SharedArray
     normalize: Callable[[ndarray], ndarray]
-    _: KW_ONLY
     seed: int
     env_ids: Sequence[int]
     rollouts: Sequence[Any]

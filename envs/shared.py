@@ -4,7 +4,6 @@ import math
 import multiprocessing
 from collections.abc import Sequence
 from multiprocessing.context import get_spawning_popen
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class SharedArray:
         size = math.prod(shape) * self.dtype.itemsize
         self._memory = PROCESSES.RawArray("b", size)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self):
         if get_spawning_popen():
             return vars(self)
         return {**vars(self), "_memory": bytearray(self._memory)}

@@ -85,7 +85,7 @@ class Worker:
     episode_counts: SharedArray
     env_ids: range
     env_indices: range
-    heartbeat: SharedArray | None = None
+    heartbeat: SharedArray
     num_calls = 0
     is_sampling = False
 
@@ -102,7 +102,7 @@ class Worker:
         self.has_masks = self.rollout.action_masks.size > 0
         if self.make_sampler:
             self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
-        self.beats = (self.heartbeat or SharedArray((3,), np.int64)).array
+        self.beats = self.heartbeat.array
         self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker
@@ -30,7 +30,7 @@ CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the use
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
+def run_worker(make_worker, connection: Connection, parent: int) -> None:
     """Run a worker process: reply to each command, the arguments of Worker.run, until one is None.
 
     The result of a command is the reply. An exception is one, too, and ends the process. parent:
@@ -78,7 +78,6 @@ class WorkerProcess:
     make_worker: Callable[..., Any]
     env_indices: range
     env_ids: Sequence[Any]
-    _: KW_ONLY
     number: int
     timeouts: Mapping[str, float]
     num_calls = 0

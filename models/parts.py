@@ -2,19 +2,21 @@
 
 from typing import Any
 
+Boxes = dict[str, Any]  # by the names of their parts
 
-def parts_of(space) -> dict[str, Any]:
+
+def parts_of(space) -> Boxes:
     """Return the Boxes of all parts, by name, in the order in which observations hold them."""
     return getattr(space, "parts", {"observation": space})
 
 
-def images_of(space) -> dict[str, Any]:
+def images_of(space) -> Boxes:
     """Return the Boxes (H, W, C) uint8 of the parts that are images, by name."""
     parts = parts_of(space).items()
     return {name: box for name, box in parts if box.dtype == "uint8" and len(box.shape) == 3}
 
 
-def vectors_of(space) -> dict[str, Any]:
+def vectors_of(space) -> Boxes:
     """Return the Boxes of the other parts, by name."""
     return {name: box for name, box in parts_of(space).items() if name not in images_of(space)}
 

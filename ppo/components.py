@@ -125,7 +125,7 @@ class Components:
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
-        self.env_attributes: dict[str, Any] = {}  # of new episodes, by Run.set_env
+        self.env_attributes: State = {}  # of new episodes, by Run.set_env
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config)
         self.learner.ranks = self.ranks

@@ -2,10 +2,9 @@
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -36,12 +35,13 @@ class EpisodeStatistics:
 
     has_too_many: whether the environment has reported more than MOST_METRICS names."""
 
+    count = 0
+    has_too_many = False
+
     def __init__(self) -> None:
-        self.count = 0
         self.returns: deque[float] = deque(maxlen=RECENT)
         self.lengths: deque[float] = deque(maxlen=RECENT)
         self.metrics: dict[str, deque[float]] = {}
-        self.has_too_many = False
 
     def add(self, episode: Episode) -> None:
         """Add an episode that is over."""
@@ -142,11 +142,11 @@ class Monitor:
         self.run.rows = rows
         for warning in self.parts.spaces.warnings:
             self.run.folder.event("environment", warning)
-        self._call_on_rank0(lambda: self.notify("on_start"))
+        self._notify_on_rank0("on_start")
 
     def note_checkpoint(self) -> None:
         """Tell the callbacks that a checkpoint is being saved."""
-        self._call_on_rank0(lambda: self.notify("on_checkpoint"))
+        self._notify_on_rank0("on_checkpoint")
 
     def after_update(
         self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
@@ -182,13 +182,7 @@ class Monitor:
         }
         run.is_best = False
         run.is_save_due = False
-
-        def call() -> None:
-            for episode in ended:
-                self.notify("on_episode", episode)
-            self.notify("on_iteration")
-
-        self._call_on_rank0(call)
+        self._notify_on_rank0("on_iteration", ended)
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
         return run.metrics
 
@@ -241,12 +235,15 @@ class Monitor:
             if own := select_prefix(name, state):
                 callback.load_state_dict(own)
 
-    def _call_on_rank0(self, call: Callable[[], None]) -> None:
-        """Call callbacks in the first rank; tell all what they have decided."""
+    def _notify_on_rank0(self, method: str, episodes: Sequence[Episode] = ()) -> None:
+        """Notify callbacks in the first rank, of episodes that are over first; tell all ranks what
+        they have decided."""
         run = self.run
 
-        def decide() -> tuple[bool, bool, str, dict[str, Any]]:
-            call()
+        def decide() -> tuple[bool, bool, str, State]:
+            for episode in episodes:
+                self.notify("on_episode", episode)
+            self.notify(method)
             return run.is_best, run.is_save_due, run.stop_reason, self.parts.env_attributes
 
         decisions = self.parts.ranks.broadcast_from_rank0(decide)

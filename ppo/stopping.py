@@ -31,12 +31,13 @@ class KeepBest(Callback):
     """Save a checkpoint whenever a metric is greater than ever, and end a run in which it has not
     become greater for --patience iterations."""
 
+    best: float | None = None
+    best_iteration = 0
+
     def __init__(self, config: Config) -> None:
         self.name = config.best_by
         if not self.name and config.eval_every:
             self.name = "evaluation_return_mean"
-        self.best: float | None = None
-        self.best_iteration = 0
 
     def on_iteration(self, run) -> None:
         if not self.name:
@@ -65,6 +66,8 @@ class StopWhen(Callback):
     episodes.
     """
 
+    tried_after = 0  # episodes
+
     def __init__(self, flag: str, condition: str, needs_proof: bool = False) -> None:
         self.flag = flag
         self.condition = condition
@@ -72,7 +75,6 @@ class StopWhen(Callback):
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
         self.needs_proof = needs_proof
-        self.tried_after = 0  # episodes
 
     def on_iteration(self, run) -> None:
         value = read_metric(run, self.flag, self.name)

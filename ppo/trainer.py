@@ -93,8 +93,8 @@ def train(
                             parts.publish_weights()
                         clock.end_phase("learning")
                         metrics = monitor.after_update(rollout, batch, metrics, clock)
-                    is_last = iteration == config.iterations or bool(monitor.run.stop_reason)
-                    is_last = stop.agree_to_stop(ranks.gather) or is_last
+                    is_stopped = stop.agree_to_stop(ranks.gather) or monitor.run.stop_reason
+                    is_last = is_stopped or iteration == config.iterations
                     is_due = monitor.run.is_save_due or iteration % config.checkpoint_every == 0
                     if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                         checkpoints.keep(snapshot(parts, monitor))

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ppo.components import Components
@@ -17,7 +18,8 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs import make
 from ppo.envs.first_look import Spaces, look
-from ppo.envs.worker import RolloutInfo
+from ppo.envs.shared import SharedArray
+from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +106,11 @@ def make_components(env_name: str, **values: Any) -> Components:
     """Make the parts of a run, without normalisation or worker processes unless asked for."""
     name = f"tests.environments:{env_name}" if "NoFrameskip" not in env_name else env_name
     return Components(*resolve(Config(**{"env_name": name, **PLAIN, **values})))
+
+
+def worker_of(parts: Components, num_envs: int) -> Worker:
+    """Make a worker for the first environments of a run, in this process."""
+    return parts.make_worker(env_indices=range(num_envs), heartbeat=SharedArray((3,), np.int64))
 
 
 def learn(

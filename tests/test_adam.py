@@ -71,10 +71,10 @@ import sys
 from ppo import Config
 from ppo.components import Components
 from ppo.config.resolve import resolve
-from tests.running import learn
+from tests.running import learn, worker_of
 config = Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)
 parts = Components(*resolve(config))
-learn(parts, parts.make_worker(env_indices=range(2)).collect(1))
+learn(parts, worker_of(parts, 2).collect(1))
 parts.state_dict()
 print("torch._dynamo" in sys.modules)
 """

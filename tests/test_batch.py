@@ -9,13 +9,13 @@ import torch
 from ppo.algorithm.batch import log_probs_and_values, make_batch, split_into_minibatches
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
-from tests.running import make_components
+from tests.running import make_components, worker_of
 
 
 def collected(**values: object) -> tuple[Components, Batch]:
     """Collect a rollout of Counting, and make its batch."""
     parts = make_components("Counting-v0", num_envs=4, num_steps=16, **values)
-    rollout = parts.receive(1, parts.make_worker(env_indices=range(4)).collect(1))
+    rollout = parts.receive(1, worker_of(parts, 4).collect(1))
     return parts, parts.make_batch(rollout)
 
 
@@ -24,7 +24,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
 
     After a termination there is no value."""
     parts = make_components("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
-    rollout = parts.receive(1, parts.make_worker(env_indices=range(8)).collect(1))
+    rollout = parts.receive(1, worker_of(parts, 8).collect(1))
     batch = make_batch(parts.learner, rollout, lambda observations: observations, rollout.rewards)
 
     def value(observations: np.ndarray) -> np.ndarray:

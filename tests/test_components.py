@@ -14,7 +14,7 @@ from ppo.errors import ConfigError
 from ppo.run.checkpoint import copy_state
 from ppo.system import hardware
 from ppo.system.distributed import SINGLE_PROCESS
-from tests.running import learn, make_components
+from tests.running import learn, make_components, worker_of
 
 SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
 
@@ -72,7 +72,7 @@ def test_an_iteration_follows_the_rollout_from_the_workers_to_the_weights() -> N
 
 def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
     parts = make_components("Counting-v0", clip_rewards=True, num_minibatches=1)
-    info = parts.make_worker(env_indices=range(8)).collect(1)
+    info = worker_of(parts, 8).collect(1)
     unclipped = parts.rollout.rewards.copy()
     assert unclipped.min() > 1  # Counting pays 10 and more
     rewards: list[np.ndarray] = []
@@ -92,7 +92,7 @@ def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> No
 def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
     parts = make_components("Counting-v0", normalize_observations=True, normalize_rewards=True)
     normalize = parts.normalize_observation
-    worker = parts.make_worker(env_indices=range(8))
+    worker = worker_of(parts, 8)
     info = worker.collect(1)
     assert normalize.shift.tolist() == [0, 0]
     learn(parts, info)

@@ -41,24 +41,30 @@ def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
     return PlayedEpisode(episode_return, num_steps, 0, 0, np.zeros((num_steps, 1)))
 
 
+def highlights(most_steps: int) -> EpisodeHighlights:
+    played = EpisodeHighlights()
+    played.most_steps = most_steps
+    return played
+
+
 def add(played: EpisodeHighlights, episodes: list[PlayedEpisode]) -> None:
     """Let an iteration end with these episodes."""
     played.on_iteration(SimpleNamespace(rollout=SimpleNamespace(played_episodes=episodes)))
 
 
 def test_of_episodes_with_very_many_steps_only_those_worth_seeing_are_kept() -> None:
-    lengths, played = (3, 1, 4, 5, 9, 2, 6), EpisodeHighlights(most_steps=30)
+    lengths, played = (3, 1, 4, 5, 9, 2, 6), highlights(30)
     add(played, [episode(float(x), x) for x in lengths])
     assert [one.episode_return for one in played.episodes] == [*lengths]
     add(played, [episode(7.0, 1)])
     assert [one.episode_return for one in played.episodes] == [9, 5, 1]
-    two = EpisodeHighlights(most_steps=3)
+    two = highlights(3)
     add(two, [episode(float(x), x) for x in (3, 4)])
     assert len(two.episodes) == 2  # neither of which is kept twice
 
 
 def test_the_best_and_the_worst_episode_outlast_all_between_them() -> None:
-    played = EpisodeHighlights(most_steps=150)
+    played = highlights(150)
     for x in (5, 9, 1, 6, 4, 5, 7):
         add(played, [episode(float(x), 100)])
         assert len(played.episodes) <= 3

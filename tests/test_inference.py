@@ -22,7 +22,7 @@ from ppo.errors import ConfigError
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import copy_state
 from ppo.run.state import restore, snapshot
-from tests.running import ROOT, command, learn, make_components, metrics, run_main
+from tests.running import ROOT, command, learn, make_components, metrics, run_main, worker_of
 
 WORLDS = {
     "mlp": ("Counting-v0", {"num_envs": 5}),
@@ -249,7 +249,7 @@ def test_a_compiled_loss_has_the_same_gradient() -> None:
         "Picture-v0", screen_size=36, num_envs=2, num_steps=8, precision="float32"
     )
 
-    info = parts.make_worker(env_indices=range(2)).collect(1)
+    info = worker_of(parts, 2).collect(1)
     batch = parts.make_batch(parts.receive(1, info))
     gradients = []
     for compiled in (False, True):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppo import Config, Learner, load_policy, train
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import CARTPOLE, TINY, learn, make_components, metrics
+from tests.running import CARTPOLE, TINY, learn, make_components, metrics, worker_of
 
 
 def iterations(count: int, **values: Any) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def test_the_first_step_is_that_of_the_optimizer(
 def test_before_the_first_step_the_learner_sees_the_policy_that_acted() -> None:
     """Ratios are 1 then: no divergence, nothing clipped."""
     parts = make_components("Counting-v0", num_minibatches=1, num_epochs=1)
-    info = parts.make_worker(env_indices=range(8)).collect(1)
+    info = worker_of(parts, 8).collect(1)
     metrics = learn(parts, info)
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["clip_fraction"] == 0
@@ -243,7 +243,7 @@ def test_kl_beyond_the_target_ends_an_iterations_steps() -> None:
         parts = make_components(
             "Counting-v0", learning_rate=0.5, target_kl=target_kl, num_epochs=10
         )
-        learn(parts, parts.make_worker(env_indices=range(8)).collect(1))
+        learn(parts, worker_of(parts, 8).collect(1))
         counts.append(int(parts.learner.optimizer.state_dict()["state"][0]["step"]))
     assert counts[0] == 40
     assert counts[1] <= 2
@@ -257,7 +257,7 @@ def test_the_learning_rate_falls_linearly_to_zero() -> None:
     parts = make_components(
         "Bandit-v0", learning_rate="linear:1e-3", num_envs=1, num_steps=8, total_steps=80
     )
-    worker = parts.make_worker(env_indices=range(1))
+    worker = worker_of(parts, 1)
     rates = [learn(parts, worker.collect(iteration))["learning_rate"] for iteration in range(1, 11)]
     np.testing.assert_allclose(rates, [1e-3 * (1 - i / 10) for i in range(10)])
 
@@ -287,7 +287,7 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
     totals = []
     for scale in (1.0, factor):
         parts = make_components("Counting-v0", **{name: coefficient * scale})
-        info = parts.make_worker(env_indices=range(8)).collect(1)
+        info = worker_of(parts, 8).collect(1)
         batch = parts.make_batch(parts.receive(1, info))
         total, metrics = parts.learner.loss(batch)
         totals.append(total.item())

@@ -16,7 +16,7 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.models.distributions import Categorical
 from tests.environments import SPACES, Identity
-from tests.running import PLAIN, learn, make_components, make_env
+from tests.running import PLAIN, learn, make_components, make_env, worker_of
 
 N, T = 3, 8
 
@@ -132,7 +132,7 @@ def test_an_environment_that_allows_no_action_is_an_error() -> None:
     with pytest.raises(
         WorkerError, match=r"environment 0 of .*Jammed raised ValueError: .* allows no action"
     ):
-        parts.make_worker(env_indices=range(1)).run("collect", 1)
+        worker_of(parts, 1).run("collect", 1)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]])
@@ -174,7 +174,7 @@ def test_allowed_actions_have_the_odds_that_they_would_have_without_a_mask() -> 
 
 def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() -> None:
     parts = make_components("Masked-v0", num_envs=N, num_steps=T)
-    rollout = parts.receive(1, parts.make_worker(env_indices=range(N)).collect(1))
+    rollout = parts.receive(1, worker_of(parts, N).collect(1))
     batch = parts.make_batch(rollout)
     logits = parts.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[:, 0]
     for row, (mask, action) in enumerate(

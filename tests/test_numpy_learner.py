@@ -19,7 +19,7 @@ from ppo.errors import ConfigError
 from ppo.models.numpy_mlp import layout_of
 from ppo.system.distributed import SINGLE_PROCESS
 from ppo.system.hardware import has_bfloat16
-from tests.running import learn, make_components, make_network
+from tests.running import learn, make_components, make_network, worker_of
 from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
 
 
@@ -213,7 +213,7 @@ def test_learning_leads_to_the_same_weights() -> None:
     for make in (make_learner, Learner):
         resolved = resolve(Config(**values, num_workers=0))
         parts = Components(*resolved, SINGLE_PROCESS, make)
-        worker = parts.make_worker(env_indices=range(4))
+        worker = worker_of(parts, 4)
         for iteration in range(1, 5):
             metrics = learn(parts, worker.collect(iteration))
         weights.append((parts.learner.weights.clone(), metrics))

@@ -20,7 +20,7 @@ from ppo.config.resolve import resolve
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
 from ppo.models.recurrent import RecurrentTrunk
-from tests.running import PLAIN, learn, make_components, make_network, trained
+from tests.running import PLAIN, learn, make_components, make_network, trained, worker_of
 
 N, T, H = 4, 24, 8
 EACH_KIND = pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -64,7 +64,7 @@ def test_an_lstm_or_a_gru_makes_use_of_earlier_observations(model: str, right: b
         "eval_episodes": 50,
     }
     parts = Components(*resolve(Config(**{**PLAIN, **values})))
-    worker = parts.make_worker(env_indices=range(16))
+    worker = worker_of(parts, 16)
     for iteration in range(1, 16):
         learn(parts, worker.collect(iteration))
     mean = parts.policy().evaluate(50, num_envs=16)["mean"]
@@ -85,7 +85,7 @@ def collected(
         0, 0.5, parts.buffers.behaviour_weights.shape
     )
     parts.learner.weights.copy_(torch.from_numpy(parts.buffers.behaviour_weights))
-    worker = parts.make_worker(env_indices=range(N))
+    worker = worker_of(parts, N)
     for iteration in range(1, rollouts + 1):
         report = worker.collect(iteration)
     return parts, report

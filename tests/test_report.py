@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 import shlex
 import shutil
@@ -227,7 +226,7 @@ def test_the_runs_in_a_folder_are_listed(parent: Path, tmp_path: Path, call: Cal
     try:
         assert re.search(r"new +training", call("runs", f"--folder={tmp_path}")[1])
     finally:
-        os.close(locked)
+        locked.close()
     code, _, err = call("runs", f"--folder={tmp_path / 'none'}")
     assert (code, "there are no runs in it" in err) == (2, True)
 

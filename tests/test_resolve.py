@@ -121,20 +121,20 @@ FAMILY_OF = {
 
 @pytest.mark.parametrize("env_name", FAMILY_OF)
 def test_values_follow_from_what_is_observed_and_done(env_name):
-    config, tuned = with_tuned({"env_name": env_name})
+    config, tuned = with_tuned({"env_name": env_name}, {})
     path = PRESETS / f"{FAMILY_OF[env_name]}.json"
     assert tuned == json.loads(path.read_text())
     assert config == Config(env_name=env_name, **tuned)
 
 
 def test_flags_count_more_than_tuned_values():
-    config, tuned = with_tuned({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"})
+    config, tuned = with_tuned({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"}, {})
     assert (config.gamma, config.num_minibatches) == (0.5, 8)
     assert config.batch_size is None  # which would count more than --num_minibatches
     assert tuned["learning_rate"] == config.learning_rate
     assert not {"gamma", "batch_size"} & tuned.keys()
-    assert with_tuned({"env_name": "Taxi-v4", "preset": "none"})[1] == {}
-    assert with_tuned({"env_name": "Taxi-v4"}, saved={"gamma": 0.7})[0].gamma == 0.7
+    assert with_tuned({"env_name": "Taxi-v4", "preset": "none"}, {})[1] == {}
+    assert with_tuned({"env_name": "Taxi-v4"}, {"gamma": 0.7})[0].gamma == 0.7
 
 
 def test_a_call_of_train_leads_to_a_config():

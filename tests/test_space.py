@@ -72,7 +72,7 @@ def test_what_is_given_is_not_searched_by_default():
         ("gamma=range(0.9,1.1)", "--gamma=1.1: give a number from 0 up to 1"),
         ("gamma=range(1,0.9)", "--space: gamma=range(1,0.9): give a lower bound"),
         ("learning_rate=log(0,1)", "--space: learning_rate=log(0,1): give a lower bound, above 0"),
-        ("gamma=cubic:range(0,1)", "--gamma=cubic:0.0: give a number"),
+        ("gamma=cubic:range(0,1)", "--gamma=cubic:0: give a number"),
         ("num_envs=4|8", "--num_envs is searched already: give it once"),
         ("gamma=0|1 gamma=0|1", "--gamma is searched already: give it once"),
         ("gamma=log(0.9, 0.99)", "--space: gamma=log(0.9, names no values: give flag=log("),

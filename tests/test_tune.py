@@ -1,7 +1,6 @@
 """Searches for flags, by main.py in real processes."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -214,7 +213,7 @@ def test_a_process_takes_over_only_what_nobody_plays(tmp_path: Path) -> None:
     study, other = make_search(tmp_path).shared, make_search(tmp_path).shared
     assert number_of(study.begin_trial(4)) == 0
     assert number_of(other.begin_trial(4)) == 1
-    os.close(study.locks.pop(0))  # as at the end of its process
+    study.locks.pop(0).close()  # as at the end of its process
     assert number_of(other.begin_trial(4)) == 0
     study.study.ask()  # and killed before it could lock anything
     assert number_of(other.begin_trial(4)) == 2
@@ -240,7 +239,7 @@ def test_trials_of_a_database_without_a_folder_here_are_of_another_machine(tmp_p
     here = make_search(tmp_path / "study", storage=storage).shared
     elsewhere = make_search(tmp_path / "elsewhere" / "study", storage=storage).shared
     assert number_of(here.begin_trial(3)) == 0
-    os.close(here.locks.pop(0))
+    here.locks.pop(0).close()
     assert number_of(elsewhere.begin_trial(3)) == 1
     assert number_of(here.begin_trial(3)) == 0
     assert number_of(here.begin_trial(3)) == 2

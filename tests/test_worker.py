@@ -21,7 +21,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import Worker, called_env
 from tests.reporting import metrics_of
-from tests.running import PLAIN, children, environment_flags, make_components
+from tests.running import PLAIN, children, environment_flags, make_components, worker_of
 
 T, N = 12, 5
 
@@ -121,7 +121,7 @@ def test_no_process_outlives_the_pool() -> None:
 
 def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
     parts = make_components("SameInfo-v0", num_envs=1, num_steps=30)
-    info = parts.make_worker(env_indices=range(1)).collect(1)
+    info = worker_of(parts, 1).collect(1)
     ends = parts.rollout.terminations[:, 0].nonzero()[0]
     assert len(ends) > 1
     assert [episode.step for episode in info.episodes] == ends.tolist()
@@ -130,7 +130,7 @@ def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
 def test_an_environments_own_metrics_come_with_its_episodes() -> None:
     config = Config("tests.reporting:Reporting", **PLAIN, num_envs=2, num_steps=12)
     parts = Components(*resolve(config))
-    info = parts.make_worker(env_indices=range(2)).collect(1)
+    info = worker_of(parts, 2).collect(1)
     assert len(info.episodes) == 6
     for step, env_id, _, _, metrics in info.episodes:
         assert metrics == metrics_of(integer_seed(0, Stream.EPISODE, env_id, step // 4))
@@ -140,7 +140,7 @@ def test_features_are_recorded_of_the_observations_that_they_are_of() -> None:
     parts = make_components(
         "Picture-v0", model="cnn_small", screen_size=36, num_envs=3, num_steps=5, num_minibatches=1
     )
-    parts.make_worker(env_indices=range(3)).collect(1)
+    worker_of(parts, 3).collect(1)
     observations = torch.from_numpy(parts.rollout.observations[:-1]).flatten(0, 1)
     features = parts.model.policy_trunk(observations).detach()
     recorded = torch.from_numpy(parts.rollout.features).flatten(0, 1)
@@ -162,7 +162,7 @@ def test_the_flags_reach_the_games() -> None:
         sticky_actions=0.5,
         full_action_space=True,
     )
-    worker = parts.make_worker(env_indices=range(1))
+    worker = worker_of(parts, 1)
     worker.collect(1)
     env = worker.envs[0]
     assert parts.rollout.observations.shape == (5, 1, 40, 40, 2)
@@ -199,6 +199,7 @@ def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
         episode_counts=SharedArray((n,), np.int64),
         env_ids=range(5, 5 + n),
         env_indices=range(n),
+        heartbeat=SharedArray((3,), np.int64),
     )
 
 

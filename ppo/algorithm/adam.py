@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from ppo.system.state_dict import State
+
 
 class Adam:
     """Step one parameter (P,) by Adam (Kingma & Ba 2015, algorithm 1).
@@ -14,9 +16,9 @@ class Adam:
 
     def __init__(self, weights, lr: float, eps: float) -> None:
         self.weights = weights
-        self.param_groups: list[dict[str, Any]] = [{"lr": lr}]
+        self.param_groups: list[State] = [{"lr": lr}]
         self.eps = eps
-        self.state: dict[str, Any] = {}
+        self.state: State = {}
 
     def step(self) -> None:
         """Move the weights by their gradient."""
@@ -48,11 +50,11 @@ class Adam:
             maximize=False,
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the state, in the form that torch.optim.Adam has after a step."""
         return {"state": {0: self.state}, "param_groups": self.param_groups}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restore what state_dict returned, on the device of the weights."""
         saved = state["state"][0]
         self.state = {name: x.to(self.weights.data).clone() for name, x in saved.items()}

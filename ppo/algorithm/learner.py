@@ -41,6 +41,7 @@ class Learner:
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
     standardize: Any = staticmethod(losses.standardize)
     has_modes = True  # whether the model may compute otherwise in gradient steps
+    num_skipped = 0  # gradient steps in a row
 
     def __init__(self, model, config: Config) -> None:
         _check_model(model, config)
@@ -50,7 +51,6 @@ class Learner:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
         self.weights, self.gradients = flatten_parameters(model)
         self.frozen = frozen_weights(model, config.freeze)
-        self.num_skipped = 0  # gradient steps in a row
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
@@ -216,9 +216,9 @@ class Learner:
     def _set_coefficients(self, remaining: float) -> None:
         """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
         config = self.config
-        settings = (config.clip_coef, config.clip_value_coef, config.entropy_coef)
-        coefficients = (scheduled(setting, remaining) for setting in settings)
-        self.clip_coef, self.clip_value_coef, self.entropy_coef = coefficients
+        self.clip_coef = scheduled(config.clip_coef, remaining)
+        self.clip_value_coef = scheduled(config.clip_value_coef, remaining)
+        self.entropy_coef = scheduled(config.entropy_coef, remaining)
         self.is_adaptive = str(config.learning_rate).startswith("adaptive:")
         if not self.is_adaptive:
             self.learning_rate = scheduled(config.learning_rate, remaining)

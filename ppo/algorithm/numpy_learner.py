@@ -3,7 +3,6 @@
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +65,7 @@ class NumpyLearner(Learner):
         indices = rows.numpy()
         return {name: tensor.numpy().take(indices, 0) for name, tensor in batch.items()}
 
-    def _beside(self, num_rows: int, function, *arguments) -> Any:
+    def _beside(self, num_rows: int, function, *arguments):
         """Call a function in the second thread if there are many rows; return what waits for its
         result. The bits are the same in either thread."""
         call = partial(function, *arguments)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from numpy import ndarray
@@ -71,7 +70,7 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
     """
     parameter = nn.Parameter(weights)
     parameter.grad = gradients
-    options: dict[str, Any] = {"lr": learning_rate}
+    options = {"lr": learning_rate}
     if config.optimizer == Config.optimizer:
         options["eps"] = ADAM_EPSILON
         if weights.device.type in ("cpu", "cuda"):

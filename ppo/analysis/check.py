@@ -2,9 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -34,11 +32,11 @@ def checker_warnings(env) -> list[str]:
 
 def findings(config, seed: int) -> list[str]:
     """Return a line on each property of the environments that make_env(config) returns."""
-    return list(_findings(partial(make_env, config), seed))
+    return list(_findings(config, seed))
 
 
-def _findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
-    env = make()
+def _findings(config, seed: int) -> Iterator[str]:
+    env = make_env(config)
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"
     record = play(env, seed)
@@ -46,19 +44,19 @@ def _findings(make: Callable[[], Any], seed: int) -> Iterator[str]:
         f"a step takes {_duration(record.step_seconds)}, a reset {_duration(record.reset_seconds)}"
     )
     again = play(env, seed, close=True)
-    fresh = play(make(), seed, close=True)
+    fresh = play(make_env(config), seed, close=True)
     if is_same(record, again) and is_same(record, fresh):
         yield (
             "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
             "exactly"
         )
-    elif is_same(fresh, play(make(), seed, close=True)):
+    elif is_same(fresh, play(make_env(config), seed, close=True)):
         yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
     if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
-        for problem in checker_warnings(make().unwrapped):
+        for problem in checker_warnings(make_env(config).unwrapped):
             yield f"gymnasium's checker: {problem}"
 
 

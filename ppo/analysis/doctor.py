@@ -3,8 +3,7 @@
 The limits are such that no run in results/learning would have been warned of."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,6 +25,8 @@ class Doctor(Callback):
     """Examine every iteration and report each problem once. num_actions: the dimension of
     continuous actions, 0 for discrete ones."""
 
+    best_return = -float("inf")
+
     def __init__(self, config, num_actions: int) -> None:
         self.config = config
         self.num_actions = num_actions
@@ -33,7 +34,6 @@ class Doctor(Callback):
         self.streaks = Counter[str]()  # iterations in a row that have shown each symptom
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
-        self.best_return = -float("inf")
 
     def on_start(self, run) -> None:
         for row in run.rows:
@@ -55,16 +55,16 @@ class Doctor(Callback):
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
-        problems = dict(self._problems(run))
+        problems = [*self._problems(run)]
         is_late = run.iteration >= EARLY * self.config.iterations
         if is_late and metrics["episodes"] >= FEW_EPISODES:
-            problems.update(self._late_problems(metrics))
-        for name, text in problems.items():
+            problems += self._late_problems(metrics)
+        for name, text in problems:
             if name not in self.reported:
                 self.reported.add(name)
                 run.folder.event("doctor", text)
 
-    def _note(self, metrics: Mapping[str, Any]) -> None:
+    def _note(self, metrics: Metrics) -> None:
         """Keep the first return and entropy, and the best return. Values are numbers, None, or
         texts that may be empty."""
         for name in ("episode_return_mean", "entropy"):

@@ -47,7 +47,7 @@ class Runs(Flags):
 def _state(run: RunRecord) -> str:
     """Return whether a run is training now, has ended, or was stopped before its end."""
     try:
-        os.close(lock_file(run.folder / "lock"))
+        lock_file(run.folder / "lock").close()
     except BlockingIOError:
         return "training"
     except OSError:  # the folder is someone else's

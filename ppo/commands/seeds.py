@@ -4,7 +4,6 @@ import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def _train_seed(folder: Path, flags: Settings) -> Job:
     yield from wait_for(start_run(flags), folder)
 
 
-def _print_table(summaries: list[dict[str, Any]]) -> None:
+def _print_table(summaries: list[Settings]) -> None:
     """Print the returns of each run, "-" where no episode ended, and their interquartile means."""
     rows = [[x["mean_return"], x["evaluation"]["mean"], x["seconds"]] for x in summaries]
     table = np.array(rows, float)

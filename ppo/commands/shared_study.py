@@ -1,9 +1,7 @@
 """A study of Optuna's that several processes work on, and that outlives them."""
 
-import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import optuna
@@ -40,7 +38,7 @@ class SharedStudy:
     ) -> None:
         self.folder = folder
         self.storage = storage
-        self.locks: dict[int, int] = {}  # of this process's trials
+        self.locks: dict[int, FileIO] = {}  # of this process's trials
         if (folder / "config.json").exists():
             raise ConfigError(f"{folder} is the folder of a run: give a study another")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -69,14 +67,9 @@ class SharedStudy:
                 "by --name"
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold what only one process of this folder does at a time."""
-        lock = lock_file(self.folder / "lock", wait=True)
-        try:
-            yield
-        finally:
-            os.close(lock)
+    def locked(self) -> FileIO:
+        """Return the context of what only one process of this folder does at a time."""
+        return lock_file(self.folder / "lock", wait=True)
 
     def begin_trial(self, num_trials: int) -> Trial | None:
         """Return a trial of this folder whose process has died, else a new one, if one is left.
@@ -117,5 +110,5 @@ class SharedStudy:
     def end_trial(self, trial: Trial, value: float | None, state: TrialState) -> FrozenTrial:
         """Tell the study what came of a trial."""
         ended = self.study.tell(trial, value, state)
-        os.close(self.locks.pop(trial.number))
+        self.locks.pop(trial.number).close()
         return ended

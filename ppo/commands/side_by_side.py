@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ppo.config.flags import Settings, as_arguments
 from ppo.errors import Interrupted, PPOError
@@ -26,7 +25,7 @@ class RunFailed(PPOError):
         self.exit_code = exit_code if exit_code > 0 else 128 - exit_code  # after a signal
 
 
-def start_run(flags: Settings, **options: Any) -> Process:
+def start_run(flags: Settings, **options) -> Process:
     """Start a run in a process that dies with this one. options: further ones of Popen."""
     program = [sys.argv[0]]
     if Path(sys.argv[0]).name == "__main__.py":

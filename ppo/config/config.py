@@ -109,7 +109,7 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
         raise ConfigError(
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
         ) from error
-    return {**values}
+    return values
 
 
 def folder_to_resume(given: Settings) -> Path | None:

@@ -1,7 +1,6 @@
 """Replace auto by what it means for a run, on this machine."""
 
 from dataclasses import replace
-from typing import Any
 
 from gymnasium.spaces import Box
 
@@ -52,16 +51,17 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     return resolved, spaces
 
 
-def with_tuned(given: Settings, saved: Settings | None = None) -> tuple[Config, Settings]:
+def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:
     """Return the config that flags lead to, and the values of --preset that are in it.
 
-    saved: settings of a run to resume, in place of a preset. Raises as resolve and load_preset do.
+    saved: settings of a run to resume, which take the place of a preset, or none. Raises as resolve
+    and load_preset do.
     """
     plain = vars(Config())
     if unknown := given.keys() - plain:
         wrong = min(unknown)
         raise ConfigError(f"unknown flag --{wrong}: {suggest(wrong, plain, 'see ppo --help')}")
-    asked = {**plain, **(saved or {}), **given}
+    asked = {**plain, **saved, **given}
     names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
     config = Config(**{name: asked[name] for name in names})
     env_name, own_family, meanings = describe(config)
@@ -74,7 +74,7 @@ def with_tuned(given: Settings, saved: Settings | None = None) -> tuple[Config, 
     if "num_minibatches" in given:
         tuned.pop("batch_size", None)
     tuned = {name: value for name, value in tuned.items() if name not in given}
-    return Config(**{**(saved or {}), **tuned, **given, "env_name": env_name}), tuned
+    return Config(**{**saved, **tuned, **given, "env_name": env_name}), tuned
 
 
 def tuned_config(env, **flags) -> Config:
@@ -82,7 +82,7 @@ def tuned_config(env, **flags) -> Config:
     environment or its family, below the flags. env: as that of ppo.trainer.train. Raises as
     with_tuned does."""
     ISOLATION.start()
-    return with_tuned({**flags, "env_name": as_env_name(env)})[0]
+    return with_tuned({**flags, "env_name": as_env_name(env)}, {})[0]
 
 
 def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
@@ -117,7 +117,7 @@ def _has_categories(spaces: Spaces) -> bool:
 
 
 def _check_environment_flags(
-    config: Config, spaces: Spaces, own_family: str | None, meanings: dict[str, Any]
+    config: Config, spaces: Spaces, own_family: str | None, meanings: Settings
 ) -> None:
     """Raise ConfigError for a flag that means nothing for this environment.
 

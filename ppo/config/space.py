@@ -47,11 +47,6 @@ class Dimension(NamedTuple):
         number = trial.suggest_float(self.name, self.low, self.high, log=self.is_log)
         return f"{self.schedule}{number:.6g}"
 
-    def check(self) -> None:
-        """Raises ConfigError for a value that the flag does not take."""
-        for text in self.words or (f"{self.schedule}{x}" for x in (self.low, self.high)):
-            convert(FIELDS[self.name], text)
-
 
 def default_space(family: str, given: Settings) -> str:
     """Return what is searched by default, but for what is given."""
@@ -87,7 +82,8 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
                 )
         if name in given or name in found:
             raise ConfigError(f"--{name} is searched already: give it once, here or in --space")
-        dimension.check()
+        for text in dimension.words or (f"{schedule}{low}", f"{schedule}{high}"):
+            convert(FIELDS[name], text)
         found[name] = dimension
     if not found:
         raise ConfigError("--space: give at least one flag with its values")

@@ -1,6 +1,6 @@
 """Use a trained policy: act, evaluate, and replay episodes of its training."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -26,6 +26,7 @@ from ppo.envs.video import Filmed, open_video
 from ppo.errors import ConfigError, NotRepeated
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
+from ppo.system.state_dict import State
 
 
 @dataclass(eq=False)
@@ -41,7 +42,7 @@ class Policy:
     weights: ndarray
     make_actor: Callable[[ndarray], Any]
     normalize: NormalizeObservation
-    env_attributes: dict[str, Any] = field(default_factory=dict)
+    env_attributes: State = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
@@ -86,7 +87,7 @@ class Policy:
         """Forget the episode so far. Call it before each episode of a recurrent policy."""
         vars(self).pop("state", None)
 
-    def predict(self, observation, deterministic: bool = True, info: dict[str, Any] | None = None):
+    def predict(self, observation, deterministic: bool = True, info=None):
         """Return the action for an observation, as the environment's step takes it.
 
         observation: of make_env(), or a dict of its parts by name, of which only self.parts are
@@ -98,13 +99,7 @@ class Policy:
             observation = pack(self.spaces.observations, needed)
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
-    def act(
-        self,
-        observations: ndarray,
-        infos: Sequence[dict[str, Any]],
-        states: ndarray,
-        deterministic: bool = True,
-    ):
+    def act(self, observations: ndarray, infos, states: ndarray, deterministic: bool = True):
         """Return n actions for observations (n, *observation) and n infos; overwrite the states
         (n, S) by the next ones."""
         noise = None
@@ -126,7 +121,7 @@ class Policy:
         video: Path | None = None,
         seed: int | None = None,
         max_steps: int = MAX_STEPS,
-    ) -> dict[str, Any]:
+    ) -> State:
         """Play whole episodes; return what ppo.policy.evaluation.evaluate does.
 
         The episodes' seeds follow from seed, None for the run's, so that they are always the same.
@@ -153,11 +148,11 @@ class Policy:
                 f"environment {self.config.env_name} in evaluation", error
             ) from error
 
-    def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
+    def isolated(self, purpose: str, method, *arguments, **options):
         """Return a method's result, called on a copy of the policy by ISOLATION.call."""
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
 
-    def replay(self, episode: dict[str, Any], video: Path | None = None) -> None:
+    def replay(self, episode: State, video: Path | None = None) -> None:
         """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
         video is given. Raises NotRepeated, without a video, if its return or length differ."""
         number = episode["number"]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -169,12 +168,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     receives the reason why a checkpoint could not be written.
     """
 
+    failure: Exception | None = None
+
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
         self.folder = folder
         self.on_event = on_event
         self.last_state: State = {}
         self.written: list[Path] = []  # by this run, the oldest first
-        self.failure: Exception | None = None
         self.thread = Thread()
         with suppress(OSError):  # then nothing can be saved either, which will be said
             for leftover in folder.glob(f"{TEMPORARY}*"):
@@ -246,7 +246,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             )
 
 
-def _canonical(values: Mapping[str, Any]) -> str:
+def _canonical(values: State) -> str:
     return json.dumps(values, sort_keys=True, allow_nan=False)
 
 

@@ -10,9 +10,9 @@ import uuid
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
@@ -20,6 +20,7 @@ from ppo.run.highlights import EPISODES
 from ppo.run.reader import METRICS
 from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
 from ppo.system.output import shorten, show
+from ppo.system.state_dict import State
 
 EVENTS = "events.jsonl"
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
@@ -43,29 +44,29 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     run or cannot be made, RunInUse if another process has it.
     """
 
+    iteration = 0
+
     def __init__(self, config: Config, faults: dict[str, int]) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
         self.path = Path(str(config.resume) if config.is_resumed else path).absolute()
         choose = "choose another by --run_dir or --name"
         self.faults = faults
-        self.iteration = 0
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            names = {path.name for path in self.path.iterdir()}
-            files = {name for name in names if not name.startswith(TEMPORARY)}
+            files = {name for name in os.listdir(self.path) if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
                 files -= BARELY_BEGUN
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():
-                    os.close(self._lock())
+                    self._lock().close()
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )
             self.lock = self._lock()
-            os.truncate(self.lock, 0)
-            os.write(self.lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            self.lock.truncate(0)
+            self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
                 write_json(self.path / "config.json", describe_run(config))
             self.events = AppendedFile(self.path / EVENTS)
@@ -82,7 +83,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         if kind in self.faults:
             self.faults[kind] += count
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        event: dict[str, Any] = {"time": now, "iteration": self.iteration, "kind": kind}
+        event: State = {"time": now, "iteration": self.iteration, "kind": kind}
         for name, value in {"message": message, **details}.items():
             event[name] = shorten(value) if isinstance(value, str) else value
         line = json.dumps(event) + "\n"
@@ -94,11 +95,11 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def __exit__(self, *exception: object) -> None:
         self.events.close()
         self.episodes.close()
-        os.close(self.lock)
+        self.lock.close()
 
-    def _lock(self) -> int:
-        """Lock the folder, and return a descriptor whose closing, be it by the death of this
-        process, unlocks it. Raises RunInUse if another process has it."""
+    def _lock(self) -> FileIO:
+        """Lock the folder, and return a file whose closing, be it by the death of this process,
+        unlocks it. Raises RunInUse if another process has it."""
         try:
             return lock_file(self.path / "lock")
         except BlockingIOError as error:
@@ -119,7 +120,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def describe_run(config: Config) -> dict[str, Any]:
+def describe_run(config: Config) -> State:
     """Return what config.json says: settings, versions, the trainer's own commit, an id, and
     torchrun's launch."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

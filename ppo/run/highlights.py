@@ -15,6 +15,7 @@ from ppo.system.files import read_json_lines
 
 EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
+Note = dict[str, Any]  # of an episode, by name
 
 
 class EpisodeHighlights(Callback):
@@ -23,10 +24,11 @@ class EpisodeHighlights(Callback):
     Once they have more than most_steps in all, only the best, the median and the worst are kept.
     """
 
-    def __init__(self, most_steps: int = 200_000) -> None:
-        self.most_steps = most_steps
+    most_steps = 200_000
+    num_steps = 0  # in all episodes
+
+    def __init__(self) -> None:
         self.episodes: list[Any] = []
-        self.num_steps = 0  # in them
 
     def on_iteration(self, run) -> None:
         """Add the episodes that are over."""
@@ -46,7 +48,7 @@ class EpisodeHighlights(Callback):
         self.num_steps = 0
 
 
-def find_episode(folder: Path, kind: str) -> dict[str, Any]:
+def find_episode(folder: Path, kind: str) -> Note:
     """Find the best or worst episode of a run, or the last median one, with its actions (L, D).
 
     Raises ConfigError if there is none.
@@ -77,13 +79,13 @@ def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
     return {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
 
 
-def _pack(episode: dict[str, Any]) -> dict[str, Any]:
+def _pack(episode: Note) -> Note:
     actions = episode["actions"]
     packed = base64.b64encode(zlib.compress(actions.tobytes())).decode()
     return {**episode, "shape": actions.shape, "dtype": str(actions.dtype), "actions": packed}
 
 
-def _unpack(episode: dict[str, Any]) -> dict[str, Any]:
+def _unpack(episode: Note) -> Note:
     content = zlib.decompress(base64.b64decode(episode["actions"]))
     actions = np.frombuffer(content, episode["dtype"]).reshape(episode["shape"])
     return {**episode, "actions": actions}

@@ -1,7 +1,6 @@
 """The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,11 +22,10 @@ def snapshot(parts, monitor) -> State:
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor.
     """
     config = parts.config.__getstate__()
-    watched = Config.names(scope="run")
     return {
         **parts.state_dict(),
         **monitor.state_dict(),
-        "config": {name: value for name, value in config.items() if name not in watched},
+        "config": {name: config[name] for name in Config.names(scope="training")},
         "made_with": made_with(),
     }
 
@@ -64,10 +62,8 @@ def restore(parts, monitor, state: State) -> list[str]:
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
     saved = {**Config().__getstate__(), **state["config"]}  # of older versions flags are missing
-    watched = Config.names(scope="run")
-    changed = [
-        name for name, value in present.items() if name not in watched and saved[name] != value
-    ]
+    names = Config.names(scope="training")
+    changed = [name for name in names if saved[name] != present[name]]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
         raise CheckpointError(
@@ -104,6 +100,6 @@ def _misfits(parts, state: State) -> str:
     return misfits(state, wanted)
 
 
-def made_with() -> dict[str, Any]:
+def made_with() -> State:
     """Return what the bits of a run depend on beside its settings: versions and threads."""
     return {**versions(), "threads": torch.get_num_threads()}

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ class AppendedFile:
     """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next
     call."""
 
+    waiting = b""
+
     def __init__(self, path: Path) -> None:
         self.file = path.open("ab", buffering=0)
-        self.waiting = b""
 
     def append(self, text: str) -> OSError | None:
         """Write a text after all that still waits. Returns the error if something could not be
@@ -79,16 +81,16 @@ def write_json(path: Path, content) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def lock_file(path: Path, wait: bool = False) -> int:
-    """Lock a file, made if it is missing, and return a descriptor whose closing, be it by the death
-    of this process, unlocks it. Raises BlockingIOError, unless it is to wait, if it is locked."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+def lock_file(path: Path, wait: bool = False) -> FileIO:
+    """Lock a file, made if it is missing, and return it open: closing it, be it by the death of
+    this process, unlocks it. Raises BlockingIOError, unless it is to wait, if it is locked."""
+    file = path.open("ab", buffering=0)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        os.close(descriptor)
+        file.close()
         raise
-    return descriptor
+    return file
 
 
 def folder_name(text: str) -> str:

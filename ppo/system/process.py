@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from typing import Any
+
+from ppo.system.state_dict import State
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
@@ -33,7 +33,7 @@ def disable_malloc_trim() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def generator_states(device: str) -> dict[str, Any]:
+def generator_states(device: str) -> State:
     """Return the states of torch's random generators, as tensors."""
     import torch
 
@@ -43,7 +43,7 @@ def generator_states(device: str) -> dict[str, Any]:
     return states
 
 
-def set_generator_states(states: Mapping[str, Any], device: str) -> None:
+def set_generator_states(states: State, device: str) -> None:
     """Restore what generator_states returned, of those devices that are used here as well."""
     import torch
 

@@ -1,9 +1,8 @@
 """Handle Ctrl-C and termination at a moment that suits the trainer."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 # The machine will be taken away soon, or the terminal is gone.
 URGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -22,10 +21,11 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
     ranks agree to stop together."""
 
+    may_raise = False
+    received: signal.Signals | None = None
+
     def __init__(self, at_once: bool = True) -> None:
         self.at_once = at_once
-        self.may_raise = False
-        self.received: signal.Signals | None = None
         urgent = [number for number in URGENT if signal.getsignal(number) != signal.SIG_IGN]
         self.handlers_before = {
             number: signal.signal(number, self._record) for number in (signal.SIGINT, *urgent)
@@ -43,7 +43,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         finally:
             self.may_raise = False
 
-    def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
+    def agree_to_stop(self, gather) -> bool:
         """Return whether any rank had received a signal. gather: exchanges one value per rank. A
         signal that arrives during the exchange counts the next time, so that all ranks get the same
         answer."""
