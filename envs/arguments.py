@@ -12,7 +12,7 @@ from ppo.system.imports import import_named
 NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
 
 
-def tasks_of(env_kwargs) -> list[Any]:
+def tasks_of(env_kwargs) -> list[dict[str, Any]]:
     """Return the keyword arguments of all tasks: one, unless --env_kwargs is a list."""
     return env_kwargs if isinstance(env_kwargs, list) else [env_kwargs]
 

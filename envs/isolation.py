@@ -29,7 +29,7 @@ class Caller:
 
         HEARTBEAT.array = heartbeat.array
 
-    def run(self, function, arguments, options):
+    def run(self, function: Callable[..., Any], arguments, options):
         """Return the result of a function, as a tuple of one. Raises WorkerError for what others
         than this project raise."""
         HEARTBEAT("start")
@@ -74,7 +74,7 @@ class Isolation:
         self,
         purpose: str,
         env_name: str,
-        function,
+        function: Callable[..., Any],
         *arguments,
         on_progress: OnProgress = ignore,
         **options,

@@ -1,6 +1,6 @@
 """Bring observations, however nested, into one Box that keeps their parts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import getitem
 from typing import Any
@@ -59,7 +59,7 @@ class ObserveParts(Wrapper):
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
-        self.readers: list[Any] = []  # name, path and reader of each part
+        self.readers: list[tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = []
         self.stacks: list[Any] = []
         vectors: Boxes = {}
         images: Boxes = {}

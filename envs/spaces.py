@@ -109,7 +109,7 @@ def holds_numbers(space) -> bool:
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
-def leaves(space, path=()) -> Iterator[tuple[Any, Any]]:
+def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield the spaces that a space is made of, however nested, each with the keys that lead there.
 
     path: of the space itself."""

@@ -30,7 +30,7 @@ CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the use
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def run_worker(make_worker, connection: Connection, parent: int) -> None:
+def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
     """Run a worker process: reply to each command, the arguments of Worker.run, until one is None.
 
     The result of a command is the reply. An exception is one, too, and ends the process. parent:

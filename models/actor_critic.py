@@ -1,6 +1,6 @@
 """Actor-critics: the base of all models, and those whose heads read the features of a trunk."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -76,7 +76,7 @@ class FeedForward(ActorCritic):
     1 in the value's; biases are zero (Baselines).
     """
 
-    def __init__(self, make_trunk, action_space, config) -> None:
+    def __init__(self, make_trunk: Callable[[Any], Any], action_space, config) -> None:
         super().__init__()
         self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
         self.state_size = self.policy_trunk.state_size

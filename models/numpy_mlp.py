@@ -17,7 +17,7 @@ from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
 from ppo.models.numpy_cells import NumpyCell
 
 # By name: the function, and its slope from its outputs. Both write to out.
-ACTIVATIONS: dict[str, Any] = {
+ACTIVATIONS: dict[str, tuple[Any, Any]] = {
     "tanh": (
         np.tanh,
         lambda outputs, out: np.subtract(1, np.multiply(outputs, outputs, out=out), out=out),

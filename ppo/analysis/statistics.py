@@ -1,5 +1,8 @@
 """Means of several runs or episodes, and bootstrap intervals of them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 RESAMPLES = 2_000
@@ -13,7 +16,7 @@ def interquartile_mean(values):
     return ordered[cut : len(ordered) - cut].mean(axis=0)
 
 
-def confidence_interval(values, statistic):
+def confidence_interval(values, statistic: Callable[[Any], Any]):
     """Return the 95 % percentile bootstrap interval (2, ...) (Efron 1979) of a statistic over the
     first axis of independent values (n, ...); None for fewer than two. Resamples are always the
     same."""

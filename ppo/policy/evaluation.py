@@ -1,6 +1,6 @@
 """Play whole episodes with a policy that does not learn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +14,7 @@ MAX_STEPS = 30_000  # of an episode: longer than the time limit of any usual env
 
 
 def evaluate(
-    act,
+    act: Callable[..., Sequence[Any]],
     envs: Sequence[Env],
     seeds: Sequence[int],
     *,
@@ -34,7 +34,7 @@ def evaluate(
     ends: list[bool] = []  # of each episode that was played: whether it was its own
     waiting = iter(enumerate(seeds))  # who has finished an episode takes the next one
 
-    def play(env: Env):
+    def play(env: Env) -> Generator[Any, Any, None]:
         """Yield the input of each action, and receive the action and the state after it."""
         for episode, seed in waiting:
             is_over = True  # it begins, or a life was lost and the game goes on
@@ -54,7 +54,7 @@ def evaluate(
             for name, value in episode_metrics(info).items():
                 reported.setdefault(name, []).append(value)
 
-    players = {player: next(player) for player in map(play, envs[: len(seeds)])}
+    players: dict[Any, Any] = {player: next(player) for player in map(play, envs[: len(seeds)])}
     while players:
         observations, infos, states = map(list, zip(*players.values(), strict=True))
         next_states = np.stack(states)

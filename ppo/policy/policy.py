@@ -148,7 +148,7 @@ class Policy:
                 f"environment {self.config.env_name} in evaluation", error
             ) from error
 
-    def isolated(self, purpose: str, method, *arguments, **options):
+    def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
         """Return a method's result, called on a copy of the policy by ISOLATION.call."""
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
 

@@ -3,6 +3,7 @@
 import hashlib
 import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ class Collectives:
             world_size=self.size,
         )
 
-    def exchange(self, collective, *arguments) -> None:
+    def exchange(self, collective: Callable[..., Any], *arguments) -> None:
         """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
         start = time.perf_counter()
         try:

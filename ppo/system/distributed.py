@@ -59,11 +59,11 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
             )
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def on_rank0(self, make, *arguments):
+    def on_rank0(self, make: Callable[..., Any], *arguments):
         """Return what make returns in rank 0, and a NullObject in all others."""
         return make(*arguments) if self.rank == 0 else NullObject()
 
-    def broadcast_from_rank0(self, function):
+    def broadcast_from_rank0(self, function: Callable[[], Any]):
         """Call a function in rank 0; return its result, or raise its error, in every rank."""
         if self.size == 1:
             return function()
@@ -124,7 +124,9 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         deviations, _, _ = self._moments(list(values.cpu().double()))
         return deviations**2
 
-    def minibatch_moments(self, values: Tensor, parts: Sequence[tuple[Tensor, float]]) -> list[Any]:
+    def minibatch_moments(
+        self, values: Tensor, parts: Sequence[tuple[Tensor, float]]
+    ) -> Sequence[tuple[float, float] | None]:
         """Return (deviation, mean) of all ranks' values (B,) in each minibatch; None if all of them
         are here. parts: this rank's rows of each, and their share of it; with 0 they do not
         count."""

@@ -1,8 +1,9 @@
 """Handle Ctrl-C and termination at a moment that suits the trainer."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 # The machine will be taken away soon, or the terminal is gone.
 URGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -43,7 +44,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         finally:
             self.may_raise = False
 
-    def agree_to_stop(self, gather) -> bool:
+    def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
         """Return whether any rank had received a signal. gather: exchanges one value per rank. A
         signal that arrives during the exchange counts the next time, so that all ranks get the same
         answer."""
