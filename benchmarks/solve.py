@@ -2,10 +2,11 @@
 [--env=LunarLander-v3] [--flags="..."] [--stop_when=solved] [--sb3=SEEDS] [--sb3_seconds=1800]
 
 Measured from starting the command that a user would give, with its tuned preset, its output not on
-a terminal, until it has ended with an evaluation over 100 deterministic episodes; the first start
-after installing is slower. By --stop_when, as of main.py, training ends once the environment is
-solved: its mean return of the last 100 episodes reaches the environment's own reward_threshold,
-and so does that of 100 deterministic episodes; or by a condition such as episode_return_mean>=18.
+a terminal, and without a report, until it has ended with an evaluation over 100 deterministic
+episodes; the first start after installing is slower. By --stop_when, as of main.py, training ends
+once the environment is solved: its mean return of the last 100 episodes reaches the environment's
+own reward_threshold, and so does that of 100 deterministic episodes, which is the evaluation then;
+or by a condition such as episode_return_mean>=18.
 Without it, --stop_when=, all steps of the preset are trained.
 
 --sb3: with so many of the seeds, in turn with ours, also Stable-Baselines3 with the values that
@@ -161,7 +162,7 @@ def write_page() -> None:
 def main() -> None:
     given = parse()
     stop_when = f"--stop_when={shlex.quote(given.stop_when)}" if given.stop_when else ""
-    flags = f"--env_name={given.env} {given.flags} --eval_episodes=100 {stop_when}"
+    flags = f"--env_name={given.env} {given.flags} --eval_episodes=100 --report=False {stop_when}"
     flags = " ".join(flags.split())
     name = given.name or given.env + ("-solved" if given.stop_when else "")
     packages = ["stable-baselines3"] if given.sb3 else []

@@ -284,6 +284,7 @@ def make_watch(
             self.curve: list[tuple[int, float, float | None]] = []  # step, seconds, mean return
             self.stopped = ""  # why, if it has
             self.steps = 0
+            self.proof: float | None = None  # mean return of the last try
 
         @property
         def seconds(self) -> float:
@@ -329,7 +330,8 @@ def make_watch(
                 if self.episodes < self.tried_after + WINDOW:
                     return
                 self.tried_after = self.episodes
-                is_reached = evaluate() >= threshold
+                self.proof = evaluate()
+                is_reached = self.proof >= threshold
             if is_reached:
                 self.stopped = "solved"
 
@@ -358,6 +360,7 @@ def learn(
     evaluate = make_evaluation(env_name, seed, model)
     watch = make_watch(threshold, needs_proof, seconds, evaluate)
     model.learn(total_steps or ZOO[env_name]["n_timesteps"], watch)
+    is_proved = needs_proof and watch.stopped == "solved"
     return {
         "env_name": env_name,
         "seed": seed,
@@ -365,7 +368,7 @@ def learn(
         "seconds": watch.took,
         "episodes": watch.episodes,
         "mean_return": watch.mean_return,
-        "evaluation": evaluate(),
+        "evaluation": watch.proof if is_proved else evaluate(),
         "solved": None if threshold is None else watch.stopped == "solved",
         "stopped": watch.stopped or None,
         "curve": watch.curve,

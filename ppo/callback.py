@@ -67,6 +67,7 @@ class Run:
     is_best = False
     is_save_due = False
     stop_reason = ""
+    evaluated: tuple[Any, State] = (None, {})  # what it was of, and the result
 
     @property
     def config(self) -> Config:
@@ -122,15 +123,21 @@ class Run:
         policy = self.policy()
         if episodes is None:
             episodes = self.config.eval_episodes
+        of = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
         try:
-            result = policy.isolated(
-                "the evaluation",
-                policy.evaluate,
-                episodes,
-                num_envs=self.config.num_envs,
-                max_steps=self.config.eval_max_steps,
-                on_progress=on_progress,
-            )
+            if (
+                self.evaluated[0] != of
+            ):  # the last one may have been the proof of --stop_when=solved
+                result = policy.isolated(
+                    "the evaluation",
+                    policy.evaluate,
+                    episodes,
+                    num_envs=self.config.num_envs,
+                    max_steps=self.config.eval_max_steps,
+                    on_progress=on_progress,
+                )
+                self.evaluated = (of, result)
+            result = self.evaluated[1]
         except WorkerError as error:
             self.folder.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
             result = policy.evaluate(0)

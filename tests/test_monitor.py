@@ -14,6 +14,7 @@ from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.worker import Episode
 from ppo.monitor import MOST_METRICS, EpisodeStatistics, Monitor
+from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
 from tests.test_distributed import Fake
@@ -205,3 +206,30 @@ def test_a_report_that_cannot_be_written_is_an_event(tmp_path: Path) -> None:
     monitor, run, _ = watch(parts, tmp_path)
     monitor.finish(Clock())  # there is no config.json to read
     assert [kind for kind, _, _ in run.told] == ["report_failed"]
+
+
+def test_the_same_policy_is_not_evaluated_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = make_components("Counting-v0", **SMALL, eval_episodes=2)
+    monitor, _, _ = watch(parts, tmp_path)
+    played: list[int] = []
+    evaluate = Policy.evaluate
+
+    def counted(self: Policy, episodes: int, *arguments: Any, **options: Any) -> Any:
+        played.append(episodes)
+        return evaluate(self, episodes, *arguments, **options)
+
+    monkeypatch.setattr(Policy, "evaluate", counted)
+    proof = monitor.run.evaluate()
+    assert monitor.run.evaluate(2) == proof
+    assert played == [2]
+    monitor.run.set_env(metadata={})
+    monitor.run.evaluate()
+    monitor.run.evaluate(3)
+    parts.iteration += 1
+    monitor.run.evaluate(3)
+    with torch.no_grad():
+        parts.learner.weights += 1
+    monitor.run.evaluate(3)
+    assert played == [2, 2, 3, 3, 3]
