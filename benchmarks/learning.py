@@ -38,7 +38,10 @@ from ppo.analysis.statistics import confidence_interval, interquartile_mean
 FOLDER = harness.ROOT / "runs" / "learning"
 PRESETS = harness.ROOT / "ppo" / "config" / "presets"
 TUNED = sorted(path.stem for path in PRESETS.glob("*-v*.json"))
-HIDDEN = "--env_name=examples.own_environment:HiddenVelocity --preset=CartPole-v1"
+HIDDEN = (
+    "--env_name=examples.own_environment:HiddenVelocity --preset=CartPole-v1 --num_envs=8"
+    " --num_steps=128 --num_minibatches=4 --num_epochs=10 --learning_rate=linear:0.001"
+)
 PONG = "--env_name=PongNoFrameskip-v4 --end_on_life_loss=True --clip_rewards=True"
 PLAIN = "--num_workers=0 --logger=none --report=False"
 # No part of the choice of the families' values.
