@@ -1,5 +1,6 @@
 """The state in a checkpoint, and states that cannot be resumed."""
 
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_flags_and_versions_that_differ_are_listed(state: dict[str, Any]) -> Non
     older = {**state, "made_with": {**state["made_with"], "torch": "1.0"}}
     rate, version = restore(parts, monitor, older)
     assert rate == "learning_rate=0.001 instead of 0.00025"
-    assert version == f"torch={torch.__version__} instead of 1.0"
+    assert version == f"torch={metadata.version('torch')} instead of 1.0"
 
 
 def test_a_flag_that_is_newer_than_the_checkpoint_has_had_its_default(
