@@ -107,7 +107,8 @@ class ConsoleLogger(Logger):
         self._print(f"next: ppo evaluate {folder} --episodes=100, ppo render {folder}")
 
     def close(self) -> None:
-        self.bar.stop()
+        if not self.bar.disable:  # one that is prints an empty line in some versions of rich
+            self.bar.stop()
 
     abort = close
 
