@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -109,6 +110,10 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
         for family in FAMILIES:
             import_module(family.module)
     if maker:
+        if isinstance(maker, type) and issubclass(maker, Wrapper):
+            maker = partial(
+                maker
+            )  # gymnasium 1.3 refuses a class of wrappers
         spec = EnvSpec(name, maker)
     else:
         namespace, base, version = parse_env_id(name)
