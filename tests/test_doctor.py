@@ -108,6 +108,7 @@ def test_each_problem_is_reported_once(
         "env_name": "tests.test_doctor:Ill",
         "env_kwargs": env_kwargs,
         "num_workers": 0,
+        "num_envs": 8,
         "num_steps": 64,
         "total_steps": 30_000,
     }

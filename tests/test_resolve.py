@@ -140,7 +140,7 @@ def test_flags_count_more_than_tuned_values():
 def test_a_call_of_train_leads_to_a_config():
     tuned = tuned_config("CartPole-v1", gamma=0.5)
     assert config_of("CartPole-v1", None, None, {"gamma": 0.5}) == tuned
-    assert (tuned.gamma, tuned.num_epochs) == (0.5, 10)
+    assert (tuned.gamma, tuned.num_epochs) == (0.5, 2)
     plain = Config(env_name="CartPole-v1", gamma=0.5)
     assert config_of("CartPole-v1", Config(), None, {"gamma": 0.5}) == plain
     assert config_of(plain, None, "Other-v0", {"seed": 3}) == replace(
