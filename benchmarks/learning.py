@@ -13,7 +13,7 @@ times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_le
   mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
 - last 100: mean return of the last 100 episodes of training, exploration included
 - returns are the environment's own, undiscounted; seconds are those of training alone, with a
-  second run beside it
+  second run beside it, or more
 - published: by PPO of Stable-Baselines3 with values tuned for the environment (rl-baselines3-zoo,
   benchmark.md), after as many steps unless said otherwise
 - discrete, continuous, categories: by the values of the family, --preset=FAMILY. They were chosen
