@@ -111,9 +111,7 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
             import_module(family.module)
     if maker:
         if isinstance(maker, type) and issubclass(maker, Wrapper):
-            maker = partial(
-                maker
-            )  # gymnasium 1.3 refuses a class of wrappers
+            maker = partial(maker)  # gymnasium 1.3 refuses a class of wrappers
         spec = EnvSpec(name, maker)
     else:
         namespace, base, version = parse_env_id(name)

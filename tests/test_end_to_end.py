@@ -96,7 +96,8 @@ def test_the_console_shows_settings_progress_and_results(
     assert "gamma=0.999" in lines[1]
     assert "num_envs" not in lines[1]  # given by hand, so not from the preset
     assert lines[2] == f"run folder: {folder}"
-    assert lines[3].startswith("step 256 of 1,280, ")
+    assert lines[3] == "trains 1,280 steps, as whole rollouts of 256"
+    assert lines[4].startswith("step 256 of 1,280, ")
     assert lines[-5].startswith("step 1,280 of 1,280, ")
     assert re.fullmatch(r"evaluation: .* over 3 deterministic episodes", lines[-4])
     shares = re.match(r"time: (\d+)% collecting, (\d+)% learning: .* the speed", lines[-3])
