@@ -149,6 +149,9 @@ EVERYDAY = ("README.md", "docs/usage.md", "docs/tuning.md", "docs/your-own.md")
 BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
 SLOW = (
     "Lander",
+    "render",
+    "evaluate",
+    "plot",
     "--video",
     "--use_sde",
     "Bipedal",

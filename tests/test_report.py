@@ -231,7 +231,7 @@ def test_the_runs_in_a_folder_are_listed(parent: Path, tmp_path: Path, call: Cal
     assert (code, "there are no runs in it" in err) == (2, True)
 
 
-WIDTHS = [(1280, "light"), (400, "dark")]
+WIDTHS = [(1280, "light"), pytest.param(400, "dark", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS)
