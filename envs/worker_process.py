@@ -40,8 +40,9 @@ def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: i
         return
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
-        if getattr(sys, name).isatty():
-            setattr(sys, name, WholeLines(getattr(sys, name)))
+        stream = getattr(sys, name)
+        if stream and stream.isatty():  # a closed one is None
+            setattr(sys, name, WholeLines(stream))
     try:
         worker = make_worker()
         gc.freeze()

@@ -67,7 +67,7 @@ class Run:
     is_best = False
     is_save_due = False
     stop_reason = ""
-    evaluated: tuple[Any, State] = (None, {})  # what it was of, and the result
+    last_evaluation: Any = field(default=(None, None), init=False)  # of what, and its result
 
     @property
     def config(self) -> Config:
@@ -123,12 +123,11 @@ class Run:
         policy = self.policy()
         if episodes is None:
             episodes = self.config.eval_episodes
-        of = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
+        # Evaluated once only: the proof of --stop_when=solved may be the final evaluation, too.
+        state = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
         try:
-            if (
-                self.evaluated[0] != of
-            ):  # the last one may have been the proof of --stop_when=solved
-                result = policy.isolated(
+            if self.last_evaluation[0] != state:
+                found = policy.isolated(
                     "the evaluation",
                     policy.evaluate,
                     episodes,
@@ -136,8 +135,8 @@ class Run:
                     max_steps=self.config.eval_max_steps,
                     on_progress=on_progress,
                 )
-                self.evaluated = (of, result)
-            result = self.evaluated[1]
+                self.last_evaluation = (state, found)
+            result = self.last_evaluation[1]
         except WorkerError as error:
             self.folder.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
             result = policy.evaluate(0)

@@ -1,10 +1,12 @@
 """What worker processes print on a terminal that shows a progress bar."""
 
 import io
+import shlex
+import subprocess
 from pathlib import Path
 
 from ppo.system.output import ERASE_LINE, WholeLines
-from tests.running import on_terminal
+from tests.running import ROOT, command, metrics, on_terminal
 
 
 def test_lines_are_printed_whole() -> None:
@@ -53,3 +55,19 @@ def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
     said = [line for line in text.split("\r\n") if "a new episode" in line]
     assert len(said) > 20
     assert all(line.endswith(f"{ERASE_LINE}a new episode") for line in said)
+
+
+def test_a_run_trains_with_closed_streams(tmp_path: Path) -> None:
+    line = shlex.join(
+        command(
+            "--env_name=CartPole-v1",
+            "--preset=none",
+            "--num_iterations=2",
+            "--num_workers=2",
+            "--eval_episodes=0",
+            "--report=False",
+            f"--run_dir={tmp_path / 'run'}",
+        )
+    )
+    assert subprocess.run(["bash", "-c", f"{line} >&- 2>&-"], cwd=ROOT).returncode == 0
+    assert len(metrics(tmp_path / "run")) == 2

@@ -50,8 +50,8 @@ def name_of(group: Sequence[RunRecord]) -> str:
 
 
 def has_values(run: RunRecord, name: str) -> bool:
-    """Return whether a metric of a run has any value."""
-    return not np.isnan(run.metrics.get(name, np.nan)).all()
+    """Return whether a metric of a run has any finite value."""
+    return bool(np.isfinite(run.metrics.get(name, np.nan)).any())
 
 
 def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarray, ndarray]:

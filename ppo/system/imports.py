@@ -15,7 +15,7 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install -e '.[{name}]'") from error
+        raise ConfigError(f"{error}: pip install -e '.[{name}]'") from error
 
 
 def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError):
