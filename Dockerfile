@@ -10,7 +10,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # A layer of its own, which changes of the source do not build again. The versions are those of setup.cfg.
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14'
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.8,<2.14'
 
 COPY . /src
 RUN pip install --no-cache-dir '/src[report,tensorboard,video]'

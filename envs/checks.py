@@ -100,8 +100,9 @@ def convert(observation, space):
             found = given.astype(space.dtype)
     except (TypeError, ValueError, AttributeError):
         return observation
-    is_same = found.dtype.kind == "f" or np.array_equal(found, given)
-    return found if is_same and given.dtype.kind in "biuf" else observation
+    is_number = given.dtype.kind in "biuf"
+    is_same = is_number and (found.dtype.kind == "f" or np.array_equal(found, given))
+    return found if is_same else observation
 
 
 def checker(space) -> Checker:
