@@ -25,7 +25,8 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[Any]:
         import imageio.v2
         import imageio_ffmpeg  # noqa: F401, which it writes by
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # drawing needs no screen
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # drawing needs no screen, no sound
+        os.environ.setdefault(driver, "dummy")
     path.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
         "fps": frames_per_second,

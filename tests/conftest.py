@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)  # however busy the machine is
+settings.load_profile("untimed")
 if hasattr(os, "sched_setaffinity"):
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

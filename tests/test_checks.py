@@ -335,7 +335,7 @@ def boxes(draw: st.DrawFn) -> tuple[spaces.Box, np.ndarray]:
     return space, np.where(np.isfinite(edge), edge, within).astype(dtype)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(boxes())
 def test_a_box_contains_what_gymnasium_says_it_does(drawn: tuple[spaces.Box, np.ndarray]) -> None:
     space, observation = drawn

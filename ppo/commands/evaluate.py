@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from rich.console import Console
 from rich.progress import Progress
 
 from ppo.analysis.statistics import confidence_interval
@@ -61,7 +62,8 @@ class Evaluate(PolicyCommand):
         before = _read_list(check_folder("--output=", output))
         policy = self.load(path, env_kwargs=self.env_kwargs)
         seed = policy.config.seed if self.seed is None else self.seed
-        with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
+        console = Console(quiet=not sys.stdout.isatty())
+        with Progress(transient=True, console=console) as progress:
             task = progress.add_task("evaluation", total=self.episodes)
             result = policy.isolated(
                 "the evaluation",
