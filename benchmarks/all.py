@@ -5,7 +5,8 @@ three hours on two cores, with nothing else to do on the machine. A command that
 this commit is not run again: after an interruption the same command continues. The last one checks
 that the learning tables would come out the same: it trains the first ten iterations of their runs
 again and compares every bit. Stable-Baselines3, sb3-contrib and MuJoCo are in the extra bench;
-hosts needs root. Writes results/all.json and README.md.
+hosts needs root. Left out are third_party, which needs more packages, and commits, which compares
+with another commit. Writes results/all.json and README.md.
 """
 
 import shlex
@@ -26,6 +27,8 @@ COMMANDS = (
     "solve --env=Acrobot-v1 --sb3=1",
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
+    "solve --stop_when=",
+    "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
     "kills",
     "soak",
     "faults",
