@@ -10,8 +10,8 @@ from ppo.system.state_dict import State
 class Adam:
     """Step one parameter (P,) by Adam (Kingma & Ba 2015, algorithm 1).
 
-    Calls the kernel of torch.optim.Adam(fused=True), with bit-identical results, and has the parts of
-    its interface that are used here.
+    Calls the kernel of torch.optim.Adam(fused=True), with bit-identical results. Has only those
+    parts of its interface that are used here.
     """
 
     def __init__(self, weights, lr: float, eps: float) -> None:
