@@ -1,4 +1,4 @@
-"""Make an environment as flags say: with keyword arguments, and in wrappers."""
+"""Apply --env_kwargs and --wrapper: keyword arguments and wrappers of an environment."""
 
 import ast
 import json
@@ -8,7 +8,7 @@ from typing import Any
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.system.imports import import_named
 
-# Alone between quotes, it is a number.
+# With the quotes around it, if it is the whole text: then it becomes a number.
 NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
 
 
@@ -18,9 +18,9 @@ def tasks_of(env_kwargs) -> list[dict[str, Any]]:
 
 
 def fill_in(env_kwargs, index: int):
-    """Replace {index}, {9000+index} and {9000+10*index} in texts, however nested.
+    """Replace {index}, {9000+index} and {9000+10*index} in all strings of nested keyword arguments.
 
-    A text that is nothing else becomes an integer."""
+    A string that consists of such an expression alone becomes an integer."""
 
     def number(found: re.Match[str]) -> str:
         return str(int(found[2] or 0) + int(found[3] or 1) * index)

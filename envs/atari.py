@@ -13,9 +13,9 @@ FRAMES_PER_SECOND = 60
 class AtariGame(Env):
     """Hold each action for frame_skip frames and sum their rewards.
 
-    The observation (H, W) uint8 is gray, of each pixel the brighter value in the last two frames:
-    many games draw a thing in every other frame only. Its array is reused. A game starts with 1 to
-    noop_max frames without action (none if 0)."""
+    Observations are grayscale (H, W) uint8: the pixel-wise maximum of the last two frames, since
+    many games draw some objects in every other frame only. The array is reused. A game starts with
+    1 to noop_max no-op frames (none if noop_max is 0)."""
 
     emulator_seeded = False
 
@@ -34,10 +34,10 @@ class AtariGame(Env):
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 
     def reset(self, *, seed: int | None = None, **options):
-        """Start a game; its seed decides for how many frames there is no action.
+        """Start a game; the seed determines the number of no-op frames.
 
-        Only the first reset seeds the emulator, whose randomness makes actions sticky: seeding
-        loads the game anew, 80 ms."""
+        Only the first reset seeds the emulator, whose random numbers drive sticky actions: seeding
+        reloads the ROM, which takes 80 ms."""
         super().reset(seed=seed)
         ale = self.ale
         if seed is not None and not self.emulator_seeded:
@@ -77,7 +77,7 @@ class AtariGame(Env):
         self.env.close()
 
     def save_emulator(self):
-        """Return the emulator's state in bytes, with its random generator: 14 KB, 0.1 ms."""
+        """Serialize the emulator's state, random generator included: 14 KB, in 0.1 ms."""
         return self.ale.cloneState(include_rng=True).serialize()
 
     def restore_emulator(self, state: bytes) -> None:

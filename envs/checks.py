@@ -16,13 +16,14 @@ FEW = 64  # up to so many numbers, Python compares faster than numpy
 
 
 class CheckData(Wrapper):
-    """Raise BadData for malformed results of an environment.
+    """Validate what an environment returns; raise BadData for malformed results.
 
-    That is an observation of another shape or structure than its space's, or not finite; a reward
-    that is not one finite number; a reset that does not return (observation, info); a step that
-    does not return its five results. Numbers of another type are converted, if that loses nothing
-    but digits; sloppiness then says what the environment should return. A well-formed observation
-    outside of the space is counted in num_outside, or, if is_strict, bad data too."""
+    Malformed are observations that are not finite or whose shape or structure differs from the
+    space's, rewards other than one finite number, resets that do not return (observation, info)
+    and steps that do not return five values. Values of another dtype are cast if only precision is
+    lost; sloppiness then describes what the environment should return instead. Well-formed
+    observations outside the space's bounds are counted in num_outside; with is_strict, they are
+    malformed, too."""
 
     num_outside = 0
     is_converting = False
@@ -69,7 +70,7 @@ class CheckData(Wrapper):
         return self._check(observation), number, terminated, truncated, info
 
     def _check(self, observation):
-        """Return an observation in the types of its space."""
+        """Return an observation with the dtypes of its space. Raises BadData if it is malformed."""
         if self.is_converting:
             observation = convert(observation, self.space)
         try:
@@ -89,7 +90,7 @@ class CheckData(Wrapper):
 
 
 def convert(observation, space):
-    """Return an observation in the types of its space, as far as that loses nothing but digits."""
+    """Cast an observation to the dtypes of its space where only precision is lost."""
     if isinstance(space, spaces.Dict) and isinstance(observation, dict):
         return {key: convert(part, space.get(key)) for key, part in observation.items()}
     if isinstance(space, spaces.Tuple) and isinstance(observation, (tuple, list)):
@@ -106,9 +107,9 @@ def convert(observation, space):
 
 
 def checker(space) -> Checker:
-    """Return a function that tells whether an observation is inside of a space.
+    """Return a function that tells whether an observation lies within a space.
 
-    It raises BadData for one that is malformed."""
+    The function raises BadData for malformed observations."""
     contains = space.contains
 
     def is_inside(observation) -> bool:
@@ -138,7 +139,7 @@ def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
                 f"{len(parts)} parts"
             )
         try:
-            # All parts, so that bad data is found after a part that is outside.
+            # No short circuit: malformed parts must be found even after a part out of bounds.
             are_inside = [own(observation[key]) for key, own in checkers.items()]
         except KeyError as error:
             raise BadData(
@@ -150,7 +151,7 @@ def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
 
 
 def _box_checker(space: spaces.Box) -> Checker:
-    """Return a checker that needs one pass where all is well, as it nearly always is."""
+    """Return a checker for a Box; a valid observation, the usual case, takes a single pass."""
     shape = space.shape
     dtype = space.dtype
     largest = LARGEST

@@ -22,9 +22,9 @@ LARGEST_METRIC = 1e300  # so that the sum of many is finite
 
 
 class RecordEpisode(Wrapper):
-    """Add up rewards and steps from reset to reset.
+    """Report the undiscounted return and the length of each whole episode in its last info.
 
-    Wrappers that end episodes for the learner only go around this one."""
+    Wrappers that end episodes for the learner only, as EndOnLifeLoss does, go around this one."""
 
     SAVED = ("total", "length")
 
@@ -42,18 +42,19 @@ class RecordEpisode(Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-@lru_cache(1_000)  # an environment may make up new keys forever
+@lru_cache(1_000)  # bounded: an environment may invent new keys forever
 def names_metric(key: str) -> bool:
-    """Return whether a key of an info may name a metric: not hidden ones, gymnasium's and Atari's,
-    and those that no table can hold."""
+    """Return whether a key of an info may name a metric.
+
+    Excluded are keys that begin with _, those of gymnasium and Atari, and those unfit for a CSV."""
     return not NO_METRIC.match(key)
 
 
 def episode_metrics(info) -> dict[str, float]:
     """Return the numbers and booleans in the info of an episode's last step, by name.
 
-    Those in info["episode_metrics"] count, too, and arrays of one number; what is not finite is
-    left out. success_rate repeats is_success, the usual name."""
+    This includes info["episode_metrics"] and arrays of one element, but no values that are not
+    finite. is_success is also reported as success_rate."""
     metrics = {}
     for key, value in {**info, **info.get("episode_metrics", {})}.items():
         if getattr(value, "size", None) == 1:
@@ -99,8 +100,9 @@ class OpenEpisode(NamedTuple):
 
 
 class PlayedEpisode(NamedTuple):
-    """A whole episode that is over, and what it takes to replay it: number, actions (L, D), and the
-    environment's attributes."""
+    """A finished whole episode, with what is needed to replay it.
+
+    number: of the reset that began it; actions: (L, D); attributes: of the environment."""
 
     episode_return: float
     episode_length: int
@@ -111,7 +113,7 @@ class PlayedEpisode(NamedTuple):
 
 
 class OpenEpisodes:
-    """The whole episode that is open in each environment. no_actions: (0, D)."""
+    """Track the whole episode that is in progress in each environment. no_actions: (0, D)."""
 
     def __init__(self, num_envs: int, no_actions: ndarray) -> None:
         self.no_actions = no_actions
@@ -240,7 +242,7 @@ def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
 
 
 def close_env(env: Env) -> str:
-    """Close an environment; return what it raises, which must not be the end of anything."""
+    """Close an environment; return a description of what it raises, or "" if nothing."""
     try:
         env.close()
     except BaseException as error:  # KeyboardInterrupt, too: closing must not end anything

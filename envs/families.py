@@ -1,4 +1,4 @@
-"""Families of environments with preprocessing of their own: one class each, listed in FAMILIES."""
+"""Families of environments with their own preprocessing: a class for each, listed in FAMILIES."""
 
 import re
 from typing import Any
@@ -18,11 +18,11 @@ class Atari:
     fields = ("noop_max", "end_on_life_loss", "sticky_actions", "full_action_space")  # only its own
 
     def canonical_id(self, env_name: str) -> str:
-        """Return the id that replaces one whose emulator skips frames: they are skipped here."""
+        """Replace an id whose emulator skips frames by that of the game without frame skipping."""
         return re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)
 
     def matches(self, spec: EnvSpec) -> bool:
-        """Return whether spec is a game without anything that its emulator alone would not do."""
+        """Return whether spec is a plain game observed as images, without unsupported options."""
         return (
             str(spec.entry_point).startswith("ale_py.env")
             and spec.kwargs.get("obs_type") != "ram"
@@ -39,7 +39,9 @@ class Atari:
         }
 
     def make(self, spec: EnvSpec, config) -> gymnasium.Env:
-        """Make a game up to its screen. Frames that its id would skip are not skipped twice."""
+        """Make a game with all preprocessing but resizing and stacking, which ObserveParts does.
+
+        The id's own frame skip is turned off. Raises gymnasium.error.Error without a ROM."""
         from ale_py import Action, ALEInterface, LoggerMode
 
         from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset

@@ -1,4 +1,4 @@
-"""The first look at an environment: what a run must know of it before anything is made."""
+"""Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ PURPOSE = "the first look"
 
 
 class Spaces(NamedTuple):
-    """An environment's spaces, whether it reports action masks, what its author should know, and
-    the return from which on its author calls it solved."""
+    """What a run needs to know of an environment.
+
+    has_masks: whether infos have action masks; warnings: for the environment's author;
+    reward_threshold: the return at which its registration counts it as solved."""
 
     observations: Box
     actions: Any
@@ -28,8 +30,9 @@ class Spaces(NamedTuple):
 
 
 def describe(config):
-    """Return what find_family does. From now on the config's timeouts count. Raises as spaces_of
-    does."""
+    """Call find_family in the isolated process, and apply the config's timeouts to that process.
+
+    Raises as spaces_of does."""
     ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
     env_name = config.env_name
     env_kwargs = tasks_of(config.env_kwargs)[0]
@@ -37,13 +40,13 @@ def describe(config):
 
 
 def spaces_of(config) -> Spaces:
-    """Look at an environment in a process of its own. Raises as look does, and WorkerError if the
-    environment dies or hangs."""
+    """Call look in the isolated process. Raises as look does, and WorkerError if the environment
+    crashes or hangs."""
     return ISOLATION.call(PURPOSE, config.env_name, look, config)
 
 
 def look(config) -> Spaces:
-    """Look at an environment of each task, and at that of evaluations.
+    """Inspect an environment of each task, and that of --eval_env.
 
     Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
     what a reset and a step raise or return."""

@@ -1,4 +1,4 @@
-"""Signs of life: tell the process that watches this one of every call of an environment."""
+"""Heartbeats: report every call of an environment to the process that watches this one."""
 
 from numpy import ndarray
 
@@ -6,10 +6,10 @@ CALLS = ("start", "reset", "step", "render", "close")
 
 
 class Heartbeat:
-    """Count the calls of environments in this process, if another one watches it.
+    """Count the calls of environments in this process, if another process watches it.
 
-    array: (3,), shared with that process: the number of calls so far, the index in CALLS of the
-    last one, and how much of the work is done, such as episodes."""
+    array: (3,) int64, shared with that process: number of calls so far, index in CALLS of the last
+    one, and progress, such as the number of finished episodes."""
 
     array: ndarray | None = None
 
@@ -19,7 +19,7 @@ class Heartbeat:
             self.array[1] = CALLS.index(call)
 
     def report_progress(self, done: int) -> None:
-        """Tell how much of the work is done."""
+        """Publish progress, such as the number of finished episodes."""
         if self.array is not None:
             self.array[2] = done
 
@@ -28,5 +28,5 @@ HEARTBEAT = Heartbeat()  # of this process
 
 
 def called_env(call: int) -> int:
-    """Return the environment of a worker's call: i for a step (i) or a reset (~i)."""
+    """Decode a worker's heartbeat: return i for a step of environment i (i) or its reset (~i)."""
     return max(call, ~call)

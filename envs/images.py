@@ -1,4 +1,4 @@
-"""Preprocess observations that are images, of any environment."""
+"""Preprocess image observations: grayscale, resizing, stacking."""
 
 import gymnasium
 import numpy as np
@@ -19,11 +19,12 @@ cv2.setNumThreads(1)  # a worker has one core to itself
 
 
 class ImageStack:
-    """Stack the last num_images images to one array (size, size, num_images * channels), uint8.
+    """Resize images and stack the last num_images of them: (size, size, num_images * channels).
 
-    Images are (H, W) or (H, W, C) uint8; three channels are colours and become gray, others stay
-    as they are. The oldest image is first; at first all are the same. The array that is returned is
-    reused. space: its Box; treatment: what is done, in words."""
+    Images are (H, W) or (H, W, C) uint8. Three channels are taken for RGB and converted to
+    grayscale, others are kept. The oldest image comes first; the first image of an episode fills
+    the whole stack. The returned array is reused. space: its Box; treatment: a description for the
+    user. Raises gymnasium.error.Error for too many channels."""
 
     def __init__(self, image_space, size: int, num_images: int) -> None:
         self.size = (size, size)
@@ -45,7 +46,7 @@ class ImageStack:
         self.planes: list[np.ndarray] = []
 
     def clear(self) -> None:
-        """Forget all images: an episode begins."""
+        """Empty the stack at the beginning of an episode."""
         self.planes = []
 
     def restore(self, stacked: np.ndarray) -> None:
@@ -53,7 +54,7 @@ class ImageStack:
         self.planes = list(cv2.split(stacked))
 
     def __call__(self, image) -> np.ndarray:
-        """Return the stack with an image, which is its newest."""
+        """Push an image (H, W) or (H, W, C), and return the stack."""
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]

@@ -1,4 +1,4 @@
-"""Call functions that use environments in a process of its own: no hang or crash reaches this one.
+"""Call functions that use environments in a separate process, so that crashes and hangs stay there.
 
 Training has worker processes; what else needs an environment, such as the first look at it and
 evaluations, is called here, with the same timeouts and messages."""
@@ -18,7 +18,7 @@ OnProgress = Callable[[int], object]
 
 
 def ignore(done: int) -> None:
-    """Take no notice of progress."""
+    """Ignore progress: the default of on_progress."""
 
 
 class Caller:
@@ -30,8 +30,9 @@ class Caller:
         HEARTBEAT.array = heartbeat.array
 
     def run(self, function: Callable[..., Any], arguments, options):
-        """Return the result of a function, as a tuple of one. Raises WorkerError for what others
-        than this project raise."""
+        """Return (result,) of a function: a tuple, since None would mean "no reply yet".
+
+        Errors other than PPOError are raised as WorkerError."""
         HEARTBEAT("start")
         try:
             return (function(*arguments, **options),)
@@ -41,11 +42,11 @@ class Caller:
             raise worker_error("the environment", error) from error
 
     def close(self) -> None:
-        """Do nothing: functions close their environments."""
+        """Do nothing: the functions close their environments themselves."""
 
 
 class IsolatedProcess(WorkerProcess):
-    """A process that calls functions. name: what they are for; env_ids: of their environment."""
+    """A process that calls functions. name: their purpose; env_ids: the id of their environment."""
 
     def describe_call(self, call: int) -> tuple[str, str]:
         name = CALLS[call]
@@ -54,7 +55,7 @@ class IsolatedProcess(WorkerProcess):
 
 
 class Isolation:
-    """Call functions in the isolated process, from start to close; before and after in this one.
+    """Call functions in the isolated process between start() and close(), otherwise in this one.
 
     A process that is lost is replaced. timeouts: seconds, as those of a worker."""
 
@@ -81,9 +82,9 @@ class Isolation:
     ):
         """Return function(*arguments, **options).
 
-        purpose: names the work in messages. on_progress: receives what HEARTBEAT.report_progress
-        tells there. Raises WorkerError if the function raises, dies or hangs, and every PPOError
-        as it is."""
+        purpose: names the call in error messages. on_progress: called with the latest value of
+        HEARTBEAT.report_progress. Raises WorkerError if the function raises, crashes or hangs;
+        a PPOError is passed on unchanged."""
         if not self.is_on:
             return function(*arguments, **options)
         self.start()

@@ -32,7 +32,7 @@ ALIASES = {
     "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
-# What gymnasium says of keyword arguments that do not suit, and of what is no environment.
+# Of gymnasium's messages about wrong keyword arguments, and about classes that are no Env.
 UNSUITABLE = (
     r"(unexpected keyword|missing \d+ required).* from the environment creator|"
     "inherit from the gymnasium.Env|update the environment class"
@@ -40,7 +40,7 @@ UNSUITABLE = (
 
 
 def canonical_id(env_name: str) -> str:
-    """Return the id that an environment has today, if gymnasium has dropped the given one."""
+    """Return the current id of an environment, if gymnasium has removed the given one."""
     for family in FAMILIES:
         current = family.canonical_id(env_name)
         if current != env_name:
@@ -51,8 +51,8 @@ def canonical_id(env_name: str) -> str:
 
 
 def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
-    """Return the id that an environment has today, its family, None if it has none, and what "auto"
-    means for its flags. Raises as make_env does."""
+    """Return an environment's current id, the name of its family (None without one), and what
+    "auto" means for its flags, by name. Raises as make_env does."""
     env_name = canonical_id(env_name)
     with explained_errors(env_name):
         spec, family = _look_up(env_name, env_kwargs)
@@ -62,7 +62,7 @@ def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
 
 
 def make_env(config, index: int = 0) -> Env:
-    """Make an environment whose observations are in a Box.
+    """Make an environment with all wrappers, whose observations are arrays in one Box.
 
     config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
     index: the environment's number in the whole run, which --env_kwargs may contain, and which a
@@ -94,9 +94,9 @@ def make_env(config, index: int = 0) -> Env:
 
 
 def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
-    """Return how gymnasium makes an environment, and its family or None.
+    """Return an environment's EnvSpec, of the latest version if the id has none, and its family.
 
-    Of an id without a version, it is the latest one."""
+    The family is None if no class of FAMILIES matches."""
     module, _, name = env_name.rpartition(":")
     maker = None
     if isinstance(env_name, EnvObject):
@@ -118,7 +118,7 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
         if version is None:
             version = find_highest_version(namespace, base)
         spec = gymnasium.spec(get_env_id(namespace, base, version))
-    # Workers call in the right order; checking that would cost time at every step.
+    # No order check: workers call reset before step, and the check would slow every step.
     spec = dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
     for family in FAMILIES:
         if family.matches(spec):
@@ -127,7 +127,7 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
 
 
 def _make_checked(spec: EnvSpec, config) -> Env:
-    """Make an environment, with a check of what it returns and a record of whole episodes."""
+    """Make an environment with the user's wrappers, CheckData, RepeatAction and RecordEpisode."""
 
     def make():
         # gymnasium's own checker would cost time at every step.
@@ -144,7 +144,7 @@ def _make_checked(spec: EnvSpec, config) -> Env:
 
 
 class Watched(Wrapper):
-    """Give a sign of life at every call of an environment."""
+    """Send a heartbeat at every call of an environment."""
 
     def reset(self, **options):
         HEARTBEAT("reset")
@@ -165,11 +165,13 @@ class Watched(Wrapper):
 
 @contextmanager
 def explained_errors(env_name: str) -> Iterator[None]:
-    """Turn exceptions raised while an environment is made into errors that name the fix."""
+    """Translate exceptions raised while an environment is made into errors that name the fix.
+
+    Raises EnvironmentUnavailable, or WorkerError for what the environment's own code raises."""
     module, _, name = env_name.rpartition(":")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is a newer version
+            warnings.simplefilter("ignore")  # such as the one about newer versions
             yield
     except PPOError:
         raise

@@ -29,7 +29,7 @@ class RunningMeanStd:
         self.count = np.float64(1e-4)
 
     def update(self, samples: ndarray, all_reduce: AllReduce) -> None:
-        """Merge samples (count, *shape), with those of the other ranks if there are any."""
+        """Merge samples (count, *shape) of this rank and, by all_reduce, of all other ranks."""
         mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
         count, mean, variance = all_reduce((len(samples), mean, variance))
@@ -45,11 +45,12 @@ class RunningMeanStd:
 
 
 class NormalizeObservation:
-    """(observation - mean) / deviation, clipped to +/- 10, as float32.
+    """Standardise observations: (observation - mean) / deviation, clipped to +/- 10, as float32.
 
-    Mean and deviation are in shared memory: a copy sent to another process follows the updates of
-    this one. shape: of the numbers; is_scaled: those that are not left unchanged; is_packed:
-    observations are rows of bytes that begin with the numbers, as float32."""
+    Mean and deviation are in shared memory: workers see every update made here. shape: of the
+    vector to standardise; is_scaled: mask (broadcast to shape) of the entries to standardise, the
+    others stay as they are; is_packed: observations are rows of bytes that begin with that vector
+    as float32."""
 
     def __init__(
         self, shape: Sequence[int], enabled: bool, is_scaled=True, is_packed: bool = False
@@ -84,7 +85,7 @@ class NormalizeObservation:
         return rows
 
     def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
-        """Merge observations (T, N, *observation); every process uses the result at once."""
+        """Update the statistics from observations (T, N, *observation), in all processes."""
         if self.enabled:
             samples = self._numbers(observations).reshape(-1, *self.shift.shape)
             self.statistics.update(samples, all_reduce)
@@ -95,7 +96,7 @@ class NormalizeObservation:
         self._share_statistics()
 
     def _numbers(self, rows: ndarray) -> ndarray:
-        """Return the numbers of observations; in rows of bytes they are a view (..., n)."""
+        """Return the vector to standardise: of packed rows, a float32 view (..., n)."""
         if not self.is_packed:
             return rows
         return rows[..., : self.shift.nbytes].view(np.float32)
@@ -110,8 +111,8 @@ class NormalizeObservation:
 class NormalizeReward:
     """Divide rewards by the running deviation of the discounted return; clip them to +/- 10.
 
-    Rewards are not centred (Baselines). An environment's discounted return starts at 0 with every
-    episode, however the last one ended."""
+    Rewards are not centred, and the deviation is that of R = gamma R + r over all steps (Baselines,
+    VecNormalize). R restarts at 0 after every termination and truncation."""
 
     def __init__(self, num_envs: int, gamma: float, enabled) -> None:
         self.statistics = RunningMeanStd(())
@@ -120,7 +121,7 @@ class NormalizeReward:
         self.enabled = enabled
 
     def __call__(self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce) -> ndarray:
-        """Merge the rollout's rewards (T, N) into the statistics; return them scaled, float32."""
+        """Update the statistics from rewards (T, N), and return the rewards scaled, float32."""
         if not self.enabled:
             return rewards
         discounted = np.empty(rewards.shape)

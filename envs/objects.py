@@ -5,13 +5,13 @@ from functools import cache
 
 from ppo.errors import ConfigError
 
-unpickle = cache(pickle.loads)  # so that all environments of a process are of one class
+unpickle = cache(pickle.loads)  # cached, so that all environments of a process share one class
 
 
 class EnvObject(str):
-    """A label such as "<Reach>" that carries a class or function, pickled, to other processes.
+    """A label such as "<Reach>" with a pickled class or function, which other processes unpickle.
 
-    Settings hold it in place of an id; files keep the label only."""
+    It takes the place of an id in the settings; files store the label only."""
 
     pickled: bytes
 

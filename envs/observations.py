@@ -1,4 +1,4 @@
-"""Bring observations, however nested, into one Box that keeps their parts."""
+"""Flatten nested observations into one Box that remembers its parts."""
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
@@ -18,7 +18,9 @@ ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones cou
 
 
 def observe(env: Env, image: str, size: int, num_images: int) -> Env:
-    """Wrap an environment in ObserveParts, unless it shows one Box of numbers."""
+    """Wrap an environment in ObserveParts, unless its observations are one plain numeric Box.
+
+    image, size, num_images: as ObserveParts takes them."""
     space = env.observation_space
     if isinstance(space, spaces.Box) and space.shape and kind_of(space, image) == "numbers":
         return env
@@ -26,16 +28,15 @@ def observe(env: Env, image: str, size: int, num_images: int) -> Env:
 
 
 def can_observe(space) -> bool:
-    """Return whether a space, or a part of it, holds a fixed number of numbers."""
+    """Return whether any leaf of a space has a fixed number of numbers, and can be observed."""
     return any(holds_numbers(leaf) for _, leaf in leaves(space))
 
 
 def kind_of(space, image: str) -> str:
-    """Return how a space without parts is observed.
+    """Return how a leaf space is observed: "pixels", "categories", "numbers" or "left out".
 
-    image: "pixels", "categories" or "auto", which decides by the size: how arrays (H, W) and
-    (H, W, C) of uint8 are. Others are "numbers", or "left out" if they are text, or have no fixed
-    number of numbers."""
+    image: "pixels" or "categories", how uint8 arrays (H, W) and (H, W, C) are observed, or "auto",
+    which decides by their size. Text and spaces without a fixed number of numbers are left out."""
     if not holds_numbers(space):
         return "left out"
     is_box = isinstance(space, spaces.Box)
@@ -47,15 +48,16 @@ def kind_of(space, image: str) -> str:
 
 
 class ObserveParts(Wrapper):
-    """Show the numbers and images of an observation, however nested, in one Box.
+    """Flatten nested observations of numbers and images into one Box.
 
-    Without images, observations are one vector, as gymnasium flattens them. An image alone is
-    (size, size, channels) uint8, an array that is reused. With an image and anything else they are
-    rows of bytes: vectors of float32, the pixels of each image, zeros up to a multiple of four.
+    Observations without images become one vector, as by gymnasium.spaces.flatten. A single image
+    becomes (size, size, channels) uint8, in an array that is reused. An image and other parts are
+    packed into a row of bytes: the vectors as float32, then the pixels of each image, padded with
+    zeros to a multiple of four bytes.
 
-    Of each part by name, observation_space.parts has its Box, places its slice, treatment what is
-    done to it, in words. The keys that lead to a nested part are joined by dots.
-    image: as that of kind_of; size, num_images: of a ppo.envs.images.ImageStack."""
+    observation_space has three dicts by the names of parts: parts (their Boxes), places (their
+    slices) and treatment (descriptions for the user). The name of a nested part joins its keys by
+    dots. image: as that of kind_of; size, num_images: of a ppo.envs.images.ImageStack."""
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
@@ -106,7 +108,7 @@ class ObserveParts(Wrapper):
         return self._read(observation), reward, terminated, truncated, info
 
     def restore(self, observation: ndarray) -> None:
-        """Restore the stack from the last observation; only for an image alone."""
+        """Restore the image stack from the last observation, which must be a single image."""
         self.stacks[0].restore(observation)
 
     def _read(self, observation):
@@ -119,12 +121,12 @@ class ObserveParts(Wrapper):
 
 
 def encode_categories(image: ndarray) -> ndarray:
-    """Return an image of categories as a vector of zeros and ones, 16 for each number."""
+    """One-hot encode an image of categories: return a vector with 16 entries for each number."""
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
 def join(vectors: Boxes, images: Boxes):
-    """Make the Box of observations from the Boxes of their parts."""
+    """Join the Boxes of all parts to the Box of flattened observations, with parts and places."""
     parts = vectors | images
     boxes = [*parts.values()]
     if images and len(boxes) > 1:
@@ -144,7 +146,7 @@ def join(vectors: Boxes, images: Boxes):
 
 
 def pack(space, parts: Mapping[str, Any]):
-    """Return the observation with these parts, by name; other parts are zeros.
+    """Pack parts, given by name, into one flattened observation; missing parts are zeros.
 
     Raises ValueError for a part of another size."""
     observation = np.zeros(space.shape, space.dtype)

@@ -22,7 +22,7 @@ MAX_LOSSES = (10, 600)  # and of all workers together
 
 
 class Group(NamedTuple):
-    """A half of the environments, which steps while actions are sampled for the other half."""
+    """Half of the environments: one half steps while actions are sampled for the other."""
 
     columns: slice  # of all of them in the rollout
     members: list[range]  # of each worker, among its own environments
@@ -31,8 +31,8 @@ class Group(NamedTuple):
 class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Step the environments of a run, spread evenly over worker processes, or in this process.
 
-    A worker that dies, raises or hangs is replaced, its part of the rollout is collected again, and
-    on_event(kind, **details) is called. In this process, a hang cannot be noticed."""
+    A worker that crashes, raises or hangs is replaced, its part of the rollout is collected again,
+    and on_event(kind, **details) is called. A hang in this process cannot be detected."""
 
     is_collecting = False  # since collect_async
 
@@ -49,7 +49,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         first_id: int = 0,
         attributes=(),
     ) -> None:
-        """Start the workers; they get ready while the caller goes on.
+        """Start the workers, without waiting until they are ready.
 
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
@@ -104,8 +104,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         return merge(infos.values())
 
     def collect_async(self, iteration: int, attributes=None) -> None:
-        """Have workers that sample begin a rollout; collect waits for it. attributes: instead of
-        the present ones."""
+        """Start a rollout without waiting for it, for workers that sample actions themselves;
+        collect() waits. attributes: those to use in place of the current ones."""
         self.is_collecting = True
         if attributes is None:
             attributes = self.attributes
@@ -113,7 +113,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             worker.send("collect", iteration, attributes)
 
     def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
-        """Collect with actions sampled in this process.
+        """Collect a rollout with actions sampled in this process, and return the workers' reports.
 
         Workers that replace lost ones collect their part after the others have finished."""
         infos: dict[WorkerProcess, RolloutInfo] = {}
@@ -130,10 +130,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _step_by_turns(
         self, alive: Iterable[WorkerProcess], is_partial: bool
     ) -> Iterable[WorkerProcess]:
-        """Step T times with double buffering; return the workers that were not lost.
+        """Step T times with double-buffered sampling; return the workers that were not lost.
 
         The two groups take turns: while one steps, actions are sampled for the other. is_partial:
-        some workers have finished before, and their columns must stay as they are."""
+        other workers have already finished this rollout, and their columns must not change."""
         for t in range(self.sampler.num_steps):
             for group in self.groups:
                 if t > 0:
@@ -161,9 +161,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             worker.end(deadline)
 
     def _receive(self, workers: Iterable[WorkerProcess], *command) -> dict[WorkerProcess, Any]:
-        """Return the workers' replies.
+        """Wait for the workers' replies, and return them by worker.
 
-        A lost worker is replaced; without a command for the new one, there is no reply of it."""
+        A lost worker is replaced. command: sent to its replacement; without one there is no reply.
+        """
         replies: dict[WorkerProcess, Any] = {}
         missing = list(workers)
         while missing:
@@ -241,7 +242,7 @@ def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
 
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
-    """Return what the workers' parts of a rollout bring together, in order of time."""
+    """Merge the workers' reports on a rollout, in order of time."""
     episodes, last_observations, reset_envs, *tables = zip(*infos, strict=True)
     return RolloutInfo(
         sorted(chain(*episodes)),

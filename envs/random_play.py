@@ -1,4 +1,4 @@
-"""Play an environment at random."""
+"""Play random actions, and record what the environment returns."""
 
 import time
 from typing import NamedTuple
@@ -11,8 +11,8 @@ SECONDS = 3.0  # at most
 
 
 class RandomPlay(NamedTuple):
-    """A record of random play: seconds of each step and reset; return, length and whether a time
-    limit ended it, of each episode; all rewards and observations."""
+    """A record of random play: seconds of each step and reset, (return, length, was truncated) of
+    each episode, all rewards and observations."""
 
     step_seconds: list[float]
     reset_seconds: list[float]
@@ -22,9 +22,9 @@ class RandomPlay(NamedTuple):
 
 
 def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
-    """Take random actions, always the same for a seed, for so many steps, or for SECONDS.
+    """Take num_steps random actions, determined by the seed, but for no longer than SECONDS.
 
-    close: close the environment afterwards, for instance as it holds a port."""
+    close: whether to close the environment afterwards, in case it holds a port or a file."""
     record = RandomPlay([], [], [], [], [])
     env.action_space.seed(seed)
 

@@ -8,10 +8,10 @@ Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:
-    """Return a stream's entropy at an index such as (environment, episode)."""
+    """Return the SeedSequence of a stream at an index such as (environment, episode)."""
     return SeedSequence([seed, stream, *index])
 
 
 def integer_seed(seed: int, stream: Stream, *index: int) -> int:
-    """Return the same as one 32-bit integer, for gymnasium and torch."""
+    """Return seed_sequence's first 32-bit integer, for gymnasium and torch."""
     return int(seed_sequence(seed, stream, *index).generate_state(1)[0])

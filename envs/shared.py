@@ -11,10 +11,10 @@ PROCESSES = multiprocessing.get_context("spawn")
 
 
 class SharedArray:
-    """A zeroed numpy array that a child process shares when it is started with it.
+    """A zeroed numpy array in memory shared with child processes that are started with it.
 
-    What is sent to a process that runs already is a copy. Its memory has no name in the file
-    system: nothing is left of it however a process dies."""
+    Sent to a process that is already running, it is copied. The memory has no name in the file
+    system, so that nothing is left over however a process ends."""
 
     def __init__(self, shape: Sequence[int], dtype) -> None:
         self.shape = tuple(shape)

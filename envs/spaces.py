@@ -15,8 +15,8 @@ ACTION_MASK = "action_mask"  # in an info: which actions the environment allows 
 def action_converter(space, squash: bool = False) -> Converter:
     """Return a function from the policy's actions (n, D) to the actions of n environments.
 
-    squash: actions fill boxes by tanh; otherwise they are clipped to them, here only: the policy
-    learns from the unclipped ones."""
+    squash: scale tanh(action) to a Box's bounds; otherwise clip to them, here only, so that the
+    learner sees unclipped actions. Discrete actions are shifted by the space's start."""
     if parts := _parts(space):
         converters = [action_converter(part, squash) for part in parts.values()]
         cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
@@ -64,10 +64,10 @@ def _box_converter(space: Box, squash: bool) -> Converter:
 def mask_converter(space) -> Converter:
     """Return a function from an environment's action mask to the policy's, (M,) bool.
 
-    The policy's has K columns for each of the space's choices among up to K actions. The
-    environment's has a 0 or 1 for each choice's first action, second and so on, in one array or in
-    one per choice; for a Tuple or Dict, one mask per part; None allows everything. The function
-    raises ValueError if there are too many or too few numbers, or if a choice has nothing left."""
+    The policy's mask has K columns for each discrete choice, where K is the size of the largest.
+    The environment's mask has a 0 or 1 for each action of each choice, in one array or in one per
+    choice; of a Tuple or Dict, a mask for each part; None allows everything. The function raises
+    ValueError for a wrong number of entries, or if a choice has no allowed action."""
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
@@ -104,15 +104,15 @@ def mask_converter(space) -> Converter:
 
 
 def holds_numbers(space) -> bool:
-    """Return whether a space, and each of its parts, holds a fixed number of numbers, not none."""
+    """Return whether every leaf of a space has a fixed number, at least 1, of numbers."""
     kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
 def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield the spaces that a space is made of, however nested, each with the keys that lead there.
+    """Yield (path, space) for each leaf of a nested space; a path is the tuple of keys to it.
 
-    path: of the space itself."""
+    path: that of the space itself."""
     parts = _parts(space)
     if not parts:
         yield path, space
@@ -130,5 +130,5 @@ def _parts(space) -> dict[Any, Any]:
 
 
 def _num_columns(space) -> int:
-    """Return how many columns the actions of a space take."""
+    """Return the number of columns D that actions of a space have."""
     return sum(math.prod(leaf.shape) for _, leaf in leaves(space))

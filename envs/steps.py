@@ -5,7 +5,7 @@ from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
 
 class RepeatAction(Wrapper):
-    """Repeat each action a number of times, at most to the episode's end, and sum the rewards."""
+    """Repeat each action several times, or until the episode ends, and sum the rewards."""
 
     def __init__(self, env: Env, times: int) -> None:
         super().__init__(env)
@@ -22,8 +22,8 @@ class RepeatAction(Wrapper):
 
 
 def stack_vectors(env: Env, num_vectors: int) -> Env:
-    """Join the last num_vectors observations, of a Box, to one vector, the oldest first.
+    """Concatenate the last num_vectors observations of a Box to one vector, the oldest first.
 
-    After a reset all are the same."""
-    copied = FlattenObservation(env)  # for an environment may reuse its array
+    After a reset, all of them are the first observation."""
+    copied = FlattenObservation(env)  # a copy: the environment may reuse its array
     return FlattenObservation(FrameStackObservation(copied, num_vectors, padding_type="reset"))

@@ -1,4 +1,4 @@
-"""Film environments."""
+"""Record videos of environments."""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
 
 @contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[Any]:
-    """Open imageio's writer of a file: .mp4 (H.264, as browsers play it) or .gif.
+    """Open an imageio writer of a new .mp4 (H.264, which browsers play) or .gif file.
 
-    The file appears, whole, when the context is left without an error. Raises OSError, and
+    The file appears only when the context is left without an error. Raises OSError, and
     ConfigError if imageio is not installed."""
     with extra("video"):
         import imageio.v2

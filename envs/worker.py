@@ -33,7 +33,7 @@ CARRIED = ("observations", "states", "action_masks")  # whose last row begins th
 
 
 class Episode(NamedTuple):
-    """An episode that ended with this step of the rollout.
+    """A whole episode that ended at this step of the rollout.
 
     metrics: the environment's own numbers, by name."""
 
@@ -54,7 +54,7 @@ class LastObservation(NamedTuple):
 
 
 class RolloutInfo(NamedTuple):
-    """The results of a rollout beside its tensors; environments by their number in this rank.
+    """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
 
     reset_envs: those that were reset before the rollout; num_outside: how many observations were
     outside of the space; emulators: their states at the end of the rollout; attributes: of
@@ -70,7 +70,7 @@ class RolloutInfo(NamedTuple):
 
 @dataclass(kw_only=True)
 class Worker:
-    """Step a slice of the environments in one process, and sample their actions if it is to.
+    """Step a slice of the environments in one process; with make_sampler, sample their actions.
 
     config: the run's, resolved; make_sampler(env_ids=, rollouts=): makes a
     ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; rollouts: shared arrays by
@@ -103,7 +103,7 @@ class Worker:
         if self.make_sampler:
             self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
         self.beats = self.heartbeat.array
-        self.reset_envs: list[int] | None = None  # before this rollout; None: all are to be reset
+        self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
             self._beat(~i)
@@ -114,9 +114,9 @@ class Worker:
         self.present_attributes: list[Any] = [()] * len(self.envs)  # of each environment
 
     def run(self, method: str, *arguments):
-        """Carry out a command of the trainer: the name of a method and its arguments.
+        """Run a command of the trainer: a method's name and its arguments.
 
-        Raises WorkerError with environment or policy as the cause if the method raises."""
+        Raises WorkerError, which blames the environment or the policy, if the method raises."""
         try:
             return getattr(self, method)(*arguments)
         except EnvironmentUnavailable:
@@ -133,8 +133,10 @@ class Worker:
             raise worker_error(culprit, error) from error
 
     def restore(self, episodes: Sequence[OpenEpisode], attributes=()) -> list[int]:
-        """Restore an open episode in each environment; return those that were reset instead: that
-        do not show what the last row of the rollout shows, or all if there are no episodes."""
+        """Restore the open episode of each environment; return the indices of those reset instead.
+
+        An environment is reset if its last observation differs from the rollout's last row; without
+        episodes, all are."""
         self.reset_envs = []
         self.attributes = dict(attributes)
         for i, index in enumerate(self.env_indices):
@@ -144,7 +146,7 @@ class Worker:
         return self.reset_envs
 
     def collect(self, iteration: int, attributes=()) -> RolloutInfo:
-        """Sample actions and step T times. attributes: of environments, in new episodes."""
+        """Collect a rollout of T steps. attributes: of environments, for new episodes."""
         self.begin(iteration, attributes)
         members = range(len(self.envs))
         self.sampler.begin(iteration)
@@ -156,7 +158,7 @@ class Worker:
         return self.end()
 
     def begin(self, iteration: int, attributes=()) -> bool:
-        """Begin the next rollout with the last row of the one before, the first with resets."""
+        """Begin a rollout with the last row of the previous one; the first one, with resets."""
         self.attributes = dict(attributes)
         before = self.rollout
         self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
@@ -173,7 +175,7 @@ class Worker:
         return True
 
     def step(self, t: int, members: range) -> bool:
-        """Carry out the actions of row t in some environments; write rewards, ends, row t + 1."""
+        """Step some environments by the actions of row t; write rewards, ends and row t + 1."""
         rewards = self.rollout.rewards[t]
         observations = self.rollout.observations[t + 1]
         self.actions = self.rollout.actions[t, members.start : members.stop]
@@ -191,10 +193,10 @@ class Worker:
         return True
 
     def end(self) -> RolloutInfo:
-        """End the rollout."""
+        """End the rollout, and return the report on it."""
         info = self.info
         for index, env in zip(self.env_indices, self.envs, strict=True):
-            if not self.config.wrapper:  # whose state is unknown
+            if not self.config.wrapper:  # a wrapper's own state could not be saved
                 info.emulators[index] = save_emulator(env)
             for layer in layers(env):
                 if isinstance(layer, CheckData):
@@ -260,20 +262,20 @@ class Worker:
                     return False
                 if terminated or truncated:  # for the learner only
                     observation, _ = self.envs[i].reset()
-        except Exception:  # whatever it is, a new episode avoids it
+        except Exception:  # whatever was raised, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)
 
     def _beat(self, call: int) -> None:
-        """Tell the trainer of a call of environment i, a step (i) or a reset (~i)."""
+        """Send a heartbeat: a step of environment i is i, a reset ~i."""
         self.num_calls += 1
         self.beats[0] = self.num_calls
         self.beats[1] = call
 
 
 def _make(config, env_id: int, shape):
-    """Make an environment. Raises EnvironmentUnavailable if its observations have another shape
-    than those of the first look, for it may depend on the environment's number."""
+    """Make an environment. Raises EnvironmentUnavailable if its observations do not have this
+    shape, that of the first look: it may depend on the environment's number."""
     env = make_env(config, env_id)
     if env.observation_space.shape != shape:
         raise EnvironmentUnavailable(

@@ -31,11 +31,11 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
-    """Run a worker process: reply to each command, the arguments of Worker.run, until one is None.
+    """Run a worker process: execute commands, the arguments of Worker.run, until one is None.
 
-    The result of a command is the reply. An exception is one, too, and ends the process. parent:
-    the trainer's process id."""
-    die_with_parent()  # even while an environment hangs
+    Each result is sent back. An exception is sent back, too, and ends the process. parent: the
+    trainer's process id."""
+    die_with_parent()  # the kernel kills it even while an environment hangs
     if os.getppid() != parent:
         return
     _ignore_parent_signals()
@@ -57,11 +57,11 @@ def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: i
             error = worker_error("a worker", error)
         with suppress(OSError):  # the trainer has ended
             connection.send(error)
-    gc.unfreeze()  # so that environments are destroyed at exit: emulators complain otherwise
+    gc.unfreeze()  # so that environments are destroyed at exit: emulators print warnings otherwise
 
 
 def _ignore_parent_signals() -> None:
-    """Leave signals that are sent to all processes of a terminal or a job to the trainer."""
+    """Ignore signals sent to the whole process group of a terminal or job: the trainer acts."""
     for number in PARENT_SIGNALS:
         # Not SIG_IGN, which processes started by environments would inherit.
         signal.signal(number, lambda number, frame: None)
@@ -71,7 +71,7 @@ def _ignore_parent_signals() -> None:
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A ppo.envs.worker.Worker in a process of its own.
+    """Run a ppo.envs.worker.Worker in its own process.
 
     env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
     seconds after which it counts as hung, in a "step", or in a "reset" or its start."""
@@ -96,7 +96,7 @@ class WorkerProcess:
         self.process = PROCESSES.Process(
             target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
         )
-        resource_tracker.ensure_running()  # starting it unblocks signals
+        resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
         # Workers inherit both: one thread each, and signals blocked until they are ignored.
         environment = dict(os.environ)
         main = sys.modules["__main__"]
@@ -129,7 +129,7 @@ class WorkerProcess:
                 if isinstance(reply, PPOError):
                     raise reply
                 return reply
-            is_alive = self.process.is_alive()  # a child of its own may hold the pipe open
+            is_alive = self.process.is_alive()  # its own children may keep the pipe open
         except (EOFError, OSError):
             is_alive = False
         num_calls, call, _ = map(int, self.heartbeat)
@@ -149,7 +149,7 @@ class WorkerProcess:
         return None
 
     def describe_call(self, call: int) -> tuple[str, str]:
-        """Return which timeout a call of the heartbeat has, and where it is."""
+        """Return the timeout that applies to a heartbeat's call, and a description of the call."""
         kind = "reset" if call < 0 else "step"
         return kind, f"in a {kind} of environment {self.env_ids[called_env(call)]}"
 
@@ -173,7 +173,7 @@ class WorkerProcess:
             self.connection.send(None)
 
     def end(self, deadline: float) -> None:
-        """Wait for its end until a time, then kill it."""
+        """Wait until the deadline (time.monotonic()) for the process to end, then kill it."""
         self.process.join(max(0.0, deadline - time.monotonic()))
         self.process.kill()
         self.process.join()
@@ -181,7 +181,7 @@ class WorkerProcess:
 
 
 class LocalWorker(WorkerProcess):
-    """A worker in the trainer's own process: it can raise, but it cannot be killed or timed."""
+    """Run a worker in the trainer's process, where it cannot be killed or timed out."""
 
     connection: Any = None
 

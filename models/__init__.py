@@ -9,11 +9,11 @@ from ppo.system.imports import import_named
 
 
 class ModelEntry(NamedTuple):
-    """A built-in model: a policy and a value on the features of a trunk.
+    """A built-in model: policy and value heads on the features of a trunk.
 
     make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
     (observation_space, config, size). hidden_size: the default of its size, which for the mlp may
-    also be a text as --policy_layers takes it. reads: "vectors", "images" (with or without vectors)
+    also be a string as --policy_layers takes it. reads: "vectors", "images" (or images and vectors)
     or "any".
     """
 
@@ -60,8 +60,8 @@ def make_model(config, observation_space, action_space):
     """Make an actor-critic whose initial weights are drawn from torch's random stream.
 
     config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if
-    images are too small, if actions cannot be drawn as the config says, or if a class of the user's
-    own is not usable.
+    images are too small, if the action space does not suit --use_sde or --squash_actions, or if the
+    user's class cannot be used.
     """
     import numpy as np
 
@@ -94,9 +94,9 @@ def make_model(config, observation_space, action_space):
 
 
 def make_actor(new_model, layout, weights):
-    """Make an actor on weights (P,): a NumpyActor for a model that has a layout, else an Actor.
+    """Make an actor from weights (P,): a NumpyActor if there is a layout, else an Actor.
 
-    new_model: called to make the torch model, which a NumpyActor does without (None will do).
+    new_model: makes the torch model; not called, and may be None, if there is a layout.
     layout: from ppo.models.numpy_mlp.layout_of; with one, torch is not imported.
     """
     if layout:

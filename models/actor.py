@@ -1,4 +1,4 @@
-"""The policy as workers use it, in torch."""
+"""Act with a torch model, as workers do."""
 
 import numpy as np
 import torch
@@ -9,9 +9,9 @@ from ppo.models.noise import EMPTY
 
 
 class Actor:
-    """Act by a copy of weights (P,), which another process may change between refreshes.
+    """Act with a private copy of weights (P,), which another process may change at any time.
 
-    weights: all of ppo.models.actor_critic.named_tensors, one behind the other.
+    weights: all of ppo.models.actor_critic.named_tensors, concatenated.
     """
 
     def __init__(self, model: ActorCritic, weights: ndarray) -> None:
@@ -28,7 +28,7 @@ class Actor:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copy the weights, as they are now."""
+        """Copy the current weights."""
         for tensor, weights in self.copies:
             tensor.copy_(weights)
 
@@ -44,8 +44,8 @@ class Actor:
         """Return actions (n, D) for observations (n, *observation).
 
         noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
-        choices. Overwrites states (n, S) by those after this step, and features (n, F) by those
-        that policy and value share.
+        choices. Writes the next states to states (n, S), and the features shared by policy and
+        value to features (n, F). Empty arrays stand for none of these.
         """
         distribution, shared_features, next_states = self.model.act(
             self._tensor(observations), self._tensor(states)

@@ -1,4 +1,4 @@
-"""Actor-critics: the base of all models, and those whose heads read the features of a trunk."""
+"""Actor-critics: the base class of all models, and models of trunks and linear heads."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -14,14 +14,14 @@ Step = tuple[Distribution, Any, Any]
 
 
 class ActorCritic(nn.Module):
-    """Base class of models, your own too.
+    """Base class of models, built-in ones and users' own.
 
-    A model is made from (observation_space, action_space, config), sets policy_head to
-    ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead there for one of
-    torch's own distributions, such as Beta, and defines forward. Workers and checkpoints get its
-    parameters and buffers (finite ones; workers as float32), but not the buffers that are
-    registered with persistent=False. It acts, and evaluates what was collected, in eval mode; only
-    gradient steps are in training mode. It has no memory but states, as Recurrent has.
+    A subclass is called with (observation_space, action_space, config), sets policy_head to
+    ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead of that module
+    for one of torch's distributions, such as Beta, and defines forward. Parameters and buffers,
+    which must be finite, are sent to workers (as float32) and saved in checkpoints, except for
+    buffers registered with persistent=False. Models act and evaluate rollouts in eval mode; only
+    gradient steps are in training mode. The only memory between steps are states, as in Recurrent.
     """
 
     policy_head: PolicyHead
@@ -31,27 +31,27 @@ class ActorCritic(nn.Module):
 
     @cached_property
     def buffer_names(self) -> list[str]:
-        """The buffers that are not registered with persistent=False."""
+        """The names of buffers, except for those registered with persistent=False."""
         saved = self.state_dict()
         return [name for name, _ in self.named_buffers() if name in saved]
 
     def forward(self, observations: Tensor) -> Outputs:
-        """Return policy_head's distribution of features (B, F), and values (B,).
+        """Return the distribution of actions, as policy_head makes it, and values (B,).
 
         observations: (B, *observation), float32 if they are normalised, else of the space's dtype.
         """
         raise NotImplementedError
 
     def act(self, observations: Tensor, states) -> Step:
-        """Evaluate one step of n environments, as workers do.
+        """Compute the policy for one step of n environments; workers call this.
 
-        Returns the distribution, the features (n, num_shared_features) that the value reads too,
+        Returns the distribution, the features (n, num_shared_features) shared with the value head,
         and the states (n, S) after the step.
         """
         return self(observations)[0], None, None
 
     def prepare_to_act(self) -> None:
-        """Turn into a model that only acts, by weights that are copied into it."""
+        """Prepare for acting only, with weights that are copied in: no gradients, eval mode."""
         self.requires_grad_(False).eval()
         for module in self.modules():
             if isinstance(module, Trunk):
@@ -65,11 +65,11 @@ class Trunk(nn.Module):
     state_size = 0  # S, if it remembers
 
     def prepare_to_act(self) -> None:
-        """Make acting fast; the trunk is not trained afterwards."""
+        """Optimise for acting; the trunk is not trained afterwards."""
 
 
 class FeedForward(ActorCritic):
-    """A policy and a value that are linear in the features of a trunk each, or of a shared one.
+    """Linear policy and value heads, on a trunk each or on a shared one (--share_trunk).
 
     make_trunk: makes a Trunk from --policy_layers or --value_layers, None where they are not given.
     Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
@@ -108,10 +108,10 @@ class Recurrent(FeedForward):
     """A policy and a value on the features of one ppo.models.recurrent.RecurrentTrunk."""
 
     def forward(self, observations: Tensor, states=None, starts: Tensor | None = None) -> Outputs:
-        """Return the distribution of actions and values (T * b), of sequences of b environments.
+        """Return the distributions and values (T * b,) of sequences of T steps of b environments.
 
-        observations: (T * b, *observation), time-major; states: (b, S), before the first of them;
-        starts: (T * b) bool, observations that are an episode's first. None: sequences of one step.
+        observations: (T * b, *observation), time-major; states: (b, S), before the first step;
+        starts: (T * b,) bool, whether an observation is the first of an episode; None if T is 1.
         """
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)
@@ -125,7 +125,7 @@ class Recurrent(FeedForward):
 
 
 def check_model(model, observation_space) -> None:
-    """Try a model of the user's own on two observations. Raises TypeError if it is not usable."""
+    """Run a user's model on two observations. Raises TypeError for wrong types or shapes."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")
     observations = torch.zeros(2, *observation_space.shape)
@@ -140,15 +140,15 @@ def check_model(model, observation_space) -> None:
 
 
 def persistent_buffers(model: ActorCritic) -> dict[str, Tensor]:
-    """Return a model's buffers, but for those that are registered with persistent=False."""
+    """Return a model's buffers by name, except for those registered with persistent=False."""
     return {name: model.get_buffer(name) for name in model.buffer_names}
 
 
 def named_tensors(model: ActorCritic) -> dict[str, Tensor]:
-    """Return what workers and checkpoints get of a model: its parameters, then its buffers."""
+    """Return the tensors that workers and checkpoints get: parameters, then persistent buffers."""
     return {**dict(model.named_parameters()), **persistent_buffers(model)}
 
 
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:
-    """Join tensors to one vector of float32."""
+    """Flatten and concatenate tensors to one float32 vector (P,), detached."""
     return torch.cat([tensor.detach().flatten().float() for tensor in tensors])

@@ -19,10 +19,11 @@ MakeConvolutions = Callable[[int], list[nn.Module]]  # from the number of channe
 
 
 class ImageTrunk(Trunk):
-    """Convolutions on images (B, H, W, C) uint8, which are scaled to [0, 1] here.
+    """A CNN and a hidden layer on images (B, H, W, C) uint8, scaled to [0, 1] by the CNN.
 
-    Images stay in memory as they are, with channels last: convolutions are fastest on that.
-    config.precision: float32 or bfloat16; weights in training, and heads, are float32 always.
+    Images keep their channels-last memory layout, on which convolutions are fastest.
+    config.precision: float32 or bfloat16, of the arithmetic here; trained weights and all heads
+    stay float32.
 
     Raises ModelMismatch if images of this shape (H, W, C) are too small for the convolutions.
     """
@@ -30,7 +31,9 @@ class ImageTrunk(Trunk):
     def __init__(self, make_convolutions: MakeConvolutions, shape, config, size: int) -> None:
         super().__init__()
         height, width, num_channels = shape
-        with torch.device("cpu"):  # also where a model without memory is made: these are small
+        with torch.device(
+            "cpu"
+        ):  # not on the meta device: the shape of the output must be computed
             self.layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
             try:
                 pixels = torch.zeros(1, num_channels, height, width)
@@ -47,7 +50,7 @@ class ImageTrunk(Trunk):
         self.dtype = getattr(torch, config.precision)
 
     def prepare_to_act(self) -> None:
-        self.layers.to(self.dtype)  # else every step would convert the weights
+        self.layers.to(self.dtype)  # so that they are not converted in every step
         self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
     def forward(self, observations: Tensor):
@@ -57,10 +60,10 @@ class ImageTrunk(Trunk):
 
 
 class PartsTrunk(Trunk):
-    """Trunks for some parts of an observation each, and a hidden layer on the features of all.
+    """A trunk for each group of an observation's parts, and a hidden layer on all their features.
 
-    groups: the names of the parts that each trunk reads, side by side. observations: rows of bytes
-    (B, n), or split already.
+    groups: for each trunk, the names of the parts that it reads, concatenated. observations: packed
+    rows of bytes (B, n), or a dict of parts, which is already split.
     """
 
     def __init__(self, space, groups: list[list[str]], trunks: list[Trunk]) -> None:
@@ -82,9 +85,9 @@ class PartsTrunk(Trunk):
 
 
 class PixelConv2d(nn.Conv2d):
-    """A convolution of pixels 0 to 255 as if they were scaled to [0, 1].
+    """A convolution on pixels 0 to 255 that scales them to [0, 1].
 
-    Its weights are scaled instead, of which there are fewer.
+    The weights are scaled instead of the pixels: there are fewer of them.
     """
 
     def forward(self, pixels: Tensor):
@@ -92,14 +95,14 @@ class PixelConv2d(nn.Conv2d):
 
 
 class FlattenPixels(nn.Module):
-    """Flatten images (B, C, H, W) to (B, H * W * C): as they lie in memory, without a copy."""
+    """Flatten channels-last images (B, C, H, W) to (B, H * W * C), without a copy."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.permute(0, 2, 3, 1).flatten(1)
 
 
 class Residual(nn.Module):
-    """Two convolutions whose result is added to the images that they read."""
+    """A residual block of two convolutions (He et al. 2016, pre-activation variant)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -115,7 +118,7 @@ class Residual(nn.Module):
 
 
 def nature(num_channels: int, last_width: int = 64) -> list[nn.Module]:
-    """Make three convolutions for images (Mnih et al. 2015, methods)."""
+    """Make the three convolutions of the Nature CNN (Mnih et al. 2015, methods)."""
     return [
         PixelConv2d(num_channels, 32, 8, stride=4),
         nn.ReLU(inplace=True),
@@ -127,7 +130,7 @@ def nature(num_channels: int, last_width: int = 64) -> list[nn.Module]:
 
 
 def impala(num_channels: int) -> list[nn.Module]:
-    """Make three sections, each of which halves the image.
+    """Make the IMPALA CNN: three sections, each of which halves height and width.
 
     Espeholt et al. 2018, figure 3 (right), without the LSTM.
     """
@@ -147,7 +150,7 @@ def impala(num_channels: int) -> list[nn.Module]:
 def make_image_trunk(
     make_convolutions: MakeConvolutions, observation_space, config, size: int
 ) -> Trunk:
-    """Make convolutions and a hidden layer for each image, and hidden layers for all vectors.
+    """Make a trunk of an ImageTrunk for each image and a VectorTrunk for all vectors together.
 
     Raises ModelMismatch as ImageTrunk does.
     """

@@ -1,8 +1,8 @@
-"""Distributions of actions, and the policy heads that end in them.
+"""Distributions of actions, and the policy heads that produce them.
 
-Sampling takes noise that is drawn beforehand for a whole rollout: an action depends on its
-environment's own random stream only, whoever computes it. However a space is nested, actions are
-(..., D), with a column for each number in it.
+Sampling is a function of noise drawn in advance for a whole rollout, so that actions depend only on
+their environment's random stream, and not on the process that computes them. Actions are (..., D),
+with a column for each number of the flattened action space.
 """
 
 import math
@@ -27,9 +27,10 @@ WEIGHTS /= WEIGHTS.sum()
 
 
 class Distribution:
-    """A distribution of actions (..., D): sample(noise) and mode().
+    """Base class of distributions of actions (..., D).
 
-    log_prob(actions) and entropy(), (...), are sums over its D columns.
+    sample(noise) and mode() return actions; log_prob(actions) and entropy() return (...), sums over
+    the D columns.
     """
 
     sample: Any
@@ -38,7 +39,7 @@ class Distribution:
     entropy: Any
 
     def masked(self, mask: Tensor) -> "Distribution":
-        """Return the distribution without the choices that a mask (..., M) forbids."""
+        """Return the distribution restricted to the choices that a mask (..., M) bool allows."""
         return self
 
 
@@ -46,8 +47,8 @@ class Distribution:
 class Categorical(Distribution):
     """D independent choices among K each.
 
-    logits: (..., D, K); mask: (..., D * K); noise: (..., D * K), standard Gumbel, to which logits
-    are added and the greatest taken (Maddison et al. 2014, "A* Sampling", section 2).
+    logits: (..., D, K); mask: (..., D * K); noise: (..., D * K), standard Gumbel: a sample is
+    the argmax of logits + noise (Maddison et al. 2014, "A* Sampling", section 2).
     """
 
     logits: Tensor
@@ -95,10 +96,10 @@ class DiagonalGaussian(Distribution):
 
 
 class StateDependentGaussian(DiagonalGaussian):
-    """A Gaussian whose exploration is a linear function of features (..., F): gSDE.
+    """A Gaussian whose exploration is a random linear function of features (..., F): gSDE.
 
-    noise: (..., F * D); the function stays the same for as long as the noise does. log_std: (F, D),
-    of the function (Raffin et al. 2021, "Smooth Exploration for Robotic RL", eqs. 7 and 8).
+    noise: (..., F * D), of which the same values give the same function. log_std: (F, D), of the
+    function's weights (Raffin et al. 2021, "Smooth Exploration for Robotic RL", eqs. 7 and 8).
     """
 
     def __init__(self, mean: Tensor, log_std: Tensor, features: Tensor) -> None:
@@ -114,8 +115,8 @@ class StateDependentGaussian(DiagonalGaussian):
 class Squashed(Distribution):
     """The tanh of a Gaussian's samples.
 
-    Actions are those before tanh, which is applied on their way to the environment, as is the scale
-    of the box. Probabilities are those of tanh(actions) (Haarnoja et al. 2018, appendix C).
+    Actions are those before tanh; ppo.envs.spaces.action_converter applies tanh and the scale of
+    the Box. Log-probabilities are those of tanh(actions) (Haarnoja et al. 2018, appendix C).
     """
 
     def __init__(self, gaussian: DiagonalGaussian) -> None:
@@ -135,13 +136,13 @@ class Squashed(Distribution):
 
 
 def _log_slope_of_tanh(x: Tensor) -> Tensor:
-    """Compute log(1 - tanh(x)^2), also for large x."""
+    """Compute log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), stable for large x."""
     return 2 * (math.log(2) - x - functional.softplus(-2 * x))
 
 
 @dataclass
 class Product(Distribution):
-    """Independent distributions whose columns stand side by side, as many as their heads say."""
+    """Independent distributions side by side. heads: those that made them, with their sizes."""
 
     parts: Sequence[Distribution]
     heads: Any
@@ -165,13 +166,13 @@ class Product(Distribution):
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
     def _split(self, table: Tensor, size: str):
-        """Pair each part with its columns of a table; size: the heads' name for their number."""
+        """Pair each part with its columns of a table. size: the heads' attribute to use."""
         widths = [getattr(head, size) for head in self.heads]
         return zip(self.parts, torch.split(table, widths, -1), strict=True)
 
 
 class TorchDistribution(Distribution):
-    """One of torch's own distributions of actions (D,), which draws from torch's random stream."""
+    """A distribution of torch.distributions, sampled by torch's global generator, not by noise."""
 
     def __init__(self, rows) -> None:
         self.log_prob = rows.log_prob
@@ -181,9 +182,9 @@ class TorchDistribution(Distribution):
 
 
 class PolicyHead(nn.Module):
-    """Base class of layers from features (..., F) to a Distribution.
+    """Base class of modules that map features (..., F) to a Distribution.
 
-    Actions have action_size (D) columns of action_dtype, noise has noise_size, masks mask_size.
+    action_size (D), noise_size and mask_size: numbers of columns; action_dtype: of actions.
     draw_noise(generator, num_steps) draws the noise (num_steps, noise_size) of one environment.
     """
 
@@ -195,7 +196,7 @@ class PolicyHead(nn.Module):
 
 
 class CategoricalHead(PolicyHead):
-    """Choices of several sizes, padded to the largest."""
+    """Map features to a Categorical. sizes: of each of D choices, padded to the largest."""
 
     columns: Tensor
 
@@ -220,7 +221,7 @@ class CategoricalHead(PolicyHead):
 
 
 class GaussianHead(PolicyHead):
-    """D normals, whose deviation depends on the features for gSDE only."""
+    """Map features to D normals, with a state-independent log_std or, with --use_sde, gSDE."""
 
     action_dtype = np.float32
 
@@ -243,7 +244,7 @@ class GaussianHead(PolicyHead):
 
 
 class ProductHead(PolicyHead):
-    """A head for each part of a Tuple or Dict."""
+    """Map features to a Product: a head for each part of a Tuple or Dict."""
 
     def __init__(self, heads: Sequence[PolicyHead]) -> None:
         super().__init__()
@@ -263,11 +264,12 @@ class ProductHead(PolicyHead):
 
 
 class TorchHead(PolicyHead):
-    """Let actions be drawn by one of torch's own distributions, where the learner acts.
+    """Wrap a distribution of torch.distributions; needs --inference=learner.
 
-    It is called with a distribution of batch shape (B,) and event shape (D,) that has a mode and an
-    entropy, such as Independent(Beta(a, b), 1). Every rollout begins torch's random stream anew,
-    from (seed, environment, iteration). space: neither Tuple nor Dict.
+    Call it with a distribution of batch shape (B,) and event shape (D,) that has a mode and an
+    entropy, such as Independent(Beta(a, b), 1). torch's global generator is seeded at the beginning
+    of every rollout, from (seed, environment, iteration). space: neither Tuple nor Dict. Raises
+    ModelMismatch for another --inference.
     """
 
     def __init__(self, space, config) -> None:
@@ -308,7 +310,7 @@ def policy_head(num_features: int, space, config) -> PolicyHead:
 
 
 def orthogonal(layer, gain: float):
-    """Draw orthogonal weights (Saxe et al. 2013) for a layer and set its bias to zero."""
+    """Initialise a layer in place: orthogonal weights (Saxe et al. 2013), zero bias; return it."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

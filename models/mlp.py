@@ -12,17 +12,19 @@ from ppo.models.distributions import orthogonal
 
 
 def layer_sizes(size, num_layers: int) -> list[int]:
-    """Return the units of each hidden layer: the same in all, or those of a text "256,128"."""
+    """Return the units of each hidden layer.
+
+    size: units of each of num_layers layers, or a string such as "256,128" for all of them."""
     if isinstance(size, str):
         return [int(units) for units in size.split(",")]
     return [size] * num_layers
 
 
 class VectorTrunk(Trunk):
-    """Hidden layers, on observations of any shape, which are flattened.
+    """An MLP without output layer, on flattened observations.
 
-    size: as layer_sizes takes it. It computes in float32, of which torch may round the factors of
-    products (--precision).
+    size: as layer_sizes takes it. Everything is float32; with --precision=bfloat16, torch may round
+    the inputs of matrix products.
     """
 
     def __init__(self, observation_space, config, size) -> None:

@@ -1,4 +1,4 @@
-"""Noise for sampling actions, and constants: shared by the distributions in torch and in numpy."""
+"""Noise for sampling actions, and constants shared by the torch and numpy distributions."""
 
 import math
 
@@ -18,7 +18,7 @@ def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
 def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1):
     """Draw standard normal noise (num_steps, size) for a rollout of one environment.
 
-    Each draw lasts for sample_freq steps; below 1, for the whole rollout.
+    Each draw is repeated for sample_freq steps; if that is below 1, for the whole rollout.
     """
     if sample_freq < 1:
         sample_freq = num_steps

@@ -1,4 +1,4 @@
-"""The step of ppo.models.recurrent in numpy, for acting."""
+"""One step of the LSTM and GRU of ppo.models.recurrent in numpy, for acting."""
 
 import numpy as np
 from numpy import ndarray
@@ -8,9 +8,9 @@ class NumpyCell:
     """An LSTM or a GRU (kind: "lstm" or "gru") with K gates of H units each.
 
     arrays: torch's weights (K * H, F) and (K * H, H), and biases (K * H,). refresh() copies them as
-    (K, F, H), (K, H, H) and (K, 1, H): a few rows are multiplied several times as fast by matrices
-    (in, out) as by their transposes. The copies are halved for gates that are sigmoids, since
-    sigmoid(x) is (1 + tanh(x / 2)) / 2.
+    (K, F, H), (K, H, H) and (K, 1, H): for a few rows, products with contiguous (in, out) matrices
+    are several times as fast as with transposed views. Copies for sigmoid gates are halved, since
+    sigmoid(x) = (1 + tanh(x / 2)) / 2.
     """
 
     def __init__(self, kind: str, arrays: list[ndarray]) -> None:
@@ -20,14 +20,14 @@ class NumpyCell:
         self.scale = np.array([0.5, 0.5, 1, 0.5], np.float32)[:num_gates, None, None]
 
     def refresh(self) -> None:
-        """Copy the weights, as they are now."""
+        """Copy the current weights."""
         self.copies = []
         for array in self.arrays:
             gates = array.reshape(len(self.scale), -1, array[0].size).swapaxes(1, 2)
             self.copies.append(np.multiply(gates, self.scale, order="C"))
 
     def __call__(self, inputs: ndarray, states: ndarray):
-        """Return outputs (n, H) for inputs (n, F); overwrite states (n, S) by the next ones."""
+        """Return outputs (n, H) for inputs (n, F), and write the next states to states (n, S)."""
         weight_ih, weight_hh, bias_ih, bias_hh = self.copies
         size = weight_hh.shape[-1]
         output, cell = states[:, :size], states[:, size:]

@@ -1,8 +1,8 @@
-"""The mlp and its gradient, written out in numpy.
+"""The mlp and its gradient in numpy.
 
-Dispatching operations on matrices this small takes torch longer than computing them, and a worker
-that acts by this starts without torch. The classes compute what their twins in ppo.models.mlp,
-distributions and actor do; tests compare them.
+For matrices this small, torch's dispatch takes longer than the arithmetic, and workers that act
+with this module start without importing torch. The classes compute the same as their counterparts
+in ppo.models.mlp, distributions and actor; tests compare them.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy import ndarray
 from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
 from ppo.models.numpy_cells import NumpyCell
 
-# By name: the function, and its slope from its outputs. Both write to out.
+# By name: the function, and its derivative as a function of its outputs. Both write to out.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
     "tanh": (
         np.tanh,
@@ -32,9 +32,9 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
 class Layout(NamedTuple):
     """The structure of a ppo.models.actor_critic.FeedForward or Recurrent on vectors.
 
-    shapes: of its parameters, by name and in order; activation: of its hidden layers; num_choices:
-    K of each action, 0 if actions are Gaussian; draw_noise: of its policy head; cell: "lstm" or
-    "gru", with states (n, state_size), which is written out for acting only; "" without memory.
+    shapes: of the parameters, by name and in order; activation: of hidden layers; num_choices: K of
+    each action, 0 for Gaussian actions; draw_noise: of the policy head; cell: "lstm" or "gru", with
+    states (n, state_size), for which there is no gradient here, or "" without memory.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(model) -> Layout | None:
-    """Return the layout of a torch model; None if it has a part that is not written out here."""
+    """Return the layout of a torch model; None if this module does not support all its parts."""
     from ppo.models.actor_critic import FeedForward, Recurrent
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
@@ -90,21 +90,21 @@ class Linear(NamedTuple):
         return outputs
 
     def backward(self, inputs: ndarray, grad_outputs: ndarray) -> None:
-        """Write the gradients of weights and bias, from that of the outputs (B, out)."""
+        """Write the gradients of weight and bias, given the gradient of the outputs (B, out)."""
         self.multiply(grad_outputs.T, inputs, out=self.grad_weight)
         ones = np.ones(len(grad_outputs), np.float32)
         np.matmul(ones, grad_outputs, out=self.grad_bias)  # twice as fast as a sum
 
 
 class NumpyVectorTrunk:
-    """Hidden layers with an activation, on observations of any shape, which are flattened."""
+    """Hidden layers on flattened observations, as in ppo.models.mlp.VectorTrunk."""
 
     def __init__(self, layers: list[Linear], activation: str) -> None:
         self.layers = layers
         self.activate, self.slope = ACTIVATIONS[activation]
 
     def __call__(self, observations: ndarray) -> list[ndarray]:
-        """Return observations as vectors, then the outputs (B, F) of each layer."""
+        """Return the flattened observations, then the outputs (B, F) of each layer."""
         vectors = observations.reshape(len(observations), -1)
         outputs = [vectors.astype(np.float32, copy=False)]
         for layer in self.layers:
@@ -113,9 +113,9 @@ class NumpyVectorTrunk:
         return outputs
 
     def backward(self, outputs: list[ndarray], gradient: ndarray) -> None:
-        """Write the gradients of all layers, from that of the features (B, F).
+        """Write the gradients of all layers, given the gradient of the features (B, F).
 
-        outputs: as calling the trunk returned them. They and the gradient are used up.
+        outputs: as the forward call returned them. outputs and gradient are overwritten.
         """
         for layer in reversed(self.layers):
             x = outputs.pop()
@@ -128,7 +128,8 @@ class NumpyVectorTrunk:
 class NumpyCategorical:
     """D independent choices among K each. logits: (B, D, K); actions: (B, D).
 
-    log_probs, probabilities: (K, B * D), for sums over long rows are fast; entropies: (B * D,).
+    log_probs, probabilities: (K, B * D), transposed since reductions over axis 0 are faster;
+    entropies: (B * D,).
     """
 
     def __init__(self, logits: ndarray) -> None:
@@ -203,7 +204,7 @@ class NumpyDiagonalGaussian:
 
 
 class NumpyMLP:
-    """The model of a layout, by vectors of its weights (P,) and of their gradients (P,).
+    """The model of a layout, on views of its weights (P,) and of their gradients (P,).
 
     multiply: multiplies matrices of hidden layers, as np.matmul does.
     """
@@ -256,7 +257,7 @@ class NumpyMLP:
 
 
 class NumpyActor:
-    """Act by a copy of weights (P,), which another process may change between refreshes."""
+    """Act with a private copy of weights (P,), as ppo.models.actor.Actor does."""
 
     def __init__(self, layout: Layout, weights: ndarray) -> None:
         self.draw_noise = layout.draw_noise
@@ -268,8 +269,8 @@ class NumpyActor:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copy the weights, as they are now, those of hidden layers in the order of columns: so
-        OpenBLAS multiplies a few rows by 256 x 256 weights in a third of the time."""
+        """Copy the current weights, those of hidden layers in column-major order: OpenBLAS then
+        multiplies a few rows by 256 x 256 weights in a third of the time."""
         self.weights[:] = self.source
         by_columns = [layer._replace(weight=layer.weight.copy("F")) for layer in self.layers]
         self.mlp.policy_trunk.layers = by_columns
@@ -292,7 +293,7 @@ class NumpyActor:
             policy_features = mlp.cell(policy_features, states)
         if features.size:
             features[:] = policy_features
-        # Sampled here, without a distribution, for that takes half a microsecond of ten.
+        # Sampled without a distribution object, which would add half a microsecond to ten.
         outputs = mlp.policy_head(policy_features)
         if not mlp.num_choices:
             return outputs if noise is None else outputs + np.exp(mlp.log_std) * noise

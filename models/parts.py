@@ -22,15 +22,15 @@ def vectors_of(space) -> Boxes:
 
 
 def is_packed(space) -> bool:
-    """Return whether observations are rows of bytes: images and other parts."""
+    """Return whether observations are packed rows of bytes: an image and other parts."""
     return len(parts_of(space)) > 1 and bool(images_of(space))
 
 
 def split(space, observations):
     """Return the parts (B, *part) of observations (B, *observation), by name, without a copy.
 
-    What is split already, a dict, is returned as it is: exported models get their parts so."""
-    import torch  # here, for models are chosen without it
+    A dict of parts is returned unchanged: exported models are called with one."""
+    import torch  # here, since models are chosen without it
 
     if isinstance(observations, dict):
         return observations

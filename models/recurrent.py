@@ -1,4 +1,4 @@
-"""Trunks that remember."""
+"""Recurrent trunks: LSTM and GRU."""
 
 from functools import partial
 from pkgutil import resolve_name
@@ -55,9 +55,10 @@ class RecurrentTrunk(Trunk):
     def forward(self, observations: Tensor, states: Tensor, starts: Tensor):
         """Return the features (T * b, H) of sequences; arguments as in Recurrent.
 
-        One call computes all episodes of all environments. To forget one before the next begins,
-        there is a step between them, in which a further input of 1 closes the first two gates and
-        takes away the bias of the third: this sets an LSTM's cell, or a GRU's output, to zero.
+        A single call of torch's kernel computes all episodes of all environments. To reset the
+        state between episodes, an extra step is inserted before each start. In it, an extra input
+        of 1 has weights that close the first two gates (logit MASKED_LOGIT) and cancel the bias of
+        the third: an LSTM's cell, or a GRU's output, becomes zero.
         """
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
         weight_ih, weight_hh, bias_ih, bias_hh = self.weights

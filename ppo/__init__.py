@@ -17,7 +17,7 @@ LAZY = {
 
 
 def __getattr__(name: str):
-    """Import a name of LAZY when it is first asked for: torch is heavy."""
+    """Import the names in LAZY on first access, since importing torch is slow."""
     if name not in LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return resolve_name(LAZY[name])

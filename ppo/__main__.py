@@ -1,6 +1,6 @@
 """Run a command line: python -m ppo, python main.py or ppo, with the same arguments.
 
-What is heavy is imported where it is used, so that the isolated process starts early.
+Heavy modules are imported where they are used, so that the isolated process can start early.
 """
 
 import gc
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    """Run the command that is named first, else train, also on an environment that is named first.
+    """Run the command named by the first argument; without one, or with an environment id, train.
     Raises ConfigError for an unknown command."""
     from ppo.config.flags import parse_flags
 

@@ -17,40 +17,40 @@ from ppo.system.state_dict import State
 class Callback:
     """Base class of callbacks: override what you need.
 
-    run: the Run that is watched. All methods are called in the trainer's process, of several ranks
-    in the first one's, and between two rollouts. What one raises ends the run, whose state after
-    the last whole iteration is saved.
+    run: the Run that is watched. All methods are called in the trainer's process (rank 0 of
+    several), between two rollouts. An exception in one ends the run; its state after the last
+    complete iteration is saved.
     """
 
     def on_start(self, run) -> None:
-        """Get ready for the first iteration; of a resumed run, after load_state_dict."""
+        """Prepare for the first iteration. Called after load_state_dict if the run is resumed."""
 
     def on_iteration(self, run) -> None:
-        """Look at an iteration whose update is done: run.metrics, run.rollout and run.batch."""
+        """React to a finished iteration: read run.metrics, run.rollout and run.batch."""
 
     def on_episode(self, run, episode) -> None:
-        """Look at a ppo.envs.worker.Episode that ended in this iteration, before on_iteration."""
+        """React to a ppo.envs.worker.Episode that ended in this iteration; before on_iteration."""
 
     def on_evaluation(self, run, result) -> None:
-        """Look at the result of ppo.policy.evaluation.evaluate, during training or at its end."""
+        """React to a result of ppo.policy.evaluation.evaluate, during training or at its end."""
 
     def on_checkpoint(self, run) -> None:
-        """Take notice that the state of the last iteration is being saved, by a thread."""
+        """React to a checkpoint of the last iteration, which a thread is now writing."""
 
     def on_end(self, run) -> None:
-        """Finish, after the final evaluation of a run that no signal or error has ended."""
+        """Finish after the final evaluation; not called if a signal or an error ended the run."""
 
     def state_dict(self) -> State:
-        """Return what a checkpoint is to keep: tensors, arrays, and values of JSON by name."""
+        """Return the state to save in checkpoints: tensors, arrays and JSON values, by name."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned when the resumed run was saved."""
+        """Restore what state_dict() returned when the checkpoint was saved."""
 
 
 @dataclass
 class Run:
-    """A run, as callbacks see it.
+    """A run as callbacks see it.
 
     parts: its ppo.components.Components; folder: its ppo.run.folder.RunFolder; notify: calls a
     method of all callbacks; rows: the metrics before a resumed run; metrics, rollout, batch: of the
@@ -76,31 +76,31 @@ class Run:
 
     @property
     def iteration(self):
-        """Iterations until now, of the whole run."""
+        """Number of iterations so far, including those before a resume."""
         return self.parts.iteration
 
     @property
     def step(self):
-        """Environment steps until now."""
+        """Number of environment steps so far, of all ranks."""
         return self.parts.step
 
     def is_due(self, every: int | None) -> bool:
-        """Return whether something is due that is done every so many iterations."""
+        """Return whether this iteration is a multiple of every; False for None."""
         return bool(every and self.iteration % every == 0)
 
     def policy(self):
-        """Return the present policy, to play with."""
+        """Return the current policy as a ppo.Policy, which acts and evaluates."""
         return self.parts.policy()
 
     def log(self, name: str, value: float | None) -> None:
-        """Add a metric to this iteration. Raises ValueError unless it is a finite number, and for a
-        name with other signs than letters, digits and _ / . -"""
+        """Add a metric to this iteration. None: no value. Raises ValueError if the value is
+        not finite, or the name has characters other than letters, digits and _ / . -"""
         if not re.fullmatch(r"[\w/.-]+", name) or not math.isfinite(value or 0):
             raise ValueError(f"the metric {name} is {value}, not a finite number with a plain name")
         self.metrics[name] = None if value is None else float(value)
 
     def stop(self, reason: str) -> None:
-        """End the run after this iteration, as if it were its last one."""
+        """End the run after this iteration, as if it were the last one. The first reason counts."""
         self.stop_reason = self.stop_reason or reason
 
     def save(self) -> None:

@@ -60,7 +60,7 @@ def make_learner(model, config: Config) -> Learner:
 def prepare_run(
     config: Config, ranks: ProcessGroup, make_learner: MakeLearner
 ) -> tuple["Components", list[str]]:
-    """Resolve every "auto" of a run's settings, and make its parts; return notes for the user, too.
+    """Resolve every "auto" of a run's settings, and make its parts; also return notes for the user.
 
     Raises ConfigError, EnvironmentUnavailable or ModelMismatch, or CheckpointError if --init_from
     is damaged.
@@ -80,18 +80,20 @@ def prepare_run(
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:
-    """Set threads, precision and seed of this process. Raises ConfigError for a precision that it
-    has not, or for layers that memory is too small for."""
+    """Set threads, precision and seed of this process. Raises ConfigError if it does not support
+    the precision, or if the layers need more than the machine's memory."""
     images = images_of(spaces.observations)
     # With small matrices, more threads would only wait for each other.
     configure_process(available_cores() if images else 1, config.torch_deterministic)
-    is_rounded = config.precision == "bfloat16" and not images  # which a trunk for images casts
+    is_rounded = config.precision == "bfloat16" and not images  # image trunks cast by themselves
     if is_rounded and not has_bfloat16(config.device):
         raise ConfigError(
             "--precision=bfloat16 takes a processor with bfloat16 in hardware: leave it out"
         )
     torch.set_float32_matmul_precision("medium" if is_rounded else "highest")
-    torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw something
+    torch.manual_seed(
+        integer_seed(config.seed, Stream.MODEL)
+    )  # for losses that draw random numbers
     for layers in (config.policy_layers, config.value_layers):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
         # They need at least this, with gradients and Adam's two moments.
@@ -100,14 +102,14 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
 
 
 def acting_weights(learner: Learner):
-    """Return a copy (P,) of all that the present policy acts by: weights, then buffers."""
+    """Return a float32 copy (P,) of what the policy acts with: weights, then persistent buffers."""
     buffers = persistent_buffers(learner.model).values()
     return to_vector([learner.weights, *buffers]).cpu().numpy()
 
 
 @dataclass
 class Components:
-    """Hold the parts of a run, with all state that its learning depends on.
+    """The parts of a run, with all state on which learning depends.
 
     Data goes one way: environments -> rollout -> make_batch -> learner -> behaviour weights.
     """
@@ -174,13 +176,13 @@ class Components:
 
     @property
     def rollout(self) -> Rollout:
-        """The rollout that was collected last."""
+        """The most recently collected rollout."""
         rollouts = self.buffers.rollouts
         return rollouts[self.iteration % len(rollouts)]
 
     @property
     def step(self) -> int:
-        """Environment steps until now, of all ranks."""
+        """Number of environment steps so far, of all ranks."""
         return self.iteration * self.config.rollout_size
 
     def receive(self, iteration: int, info: RolloutInfo) -> Rollout:
@@ -209,7 +211,7 @@ class Components:
             return make_batch(self.learner, rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:
-        """Take a rollout into the statistics of observations, which were frozen during it."""
+        """Add a rollout to the statistics of observations, which were frozen during it."""
         reduce = self.ranks.all_reduce_moments
         self.normalize_observation.update(rollout.observations[:-1], reduce)
 
@@ -221,7 +223,7 @@ class Components:
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
-        """Return the present policy, to play with."""
+        """Return the current policy, with copies of the weights."""
         return Policy(
             self.config,
             self.spaces,
@@ -232,8 +234,8 @@ class Components:
         )
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
-        """Bring the environments of a resumed run to where they were; return the ids of those in
-        which the open episode was lost and a new one began."""
+        """Restore the environments of a resumed run; return the ids of those whose open
+        episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
         reset_envs = workers.restore(self.open_episodes.open)

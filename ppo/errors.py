@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def suggest(word: str, known: Iterable[str], fallback: str) -> str:
-    """Ask whether the nearest known word was meant, or return the fallback if none is near."""
+    """Return "did you mean ...?" with the closest known word, or the fallback if none is close."""
     near = difflib.get_close_matches(word, known, n=1)
     if near:
         return f"did you mean {near[0]}?"
@@ -15,7 +15,7 @@ def suggest(word: str, known: Iterable[str], fallback: str) -> str:
 
 
 class PPOError(Exception):
-    """Base of all errors that a user is meant to see, without a traceback of the trainer's own."""
+    """Base of all errors meant for users, printed without the trainer's own traceback."""
 
     exit_code = 1
 
@@ -70,7 +70,7 @@ class NotExported(PPOError):
 
 
 class HelpShown(PPOError):
-    """The command line asked for help, and has got it."""
+    """Help was printed, as the command line asked."""
 
     exit_code = 0
     is_reported = True
@@ -82,7 +82,7 @@ class Interrupted(PPOError):
     def __init__(self, received: signal.Signals, ending: str, rank: int = 0) -> None:
         super().__init__(f"{received.name} {ending}")
         if received == signal.SIGUSR1:
-            received = signal.SIGTERM  # of which it gives notice
+            received = signal.SIGTERM  # SIGUSR1 announces a SIGTERM
         self.exit_code = 128 + received
         if "TORCHELASTIC_RUN_ID" in os.environ:
             self.exit_code = 0  # else torchrun would start all ranks again

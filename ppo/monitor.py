@@ -211,7 +211,7 @@ class Monitor:
         return summary
 
     def note_lost_episodes(self, env_ids: list[int]) -> None:
-        """Tell the user in which environments of a resumed run the open episode was lost."""
+        """Warn in which environments of a resumed run the open episode could not be restored."""
         lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
         if lost:
             self.run.folder.event(
@@ -297,7 +297,7 @@ class Monitor:
 
 
 def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
-    """Yield callbacks, each with a name that does not depend on which other classes there are."""
+    """Yield (name, callback); names do not change if callbacks of other classes are added."""
     counts = Counter[str]()
     for callback in callbacks:
         kind = type(callback).__name__
@@ -307,7 +307,7 @@ def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
 
 @contextmanager
 def _explained_errors(callback: Callback, method: str) -> Iterator[None]:
-    """Turn what a callback raises into an error that names it."""
+    """Turn what a callback raises into a CallbackError that names it; pass on PPOError."""
     try:
         yield
     except PPOError:

@@ -62,8 +62,8 @@ class KeepBest(Callback):
 class StopWhen(Callback):
     """End the run when a metric passes a limit, as in "env/success_rate>0.95".
 
-    needs_proof: the mean return of an evaluation must pass the limit, too; it is tried once in 100
-    episodes.
+    needs_proof: the mean return of an evaluation must pass the limit, too. An evaluation takes
+    place at most once every 100 training episodes.
     """
 
     tried_after = 0  # episodes
@@ -98,9 +98,9 @@ class StopWhen(Callback):
 
 
 def read_metric(run, flag: str, name: str) -> float | None:
-    """Return a metric of the last iteration; None if it has no value, or if it is a mean over the
-    last episodes that are fewer than 100 yet. Raises ConfigError, naming the flag, if there is no
-    such metric."""
+    """Return a metric of the last iteration; None if it has no value, or if it is a mean over
+    episodes of which there are fewer than 100 so far. Raises ConfigError, naming
+    the flag, if there is no such metric."""
     is_mean = name.startswith(("env/", "episode_"))
     has_window = run.metrics["episodes"] >= WINDOW
     if name not in run.metrics and (has_window or "/" not in name):

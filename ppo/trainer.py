@@ -37,9 +37,9 @@ def train(
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
-    a function, given index=, its number, if it has such a parameter; or the config; eval_env: as
-    env, for evaluations. config: by default of tuned values; flags: of Config, before those. notes:
-    lines for the user; make_learner: makes a Learner of your own.
+    a function (called with index=, its number, if it has that parameter), or the Config; eval_env:
+    the same, for evaluations. config: tuned values by default; flags: of Config, take precedence.
+    notes: lines to print first; make_learner: from (model, config) to your own Learner.
     Raises ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration,
     CheckpointError if there is nothing to resume, RunInUse; WorkerError if an environment fails too
     often, CallbackError, NotFinite, NotSaved; Interrupted. The last whole iteration is saved.

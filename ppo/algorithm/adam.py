@@ -10,7 +10,7 @@ from ppo.system.state_dict import State
 class Adam:
     """Step one parameter (P,) by Adam (Kingma & Ba 2015, algorithm 1).
 
-    Calls the kernel of torch.optim.Adam(fused=True), so that all bits are the same, and has those
+    Calls the kernel of torch.optim.Adam(fused=True), with bit-identical results. Has only those
     parts of its interface that are used here.
     """
 

@@ -19,9 +19,9 @@ RECORDED = ("observations", "actions", "states", "action_masks", "features")  # 
 def make_batch(
     learner, rollout: Rollout, normalize: Callable[[ndarray], ndarray], rewards: ndarray
 ) -> Batch:
-    """Evaluate a rollout's transitions: log-probabilities, values, advantages and returns.
+    """Make a batch (T * N, ...) of a rollout: with log-probabilities, values, advantages, returns.
 
-    learner: a ppo.algorithm.learner.Learner, whose present weights evaluate everything. normalize:
+    learner: a ppo.algorithm.learner.Learner, whose current weights evaluate the rollout. normalize:
     applied to observations. rewards (T, N): the rollout's, normalised.
     """
     device = learner.weights.device
@@ -54,7 +54,7 @@ def make_batch(
 def log_probs_and_values(learner, batch: Batch) -> tuple[Tensor, Tensor]:
     """Evaluate a batch's actions and observations: log-probabilities and values (B,).
 
-    It is done in parts as large as minibatches, to need no more memory than those do.
+    The batch is processed in chunks of the size of a minibatch, so that memory suffices.
     """
     config = learner.config
     num_rows = len(batch["actions"])
@@ -72,8 +72,9 @@ def split_into_minibatches(
 ) -> tuple[Batch, list[MinibatchRows], list[Any]]:
     """Draw the minibatches of all epochs, with the moments of their advantages.
 
-    Returns the batch, whose advantages are standardised if that is to be done over the rollout. Of
-    several ranks, the moments are exchanged once for all minibatches; of one they are None.
+    Returns the batch (with standardised advantages if normalize_advantages is "rollout"), the
+    minibatches, and the (deviation, mean) of each. Several ranks exchange these moments once for
+    all minibatches; with one rank they are None.
     """
     config = learner.config
     advantages = batch["advantages"]
@@ -107,5 +108,5 @@ def _flatten(table: ndarray, device: torch.device) -> Tensor:
 
 def _to_tensor(array: ndarray, device: torch.device) -> Tensor:
     if array.dtype == np.float64:
-        array = array.astype(np.float32)  # models compute in nothing wider
+        array = array.astype(np.float32)  # models compute in float32 at most
     return torch.from_numpy(array).to(device)

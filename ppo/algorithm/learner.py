@@ -40,7 +40,7 @@ class Learner:
 
     ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
     standardize: Any = staticmethod(losses.standardize)
-    has_modes = True  # whether the model may compute otherwise in gradient steps
+    has_modes = True  # whether the model may behave differently in training mode
     num_skipped = 0  # gradient steps in a row
 
     def __init__(self, model, config: Config) -> None:
@@ -130,14 +130,14 @@ class Learner:
         }
 
     def compute_gradients(self, minibatch: Batch) -> Metrics:
-        """Write the gradient of a minibatch's loss; return metrics (0-dimensional or numbers)."""
+        """Write the gradient of a minibatch's loss; return metrics: scalar tensors, or numbers."""
         self.gradients.zero_()
         loss, metrics = self.loss(minibatch)
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
     def loss(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
-        """Compute the objective of a minibatch (Schulman et al. 2017, eq. 9), and metrics."""
+        """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics."""
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])
         clip_coef = self.clip_coef
@@ -166,7 +166,7 @@ class Learner:
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
         """Return the distribution of a batch's actions, within its masks, and its values (B,).
 
-        A batch with starts holds whole sequences, each met with the state of its first row."""
+        With "starts", it is whole sequences, of which only the first rows' states are used."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
@@ -185,11 +185,11 @@ class Learner:
         return distribution.log_prob(batch["actions"]), values
 
     def predict_values(self, *inputs: Tensor):
-        """Return the values (B,) of observations (B, *observation), met with states (B, S)."""
+        """Return the values (B,) of observations (B, *observation) and, if any, states (B, S)."""
         return self.model(*inputs)[1]
 
     def state_dict(self) -> State:
-        """Return all that learning depends on: tensors, numbers and texts by name."""
+        """Return the state of learning: tensors and JSON values, by name."""
         return {
             **add_prefix("model", named_tensors(self.model)),
             **add_prefix("optimizer", self.optimizer.state_dict()["state"].get(0, {})),
@@ -198,7 +198,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored."""
+        """Restore what state_dict() returned; other names are ignored."""
         with torch.no_grad():
             for name, tensor in named_tensors(self.model).items():
                 tensor.copy_(state[f"model.{name}"])
@@ -214,7 +214,7 @@ class Learner:
         return {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
 
     def _set_coefficients(self, remaining: float) -> None:
-        """Set what is scheduled, when a share of the run remains: 1 at its start, towards 0."""
+        """Set scheduled coefficients. remaining: share of the run, from 1 down to 0."""
         config = self.config
         self.clip_coef = scheduled(config.clip_coef, remaining)
         self.clip_value_coef = scheduled(config.clip_value_coef, remaining)
@@ -226,7 +226,7 @@ class Learner:
             group["lr"] = self.learning_rate
 
     def _clip_gradients(self):
-        """Scale the gradient to the allowed norm (Pascanu et al. 2013, alg. 1); return its own."""
+        """Clip the gradient by its norm (Pascanu et al. 2013, alg. 1); return the old norm."""
         norm = self.gradients.norm()
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -256,7 +256,7 @@ def _adapt(learning_rate: float, kl: float, goal: float) -> float:
 
 
 def _means(history: list[Metrics]) -> Metrics:
-    """Average metrics over steps; tensors on a device are waited for once."""
+    """Average metrics over steps, with a single synchronisation if they are on a GPU."""
     table = [list(metrics.values()) for metrics in history]
     if isinstance(table[0][0], Tensor):
         means = torch.stack([torch.stack(row) for row in table]).mean(0).tolist()

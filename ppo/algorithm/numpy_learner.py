@@ -1,4 +1,4 @@
-"""Learning with the gradient of the PPO objective, and of the mlp, written out in numpy."""
+"""Learn with hand-written gradients, in numpy, of the PPO objective and the mlp."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +22,13 @@ LARGE = 12_000_000  # rows times weights from which on a second thread is worth 
 
 
 class NumpyLearner(Learner):
-    """A Learner whose results are the same as tests say, in a third of the time.
+    """A Learner in numpy: a third of the time, the same results up to rounding (tests check it).
 
     layout: the model's, from ppo.models.numpy_mlp.layout_of. If policy and value share no trunk,
     large minibatches take a thread for each.
     """
 
-    has_modes = False  # and setting them would take a tenth of a millisecond
+    has_modes = False  # setting them would take 0.1 ms
 
     def __init__(self, model, config: Config, layout: Layout) -> None:
         super().__init__(model, config)
@@ -43,7 +43,7 @@ class NumpyLearner(Learner):
         mlp = self.mlp
         batch = _arrays(minibatch)
         size = len(batch["values"])
-        batch["inv_batch"] = np.full(size, 1 / size, np.float32)  # a mean is the product with it
+        batch["inv_batch"] = np.full(size, 1 / size, np.float32)  # the product with it is the mean
         if mlp.is_shared:
             outputs = mlp.policy_trunk(batch["observations"])
             grad_policy, metrics = self._policy_gradients(outputs[-1], batch)
@@ -66,8 +66,8 @@ class NumpyLearner(Learner):
         return {name: tensor.numpy().take(indices, 0) for name, tensor in batch.items()}
 
     def _beside(self, num_rows: int, function, *arguments):
-        """Call a function in the second thread if there are many rows; return what waits for its
-        result. The bits are the same in either thread."""
+        """Call a function in the second thread if there are many rows; return a function that waits
+        for the result, which is bit-identical in either thread."""
         call = partial(function, *arguments)
         if num_rows * len(self.weights) < LARGE:
             return call

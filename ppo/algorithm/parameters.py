@@ -33,7 +33,7 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
-    """Return which weights (P,) --freeze names by prefixes of their parameters; None for none.
+    """Return a mask (P,) bool of the weights that --freeze names by prefixes; None for none.
 
     Raises ConfigError for a prefix of no name.
     """
@@ -51,7 +51,7 @@ def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
 
 @contextmanager
 def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
-    """Compute with other weights (P,) until the context is left; None: with the present ones."""
+    """Replace weights (P,) by others inside the context; None changes nothing."""
     if others is None:
         yield
         return
