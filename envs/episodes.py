@@ -56,7 +56,7 @@ def episode_metrics(info) -> dict[str, float]:
     This includes info["episode_metrics"] and arrays of one element, but no values that are not
     finite. is_success is also reported as success_rate."""
     metrics = {}
-    for key, value in {**info, **info.get("episode_metrics", {})}.items():
+    for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
         if getattr(value, "size", None) == 1:
             value = value.item()
         is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC

@@ -133,10 +133,8 @@ class Worker:
             raise worker_error(culprit, error) from error
 
     def restore(self, episodes: Sequence[OpenEpisode], attributes=()) -> list[int]:
-        """Restore the open episode of each environment; return the indices of those reset instead.
-
-        An environment is reset if its last observation differs from the rollout's last row; without
-        episodes, all are."""
+        """Restore the open episode of each environment. Return the indices of those reset instead,
+        as their observation differs from the rollout's last row, or as there are no episodes."""
         self.reset_envs = []
         self.attributes = dict(attributes)
         for i, index in enumerate(self.env_indices):

@@ -67,7 +67,7 @@ class Run:
     is_best = False
     is_save_due = False
     stop_reason = ""
-    last_evaluation: Any = field(default=(None, None), init=False)  # of what, and its result
+    last_evaluation: tuple[Any, Any] = (None, None)  # of what, and its result
 
     @property
     def config(self) -> Config:

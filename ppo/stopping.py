@@ -16,7 +16,7 @@ COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": oper
 
 def make_stopping(config: Config, reward_threshold: float | None) -> list[Callback]:
     """Make the callbacks that flags ask for. reward_threshold: the environment's own."""
-    found: list[Callback] = [KeepBest(config)]
+    found: list[Callback] = [KeepBest()]
     if config.stop_when == "solved":
         solved = f"episode_return_mean>={reward_threshold}"
         found.append(StopWhen("stop_when", solved, needs_proof=True))
@@ -34,23 +34,20 @@ class KeepBest(Callback):
     best: float | None = None
     best_iteration = 0
 
-    def __init__(self, config: Config) -> None:
-        self.name = config.best_by
-        if not self.name and config.eval_every:
-            self.name = "evaluation_return_mean"
-
     def on_iteration(self, run) -> None:
-        if not self.name:
+        config = run.config
+        name = config.best_by or (config.eval_every and "evaluation_return_mean")
+        if not name:
             return
-        value = read_metric(run, "best_by", self.name)
+        value = read_metric(run, "best_by", name)
         if value is not None and (self.best is None or value > self.best):
             self.best = value
             self.best_iteration = run.iteration
             run.is_best = True
             run.save()
-        patience = run.config.patience
+        patience = config.patience
         if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
-            run.stop(f"{self.name} has not risen above {self.best:.4g} for {patience} iterations")
+            run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
 
     def state_dict(self) -> State:
         return {"best": self.best, "best_iteration": self.best_iteration}

@@ -364,3 +364,20 @@ def test_no_module_can_unpickle_a_file(source):
         assert "unpickle = cache(pickle.loads)" in source.read_text()
         return
     assert not runs_code_when_read(source.read_text())
+
+
+@pytest.mark.parametrize("value", [{1, 2}, torch.ones(1, dtype=torch.bfloat16)], ids=type)
+def test_a_state_that_cannot_be_saved_is_no_silent_failure(value: Any, tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    saving.checkpoints.keep({"callback.x": value, "config": {}, "step": 1})
+    saving.checkpoints.save()
+    with pytest.raises(NotSaved, match="there is none"):
+        saving.checkpoints.finish()
+    assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
+
+
+def test_a_transposed_tensor_is_saved(tmp_path: Path) -> None:
+    table = torch.arange(6.0).view(2, 3).T
+    state = checkpoint.copy_state({"table": table, "config": {}, "step": 1})
+    checkpoint.save(tmp_path / "state", state)
+    assert torch.equal(checkpoint.load(tmp_path / "state")["table"], table)

@@ -47,6 +47,10 @@ def test_finite_numbers_of_an_info_are_metrics(seed: int) -> None:
     assert {type(value) for value in found.values()} == {float}
 
 
+def test_there_may_be_no_metrics_of_the_episode() -> None:
+    assert episode_metrics({"episode_metrics": None, "x": 1}) == {"x": 1}
+
+
 def test_a_fresh_environment_is_made_for_every_episode_but_the_first() -> None:
     made = []
 

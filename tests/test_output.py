@@ -19,6 +19,15 @@ def test_lines_are_printed_whole() -> None:
     assert stream.getvalue() == f"{ERASE_LINE}a 1\n{ERASE_LINE}bc\n{ERASE_LINE}d\n"
 
 
+def test_programs_that_an_environment_starts_print_to_the_terminal(tmp_path: Path) -> None:
+    with (tmp_path / "terminal").open("w") as stream:
+        lines = WholeLines(stream)
+        subprocess.run(["echo", "a"], stdout=lines, check=True)
+        lines.buffer.write(b"b")
+        assert not lines.isatty()  # so that no progress bar of its own is drawn
+    assert (tmp_path / "terminal").read_text() == "a\nb"
+
+
 def test_a_terminal_that_has_gone_is_no_error() -> None:
     class Gone(io.StringIO):
         def flush(self) -> None:

@@ -73,14 +73,15 @@ def test_an_unknown_metric_is_named_with_a_near_one() -> None:
 
 
 def test_the_greatest_value_is_the_best() -> None:
-    keep = KeepBest(Config(eval_every=1))
+    keep = KeepBest()
     run = Run()
+    run.config = Config(eval_every=1)
     found = []
     for mean in (1.0, None, 3.0, 2.0, 4.0):
         keep.on_iteration(run.at(evaluation_return_mean=mean))
         found.append(run.is_best)
     assert found == [True, False, True, False, True]
-    again = KeepBest(Config(eval_every=1))
+    again = KeepBest()
     again.load_state_dict(keep.state_dict())
     again.on_iteration(run.at(evaluation_return_mean=3.5))
     assert not run.is_best
@@ -89,7 +90,7 @@ def test_the_greatest_value_is_the_best() -> None:
 def test_patience_counts_iterations_since_the_best() -> None:
     run = Run()
     run.config = Config(best_by="env/x", patience=3)
-    keep = KeepBest(run.config)
+    keep = KeepBest()
     for x in (1.0, 2.0, 2.0, 1.0):
         keep.on_iteration(run.at(env__x=x))
     assert run.told == []

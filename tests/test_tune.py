@@ -175,6 +175,8 @@ def test_what_counts_is_what_the_score_says(tmp_path: Path) -> None:
     assert search._score(summary, config) == 120
     reached = {**summary, "stopped": "episode_return_mean>=475: it is 480"}
     assert search._score(reached, config) == 3.5
+    gave_up = {**summary, "stopped": "episode_return_mean has not risen above 9 for 5 iterations"}
+    assert search._score(gave_up, config) == 120
 
 
 def test_a_trial_that_learns_worse_than_the_median_is_ended(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from rich.table import Table
 from ppo.analysis.overview import overview
 from ppo.config.flags import Flags, flag
 from ppo.errors import ConfigError
+from ppo.run.changes import is_running
 from ppo.run.reader import METRICS, RunRecord, read_run
-from ppo.system.files import lock_file, read_json
+from ppo.system.files import read_json
 
 
 class Runs(Flags):
@@ -46,11 +47,7 @@ class Runs(Flags):
 
 def _state(run: RunRecord) -> str:
     """Return whether a run is training now, has ended, or was stopped before its end."""
-    try:
-        lock_file(run.folder / "lock").close()
-    except BlockingIOError:
+    if is_running(run.folder):
         return "training"
-    except OSError:  # the folder is someone else's
-        pass
     summary = read_json(run.folder / "summary.json", {})
     return "ended" if summary.get("steps") == run.metrics["step"][-1] else "stopped"

@@ -239,7 +239,7 @@ class Search:
                 if value is not None:
                     return value
             raise ConfigError("--total_steps: give more, for no episode has ended")
-        goal = RETURN if config.stop_when == "solved" else str(config.stop_when)
+        goal = f"{RETURN}>=" if config.stop_when == "solved" else f"{config.stop_when}:"
         if str(summary["stopped"]).startswith(goal):
             return summary[self.own.score]
         if self.own.score == "steps":

@@ -39,7 +39,7 @@ def copy_state(state: State) -> State:
     copies = {}
     for name, value in state.items():
         if isinstance(value, Tensor):
-            value = value.detach().to("cpu", copy=True)
+            value = value.detach().to("cpu", copy=True).contiguous()
         elif isinstance(value, (np.ndarray, np.generic)):
             value = torch.from_numpy(np.array(value))  # a copy
         copies[name] = value
@@ -237,7 +237,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                     old.unlink(missing_ok=True)
                     self.written.remove(old)
             self.failure = None
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a callback's or a model's state may be of any kind
             self.failure = error
             self.on_event(
                 "checkpoint_failed",

@@ -46,6 +46,12 @@ class WholeLines(io.TextIOBase):
         self.stream = stream
         self.waiting = ""
 
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+    def fileno(self) -> int:
+        return self.stream.fileno()  # for programs that an environment starts
+
     def write(self, text: str) -> int:
         *lines, self.waiting = (self.waiting + text).split("\n")
         with suppress(OSError):  # the terminal has gone
