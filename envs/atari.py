@@ -89,24 +89,23 @@ class AtariGame(Env):
 
 
 class EndOnLifeLoss(Wrapper):
-    """End the episode when a life is lost; a reset starts a new game only if the game is over."""
+    """End the episode when a life is lost; the reset after that continues the game."""
 
-    SAVED = ("game_over", "lives")
-    game_over = True
+    SAVED = ("life_lost", "lives")
+    life_lost = False  # and the game goes on
 
     def reset(self, **options):
-        if self.game_over:
+        if not self.life_lost:
             self.last = self.env.reset(**options)
-            self.game_over = False
         self.lives = self.last[1]["lives"]
         return self.last
 
     def step(self, action: int):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.last = (observation, info)
-        self.game_over = terminated or truncated
         # Some games, such as Qbert, go on for some frames after the last life: wait for their end.
         life_lost = 0 < info["lives"] < self.lives
+        self.life_lost = life_lost and not (terminated or truncated)
         self.lives = info["lives"]
         return observation, reward, terminated or life_lost, truncated, info
 

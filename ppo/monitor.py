@@ -124,7 +124,7 @@ class Monitor:
         self.warned_envs: set[int] = set()
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
-        doctor = Doctor(self.config, num_actions=0 if is_discrete else head.action_size)
+        doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
         built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor]
         self.callbacks = [*built_in, *callbacks, *stopping]

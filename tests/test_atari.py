@@ -99,6 +99,17 @@ def test_500_random_steps_are_those_of_gymnasiums_preprocessing(
     assert games > 0
 
 
+def test_after_an_episode_that_was_cut_off_a_new_game_begins() -> None:
+    env = make_env("PongNoFrameskip-v4", frame_skip=4, noop_max=0, end_on_life_loss=True)
+    frames = []
+    for _ in range(2):
+        env.reset(seed=0)
+        frames.append(env.unwrapped.ale.getEpisodeFrameNumber())
+        for _ in range(5):
+            env.step(0)
+    assert frames[0] == frames[1]
+
+
 class Emulator:
     """Plays games by a script: the lives at each game's start and after each of its frames.
 

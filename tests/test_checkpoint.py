@@ -134,7 +134,9 @@ def test_what_was_saved_is_loaded(path):
 def test_a_copied_state_does_not_change_with_the_original() -> None:
     weights = torch.ones(2, requires_grad=True)
     counts = np.zeros(2, np.int64)
-    state = checkpoint.copy_state({"weights": weights, "counts": counts, "step": 1})
+    env = {"levels": [1]}
+    state = checkpoint.copy_state({"weights": weights, "counts": counts, "step": 1, "env": env})
+    env["levels"].append(2)
     with torch.no_grad():
         weights += 1
     counts += 1
@@ -142,6 +144,7 @@ def test_a_copied_state_does_not_change_with_the_original() -> None:
     assert not state["weights"].requires_grad
     assert torch.equal(state["counts"], torch.zeros(2, dtype=torch.int64))
     assert state["step"] == 1
+    assert state["env"] == {"levels": [1]}
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])

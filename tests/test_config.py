@@ -250,6 +250,7 @@ def test_the_folder_to_resume_is_that_of_a_run(
     Path("runs/named").mkdir(parents=True)
     assert folder_to_resume({}) is None
     assert folder_to_resume({"resume": "none"}) is None
+    assert folder_to_resume({"resume": "None"}) is None  # as null in a file of flags
     assert folder_to_resume({"resume": "none", "run_dir": "saved"}) is None
     assert folder_to_resume({"resume": "auto", "run_dir": "saved"}) == saved
     assert folder_to_resume({"resume": "auto", "run_dir": "begun"}) is None

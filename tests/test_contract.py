@@ -145,15 +145,3 @@ def test_an_observation_without_numbers_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "observes Box([], [], (0,), float32)" in done.stderr
-
-
-@pytest.mark.parametrize("optimizer", ["LBFGS", "SparseAdam"])
-def test_an_optimizer_that_cannot_step_is_refused_at_the_start(
-    tmp_path: Path, optimizer: str
-) -> None:
-    flags = ("--env_name=CartPole-v1", f"--optimizer=torch.optim:{optimizer}")
-    done = run_main(*SMALL, *flags, f"--run_dir={tmp_path / 'run'}")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: --optimizer=torch.optim:{optimizer} cannot be used")
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "run").exists()

@@ -330,6 +330,7 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
     assert load(run / "checkpoints" / "last.safetensors")["step"] == int(metrics(run)[-1]["step"])
 
 
+@pytest.mark.slow
 def test_events_of_other_ranks_are_recorded_by_rank_0(torchrun, tmp_path: Path) -> None:
     kinds = "kill,raise,nan,exit"
     flags = [
@@ -366,7 +367,7 @@ def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [*ranks, *workers]), 5)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: Path) -> None:
     launcher = torchrun(
         *SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}", max_restarts=3

@@ -38,16 +38,24 @@ WELL = seen()
 
 
 def look(
-    doctor: Doctor, rollout: Rollout, batch: Batch, metrics: dict[str, Any], *, progress: float
+    doctor: Doctor,
+    rollout: Rollout,
+    batch: Batch,
+    metrics: dict[str, Any],
+    *,
+    progress: float,
+    config: Any = None,
 ) -> list[str]:
     """Return what a doctor says of an iteration, when so much of the run is done."""
     said: list[str] = []
+    config = config or Config()
     doctor.on_iteration(
         SimpleNamespace(
             rollout=rollout,
             batch=batch,
             metrics=metrics,
-            iteration=progress * doctor.config.iterations,
+            iteration=progress * config.iterations,
+            config=config,
             folder=SimpleNamespace(event=lambda kind, text: said.append(text)),
         )
     )
@@ -152,10 +160,10 @@ def test_nothing_would_have_been_reported_of_the_runs_in_the_results(folder: str
     is_continuous = folder.startswith(("Bipedal", "LunarLanderC", "MountainCarC", "Pendulum"))
     config = Config(normalize_observations=True, entropy_coef=0.01)
     doctor = Doctor(
-        config, {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0
+        {"BipedalWalker": 4, "LunarLanderCo": 2}.get(folder[:13], 1) if is_continuous else 0
     )
     said = [
-        look(doctor, *WELL, row, progress=(number + 1) / len(rows))
+        look(doctor, *WELL, row, progress=(number + 1) / len(rows), config=config)
         for number, row in enumerate(rows)
     ]
     assert [texts for texts in said if texts] == []
@@ -178,14 +186,16 @@ def reports(
     **metrics: Any,
 ) -> list[str]:
     """Return what is reported of a run whose iterations but the first are so."""
-    doctor = Doctor(config or Config(), num_actions)
-    said = look(doctor, *iteration, METRICS, progress=0.01)
+    doctor = Doctor(num_actions)
+    said = look(doctor, *iteration, METRICS, progress=0.01, config=config)
     return [
         *said,
         *(
             text
             for i in range(1, count)
-            for text in look(doctor, *iteration, {**METRICS, **metrics}, progress=i / count)
+            for text in look(
+                doctor, *iteration, {**METRICS, **metrics}, progress=i / count, config=config
+            )
         ),
     ]
 
@@ -218,18 +228,18 @@ def test_what_was_learned_before_a_resume_counts() -> None:
         {"episode_return_mean": "1", "entropy": "0.6"},
         {"episode_return_mean": "", "entropy": "0.5"},
     ]
-    doctor = Doctor(Config(), 0)
+    doctor = Doctor(0)
     doctor.on_start(SimpleNamespace(rows=[*rows, {"episode_return_mean": "2", "entropy": "0.2"}]))
     assert [look(doctor, *WELL, {**METRICS, "entropy": 0.01}, progress=0.9) for _ in range(40)] == [
         []
     ] * 40
-    doctor = Doctor(Config(), 0)
+    doctor = Doctor(0)
     doctor.on_start(SimpleNamespace(rows=rows))
     assert len(look(doctor, *WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
 
 
 def test_the_time_limit_is_reported_after_many_iterations() -> None:
-    doctor = Doctor(Config(), 0)
+    doctor = Doctor(0)
     limited = seen(endings=[True] * 50)
     free = seen(endings=[False] * 50)
     each = [*[limited] * 29, free, *[limited] * 31]  # free is remembered for an iteration more
@@ -247,3 +257,10 @@ def test_a_run_that_has_learned_has_fewer_problems() -> None:
         reports(100, limited, episode_return_mean=2.0, entropy=0.001, explained_variance=-1) == []
     )
     assert len(reports(100, limited, entropy=0.001, explained_variance=-1)) == 3
+
+
+def test_a_value_changed_while_the_run_goes_on_counts() -> None:
+    doctor = Doctor(0)
+    for bonus, said in ((0.01, 0), (0.5, 1)):  # by ppo set, between the iterations
+        config = Config(entropy_coef=bonus)
+        assert len(look(doctor, *WELL, METRICS, progress=0.9, config=config)) == said

@@ -292,8 +292,9 @@ def test_a_leftover_does_not_hinder_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
-    for name in (".tmp-config.json", ".tmp-metrics.csv", "lock", "metrics.csv"):
+    for name in (".tmp-config.json", ".tmp-metrics.csv", "lock", "metrics.csv", "events.out.1"):
         (tmp_path / name).write_text("{")
+    (tmp_path / "wandb").mkdir()
     done = run_main(*SHORT, "--total_steps=16", f"--run_dir={tmp_path}", "--resume=auto")
     assert (done.returncode, done.stderr) == (0, "")
     assert num_rows(tmp_path) == 1

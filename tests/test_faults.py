@@ -267,7 +267,15 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "worker_lost")
 
 
-@pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGUSR1"], ["SIGHUP"], ["SIGINT", "SIGINT"]])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        ["SIGTERM"],
+        ["SIGINT", "SIGINT"],
+        pytest.param(["SIGUSR1"], marks=SLOW),
+        pytest.param(["SIGHUP"], marks=SLOW),
+    ],
+)
 def test_a_signal_ends_a_run_whose_environment_hangs(tmp_path: Path, numbers: list[str]) -> None:
     process = hanging(tmp_path, "hang")
     sent = time.monotonic()

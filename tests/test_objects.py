@@ -57,6 +57,13 @@ class Wide(Arm):
     observation_space = spaces.Box(0, 1, (3,))
 
 
+class Breaking(Arm):
+    def step(self, action: Any) -> Any:
+        if self.steps == 2:
+            raise RuntimeError("an arm broke")
+        return super().step(action)
+
+
 @pytest.fixture(autouse=True)
 def _no_arms() -> None:
     Arm.made.clear()
@@ -113,6 +120,8 @@ def test_another_environment_may_be_evaluated(tmp_path: Path) -> None:
         EnvironmentUnavailable, match="--env_name=<Arm> has other spaces or masks by --eval_env"
     ):
         train(Arm, config(tmp_path / "other"), eval_env=Wide)
+    train(Arm, config(tmp_path / "broken", eval_episodes=1), eval_env=Breaking)
+    assert "environment <Breaking> in eval" in (tmp_path / "broken" / "events.jsonl").read_text()
 
 
 def test_a_class_in_a_config_is_answered_with_how_to_write_it() -> None:
@@ -162,6 +171,15 @@ def test_an_object_must_be_given_again(tmp_path: Path) -> None:
     assert load_policy(saved, "tests.test_objects:Arm").config.env_name == "tests.test_objects:Arm"
     with pytest.raises(CheckpointError, match="is of another network or environment"):
         load_policy(saved, Wide)
+
+
+def test_a_script_starts_its_run_or_resumes_it(tmp_path: Path) -> None:
+    train(Arm, config(tmp_path, resume="auto"))
+    before = (tmp_path / "metrics.csv").read_text()
+    assert train(Arm, config(tmp_path, resume="auto", total_steps=32))["steps"] == 32
+    after = (tmp_path / "metrics.csv").read_text()
+    assert after.startswith(before)
+    assert after.count("\n") == before.count("\n") + 1
 
 
 def test_a_checkpoint_from_before_vectors_were_stacked_loads_and_resumes(tmp_path: Path) -> None:

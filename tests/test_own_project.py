@@ -48,6 +48,7 @@ def test_its_file_is_trained_on_by_the_command_line(project: Path) -> None:
     assert layers.returncode == 0, layers.stderr
 
 
+@pytest.mark.slow
 def test_its_notebook_runs(project: Path) -> None:
     command = "-m nbconvert --to notebook --execute --inplace notebook.ipynb"
     done = run(project, *command.split())

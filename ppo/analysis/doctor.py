@@ -27,8 +27,7 @@ class Doctor(Callback):
 
     best_return = -float("inf")
 
-    def __init__(self, config, num_actions: int) -> None:
-        self.config = config
+    def __init__(self, num_actions: int) -> None:
         self.num_actions = num_actions
         self.reported: set[str] = set()
         self.streaks = Counter[str]()  # iterations in a row that have shown each symptom
@@ -56,9 +55,9 @@ class Doctor(Callback):
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
         problems = [*self._problems(run)]
-        is_late = run.iteration >= EARLY * self.config.iterations
+        is_late = run.iteration >= EARLY * run.config.iterations
         if is_late and metrics["episodes"] >= FEW_EPISODES:
-            problems += self._late_problems(metrics)
+            problems += self._late_problems(run.config, metrics)
         for name, text in problems:
             if name not in self.reported:
                 self.reported.add(name)
@@ -86,7 +85,7 @@ class Doctor(Callback):
             effect = "the policy cannot tell one moment from another"
             yield "constant", f"all observations are the same: {effect}"
         largest = np.abs(shown).max()
-        if largest > LARGE and self.config.normalize_observations is not True:
+        if largest > LARGE and run.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
         deviation = run.batch["returns"].std().item()
@@ -97,7 +96,7 @@ class Doctor(Callback):
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
 
-    def _late_problems(self, metrics: Metrics) -> Problems:
+    def _late_problems(self, config, metrics: Metrics) -> Problems:
         """Yield problems of a run that should have learned something by now."""
         first = self.first.get("entropy", 0.0)
         if self.num_actions:
@@ -107,7 +106,7 @@ class Doctor(Callback):
             high = 0.9 * first
             low = 0.05 * first
         entropy = metrics.get("entropy", first)
-        bonus = self.config.entropy_coef
+        bonus = config.entropy_coef
         if entropy > high and isinstance(bonus, float) and bonus >= LARGE_BONUS:
             fix = f"lower --entropy_coef={bonus:g}"
             yield "bonus", f"actions stay nearly as random as at first: {fix}"

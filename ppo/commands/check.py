@@ -36,7 +36,7 @@ class Check(TimeoutFlags, EnvironmentFlags):
             count: measure(replace(config, num_workers=count), spaces)
             for count in (0, config.num_workers)
         }
-        more = replace(config, num_envs=4 * config.num_envs)
+        more = replace(config, num_envs=4 * config.num_envs, total_steps=4 * config.total_steps)
         fastest = max(speeds, key=lambda count: speeds[count][1])
         flags = as_arguments({**given, "model": config.model, "num_workers": fastest})
         whole_games = replace(config, end_on_life_loss=False)

@@ -117,7 +117,7 @@ def folder_to_resume(given: Settings) -> Path | None:
 
     Raises ConfigError if there is no such folder, or if the flags contradict each other.
     """
-    name = given.get("resume", "none")
+    name = str(given.get("resume"))
     run_dir = given.get("run_dir")
     if name == "auto":
         if not run_dir:
@@ -127,7 +127,7 @@ def folder_to_resume(given: Settings) -> Path | None:
         if any(Path(run_dir).glob("checkpoints/0*")):
             return Path(run_dir)
         return None
-    if name == "none":
+    if name.lower() == "none":
         return None
     if run_dir not in (None, name):
         raise ConfigError(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gymnasium.spaces import Box
 
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config, folder_to_resume, load_preset
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -95,6 +95,8 @@ def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
         config = tuned_config(env, **flags)
     else:
         config = replace(config, env_name=as_env_name(env), **flags)
+    if folder := folder_to_resume(vars(config)):
+        config = replace(config, resume=str(folder), run_dir=None)
     if eval_env is None:
         return config
     return replace(config, eval_env=as_env_name(eval_env))

@@ -145,7 +145,7 @@ class Policy:
             raise
         except (Exception, SystemExit) as error:
             raise worker_error(
-                f"environment {self.config.env_name} in evaluation", error
+                f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error
 
     def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from copy import deepcopy
 from pathlib import Path
 from threading import Thread
 
@@ -42,6 +43,8 @@ def copy_state(state: State) -> State:
             value = value.detach().to("cpu", copy=True).contiguous()
         elif isinstance(value, (np.ndarray, np.generic)):
             value = torch.from_numpy(np.array(value))  # a copy
+        elif isinstance(value, (dict, list)):
+            value = deepcopy(value)
         copies[name] = value
     return copies
 

@@ -25,7 +25,7 @@ from ppo.system.state_dict import State
 EVENTS = "events.jsonl"
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # All that a run may have left before it saved its first checkpoint.
-BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints"}
+BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
 FAULTS = (
     "worker_lost",
     "observation_outside",
@@ -57,7 +57,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.path.mkdir(parents=True, exist_ok=True)
             files = {name for name in os.listdir(self.path) if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
-                files -= BARELY_BEGUN
+                files = {x for x in files - BARELY_BEGUN if not x.startswith("events.out.")}
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():
                     self._lock().close()
