@@ -1,4 +1,4 @@
-"""Examine an environment, in seconds, before training on it."""
+"""Examine an environment before training on it; this takes seconds."""
 
 import re
 import warnings
@@ -11,14 +11,14 @@ from ppo.envs.random_play import RandomPlay, play
 
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:
-    """Compare two records as far as both of them reach."""
+    """Return whether two records have the same observations and rewards, as far as both reach."""
     same_observations = map(np.array_equal, one.observations, other.observations)
     same_rewards = map(np.array_equal, one.rewards, other.rewards)
     return all(same_observations) and all(same_rewards)
 
 
 def checker_warnings(env) -> list[str]:
-    """Return what gymnasium's own checker finds wrong with an environment."""
+    """Return the warnings of gymnasium's own checker about an environment, or its first error."""
     from gymnasium.utils.env_checker import check_env
 
     with warnings.catch_warnings(record=True) as caught:
@@ -31,7 +31,9 @@ def checker_warnings(env) -> list[str]:
 
 
 def findings(config, seed: int) -> list[str]:
-    """Return a line on each property of the environments that make_env(config) returns."""
+    """Return lines for the user about the environments that make_env(config) makes.
+
+    seed: of resets and random actions. Raises as make_env does, and what the environment raises."""
     return list(_findings(config, seed))
 
 

@@ -1,6 +1,6 @@
-"""Name what is wrong with a run while there is still time to end it.
+"""Warn of problems of a run while it trains.
 
-The limits are such that no run in results/learning would have been warned of."""
+The limits are chosen so that no run in results/learning would have triggered a warning."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -13,24 +13,25 @@ from ppo.callback import Callback
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once
 LONG = 30  # iterations
-EARLY = 0.3  # of the run: what has not begun to learn by then may never
+EARLY = 0.3  # of the run: a policy that has not begun to learn by then may never do so
 FEW_EPISODES = 50
-RISE = 0.3  # of the first return's size: less may be chance
-LARGE = 1_000.0  # as an observation, and as the deviation of returns
+RISE = 0.3  # relative to the first return's size; a smaller rise may be chance
+LARGE = 1_000.0  # for observations, and for the standard deviation of returns
 LARGE_BONUS = 0.05
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
 
 class Doctor(Callback):
-    """Examine every iteration and report each problem once. num_actions: the dimension of
-    continuous actions, 0 for discrete ones."""
+    """Examine every iteration, and report each problem once, or once more after a resume.
+
+    num_actions: the dimension of continuous actions, 0 for discrete ones."""
 
     best_return = -float("inf")
 
     def __init__(self, num_actions: int) -> None:
         self.num_actions = num_actions
         self.reported: set[str] = set()
-        self.streaks = Counter[str]()  # iterations in a row that have shown each symptom
+        self.streaks = Counter[str]()  # iterations in a row with each symptom
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
 
@@ -64,8 +65,8 @@ class Doctor(Callback):
                 run.folder.event("doctor", text)
 
     def _note(self, metrics: Metrics) -> None:
-        """Keep the first return and entropy, and the best return. Values are numbers, None, or
-        texts that may be empty."""
+        """Keep the first return and entropy, and the best return. metrics: values are numbers or
+        None; in rows of metrics.csv texts, which may be empty."""
         for name in ("episode_return_mean", "entropy"):
             if metrics.get(name) not in (None, ""):
                 value = float(metrics[name])
@@ -74,9 +75,9 @@ class Doctor(Callback):
                     self.best_return = max(self.best_return, value)
 
     def _problems(self, run) -> Problems:
-        """Yield problems that show at any time."""
+        """Yield problems that may show in any iteration."""
         kl = run.metrics.get("approx_kl", 0.0)
-        if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # which NaN is not either
+        if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # or NaN
             fix = "lower --learning_rate, or set --target_kl"
             yield "kl", f"the policy leaps (KL {kl:.2g} in an update): {fix}"
         observations = run.rollout.observations

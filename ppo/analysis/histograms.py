@@ -19,7 +19,10 @@ OF_BATCH = ("observations", "actions", "advantages", "returns", "values")
 def make_histograms(
     learner: Learner, rollout: Rollout, batch: Batch, observation_space
 ) -> Histograms:
-    """Collect what histograms are made of, after an update by the batch."""
+    """Return the histograms of an iteration, after the update by the batch.
+
+    observations: the network's input, without images unless there is nothing else; ratios: of the
+    probabilities after the update and before; image: the newest one of environment 0."""
     tensors = {name: batch[name] for name in OF_BATCH}
     parts = split(observation_space, batch["observations"])
     if vectors := vectors_of(observation_space):
@@ -28,7 +31,7 @@ def make_histograms(
     rows.pop("starts", None)
     device = learner.weights.device
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):  # a model that draws something must not learn otherwise
+    with torch.random.fork_rng(devices):  # a model's random numbers must not change learning
         log_probs, _ = log_probs_and_values(learner, rows)
     tensors["ratios"] = (log_probs - batch["log_probs"]).exp()
     head = learner.model.policy_head
@@ -46,7 +49,7 @@ def make_histograms(
 
 
 def _some_values(tensor: Tensor) -> ndarray:
-    """Copy up to MOST_VALUES finite numbers from all over a tensor."""
+    """Return up to MOST_VALUES finite numbers (n,) float64, evenly spaced in a tensor."""
     flat = tensor.flatten()
     count = min(len(flat), MOST_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()

@@ -1,4 +1,4 @@
-"""Say in a few words what a run has come to."""
+"""Summarise a run in a few texts."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -14,7 +14,7 @@ NOTHING = "-"  # where there is no value
 
 
 def overview(run: RunRecord) -> dict[str, str]:
-    """Return the facts that are asked for first, formatted, by name."""
+    """Return the main facts about a run, as formatted texts by name."""
     metrics = {name: values[-1] for name, values in run.metrics.items()}
     evaluations = evaluations_of(run)
     last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
@@ -33,14 +33,18 @@ def overview(run: RunRecord) -> dict[str, str]:
 
 
 def evaluations_of(run: RunRecord) -> list[dict[str, Any]]:
-    """Return what evaluation at the end of a run, and later by evaluate, has found."""
+    """Return the results of the evaluation at the end of a run and of later ones by ppo evaluate.
+
+    Evaluations without episodes are left out.
+    """
     last = read_json(run.folder / "summary.json", {}).get("evaluation") or {}
     later = read_json(run.folder / "evaluation.json", [])
     return [made for made in (last, *later) if made.get("returns")]
 
 
 def describe_evaluation(made: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return when an evaluation was made, by how many episodes, and what came of it."""
+    """Return texts about an evaluation: when it was made, its number of episodes, and its mean
+    return with a 95 % interval and the environment's own metrics."""
     when = "at the end of training"
     if "checkpoint" in made:
         when = f"later, with seed {made.get('seed')}"

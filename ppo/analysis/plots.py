@@ -16,7 +16,7 @@ from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
 POINTS = 200  # of a curve of several seeds
-PANELS = {  # below the curves
+PANELS = {  # small plots below the learning curves: metrics and their titles
     "approx_kl": "KL of an update",
     "clip_fraction": "clipped ratios",
     "entropy": "entropy",
@@ -26,7 +26,8 @@ PANELS = {  # below the curves
 
 
 def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
-    """Group runs that differ only by their seed, versions, and where they ran."""
+    """Group runs whose settings differ only in the seed, the number of workers and flags of scope
+    "run"; versions and commits may differ, too."""
     ignored = {
         "seed",
         "run_id",
@@ -43,7 +44,7 @@ def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
 
 
 def name_of(group: Sequence[RunRecord]) -> str:
-    """Name the curve of runs that differ only by their seed."""
+    """Return the label of the curve of one run, or of several that differ only by their seed."""
     if len(group) == 1:
         return group[0].folder.absolute().name
     return f"{group[0].config['env_name']}: IQM of {len(group)} seeds, 95 % interval"
@@ -55,8 +56,11 @@ def has_values(run: RunRecord, name: str) -> bool:
 
 
 def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarray, ndarray]:
-    """Interpolate metric y of several runs at common x, as far as all of them reach. Returns those
-    x and the interquartile means (points,), and their 95 % intervals (2, points)."""
+    """Interpolate metric y of at least two runs at values of metric x that all of them reach.
+
+    Returns these values and the interquartile means of y, both (points,), and the 95 % intervals
+    (2, points) of the means. Each run must have values of y.
+    """
     curves = []
     for run in runs:
         known = ~np.isnan(run.metrics[y])
@@ -69,9 +73,11 @@ def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarr
 
 
 def draw(runs: Sequence[RunRecord], path: Path) -> None:
-    """Draw returns over steps and over time, and the metrics of PANELS, as .png or .svg. Raises
-    OSError."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it announces its search for fonts
+    """Draw returns over steps and over seconds, and the metrics of PANELS, to a .png or .svg file.
+
+    Raises OSError, and ConfigError if matplotlib is not installed.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its search for fonts
     with extra("report"):
         from matplotlib.figure import Figure  # heavy
         from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -97,7 +103,8 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
 
 
 def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
-    """Draw the curve of a group of one run, the interquartile mean and interval of several."""
+    """Draw a curve for each group: that of its one run, or the interquartile mean and 95 % interval
+    of several."""
     for group in groups:
         runs = [run for run in group if has_values(run, y)]
         if len(runs) == 1:

@@ -1,4 +1,4 @@
-"""Write a report of runs: one page that needs nothing but a browser."""
+"""Write a report of runs as one self-contained HTML page."""
 
 import base64
 import json
@@ -28,8 +28,8 @@ from ppo.run.reader import RETURN, RunRecord, read_run
 from ppo.system.files import atomic_write, read_json_lines
 
 PAGE = Path(__file__).parent / "page"
-POINTS = 200  # of a curve: more are averaged
-LARGEST_VIDEO = 500_000  # bytes in the page: a larger one is linked
+POINTS = 200  # of a curve; more points are averaged
+LARGEST_VIDEO = 500_000  # bytes of a video in the page; a larger one is linked
 CURVES = """<h2>Learning</h2>
 <p>Over <button data-unit="steps">environment steps</button>
 <button data-unit="seconds">seconds</button> (drag to zoom, double click to return)</p>
@@ -37,8 +37,11 @@ CURVES = """<h2>Learning</h2>
 
 
 def report_run(folder: Path, policy: Policy) -> None:
-    """Film a run's best episode, and write its report.html and curve.png. Raises OSError, and
-    ConfigError if it is no run or matplotlib is not installed."""
+    """Write a run's report.html and curve.png, with a video of its best episode if one can be made.
+
+    policy: replays the episode. Raises OSError, and ConfigError if the folder is not that of a run
+    or matplotlib is not installed.
+    """
     with suppress(Exception):  # rendering an environment may raise anything
         episode = find_episode(folder, "best")
         path = video_path(folder, episode)
@@ -50,7 +53,7 @@ def report_run(folder: Path, policy: Policy) -> None:
 
 
 def write_report(runs: Sequence[RunRecord], path: Path) -> None:
-    """Write the page of a run, or one that compares several. Raises OSError."""
+    """Write a page about one run, or one that compares several. Raises OSError."""
     sections = _compare(runs) if len(runs) > 1 else _describe(runs[0], path.absolute().parent)
     title = ", ".join(run.folder.absolute().name for run in runs)
     write_page(title, sections, path, _charts(runs))
@@ -59,7 +62,10 @@ def write_report(runs: Sequence[RunRecord], path: Path) -> None:
 def write_page(
     title: str, sections: Iterable[str], path: Path, charts: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Write sections of HTML, and charts as page.js draws them. Raises OSError."""
+    """Write a page of sections, which are HTML, and charts, as page.js takes them. Raises OSError.
+
+    title: text, which is escaped here.
+    """
     text = {file.name: file.read_text(encoding="utf-8") for file in PAGE.iterdir()}
     page = Template(text["page.html"]).substitute(
         title=escape(title),
@@ -73,7 +79,7 @@ def write_page(
 
 
 def command(config: dict[str, Any]) -> str:
-    """Return the command line that repeats a run."""
+    """Return the command line that repeats a run. config: the content of its config.json."""
     ignored = {"preset", *Config.names(scope="run")}
     names = [name for name in Config.names() if name in config and name not in ignored]
     settings = {name: config[name] for name in names}
@@ -81,7 +87,7 @@ def command(config: dict[str, Any]) -> str:
 
 
 def _describe(run: RunRecord, place: Path) -> Iterator[str]:
-    """Yield the sections about one run. place: of the page, for links."""
+    """Yield the sections about one run. place: the page's folder, for relative links."""
     cards = (
         f"<div><dt>{escape(x)}</dt><dd>{escape(y)}</dd></div>" for x, y in overview(run).items()
     )
@@ -118,7 +124,7 @@ def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _video(path: Path, place: Path) -> str:
-    """Show the video of a run's best episode, if there is one."""
+    """Return the HTML of the video of a run's best episode; "" if there is no such file."""
     if not path.exists():
         return ""
     source = quote(relpath(path.absolute(), place))
@@ -128,7 +134,8 @@ def _video(path: Path, place: Path) -> str:
 
 
 def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Return charts of the returns, of PANELS, and of the environment's own metrics."""
+    """Return charts of the returns, of PANELS and of the environment's own metrics, as page.js
+    takes them."""
     own = [name for run in runs for name in run.metrics if name.startswith("env/")]
     titles = {
         RETURN: "mean return of 100 episodes",
@@ -150,8 +157,8 @@ def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def _series(group: Sequence[RunRecord], name: str) -> dict[str, Any]:
-    """Return the curve of a run, or the interquartile mean and interval of several, over steps and
-    over seconds."""
+    """Return the curve of a run, or the interquartile mean and 95 % interval of several, over steps
+    and over seconds: columns x and y, or x, mean, low and high."""
     series: dict[str, Any] = {"label": name_of(group)}
     for unit, x in {"steps": "step", "seconds": "seconds"}.items():
         if len(group) > 1:
@@ -160,15 +167,15 @@ def _series(group: Sequence[RunRecord], name: str) -> dict[str, Any]:
         else:
             metrics = group[0].metrics
             columns = _thin(metrics[x], metrics[name])
-        if name == "explained_variance":  # which has no lower limit, and no meaning far below 0
+        if name == "explained_variance":  # far below 0 it means nothing
             columns[1:] = [np.clip(column, -1, 1) for column in columns[1:]]
         series[unit] = [[float(f"{value:.6g}") for value in column] for column in columns]
     return series
 
 
 def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
-    """Return x and y where y is finite; of many, the means of parts, and the lowest and greatest
-    values in them."""
+    """Return x and y (n,) where y is finite. Of more than POINTS values, return POINTS parts: their
+    last x, and the mean, minimum and maximum of their y."""
     known = np.isfinite(ys)
     if known.sum() <= POINTS:
         return [xs[known], ys[known]]
@@ -179,9 +186,10 @@ def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
 
 
 def _target(env_names: set[str]) -> float | None:
-    """Return the return at which gymnasium counts an environment as solved, if it says so."""
+    """Return the return at which gymnasium counts the environment as solved; None if it does not
+    say, or if there are several environments."""
     (env_name, *others) = env_names
-    if others or ":" in env_name:  # which gymnasium would import
+    if others or ":" in env_name:  # gymnasium would import a module
         return None
     with suppress(gymnasium.error.Error):
         return gymnasium.spec(env_name).reward_threshold

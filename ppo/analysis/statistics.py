@@ -1,4 +1,4 @@
-"""Means of several runs or episodes, and bootstrap intervals of them."""
+"""Interquartile means, and bootstrap confidence intervals, of several runs or episodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +9,9 @@ RESAMPLES = 2_000
 
 
 def interquartile_mean(values):
-    """Average the middle half of values (n, ...) over the first axis (Agarwal et al. 2021,
-    section 4.3): less swayed by single runs than the mean, less wasteful than the median."""
+    """Return the mean (...) of values (n, ...) over the first axis, without the n // 4 lowest and
+    highest ones: more robust to outliers than the mean, more efficient than the median (Agarwal et
+    al. 2021, section 4.3)."""
     ordered = np.sort(values, axis=0)
     cut = len(ordered) // 4
     return ordered[cut : len(ordered) - cut].mean(axis=0)
@@ -18,8 +19,8 @@ def interquartile_mean(values):
 
 def confidence_interval(values, statistic: Callable[[Any], Any]):
     """Return the 95 % percentile bootstrap interval (2, ...) (Efron 1979) of a statistic over the
-    first axis of independent values (n, ...); None for fewer than two. Resamples are always the
-    same."""
+    first axis of independent values (n, ...); None for fewer than two values. Every call draws the
+    same resamples."""
     values = np.asarray(values, float)
     count = len(values)
     if count < 2:

@@ -23,7 +23,7 @@ PLOTS = {
 
 
 def describe(trial: FrozenTrial) -> str:
-    """Return a line about a trial that has ended."""
+    """Return a line about a finished trial: its score, or why it has none, and its flags."""
     result = trial.user_attrs.get("error", trial.state.name.lower())
     if trial.state == TrialState.COMPLETE:
         result = f"{trial.value:,.4g}"
@@ -31,12 +31,14 @@ def describe(trial: FrozenTrial) -> str:
 
 
 def flags_of(trial: FrozenTrial) -> str:
-    """Return the flags that a trial tries."""
+    """Return the flags that a trial sets, as "name=value" separated by spaces."""
     return " ".join(f"{name}={x}" for name, x in trial.user_attrs.get("flags", {}).items())
 
 
 def best_trials(study: optuna.Study, num_trials: int) -> Table:
-    """Return a table of the best trials, titled by how many there are in each state."""
+    """Return a table of the best trials; its title says how many trials are in each state.
+
+    num_trials: the planned number of trials."""
     trials = study.get_trials(deepcopy=False)
     states = [trial.state.name.lower() for trial in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in sorted({*states}))
@@ -51,7 +53,7 @@ def best_trials(study: optuna.Study, num_trials: int) -> Table:
 
 
 def write_plots(study: optuna.Study, path: Path) -> None:
-    """Write Optuna's plots of a study as a page that needs nothing but a browser."""
+    """Write Optuna's plots of a study as a self-contained HTML page. Raises OSError."""
     parts: list[str] = []
     for title, plot in PLOTS.items():
         html = plot(study).to_html(full_html=False, include_plotlyjs=not parts)

@@ -1,4 +1,4 @@
-"""Build what training and playing share: the model and the observation normaliser."""
+"""Build what training and evaluation share: the model and the observation normaliser."""
 
 from copy import copy
 
@@ -12,10 +12,11 @@ from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
 def new_model(config, spaces: Spaces, to_act: bool = False):
-    """Make a run's model with its initial weights, without touching torch's random stream.
+    """Make a run's model with its initial weights, which config.seed determines.
 
-    to_act: as it computes where the CPU acts, whatever the learner's device is."""
-    # Here, for workers import this module even where they act without torch.
+    torch's random state does not change. to_act: for acting on the CPU, in float32 if it does not
+    support bfloat16, whatever the learner's device is. Raises ModelMismatch as make_model does."""
+    # Imported here, since workers import this module even if they act without torch.
     import torch
 
     from ppo.system.hardware import has_bfloat16
@@ -29,7 +30,7 @@ def new_model(config, spaces: Spaces, to_act: bool = False):
 
 
 def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:
-    """Make a run's initial observation statistics, of all numbers but pixels."""
+    """Make a run's observation normaliser, with initial statistics, for all parts but images."""
     space = spaces.observations
     if len(parts_of(space)) == 1:
         return NormalizeObservation(space.shape, config.normalize_observations)
@@ -50,8 +51,8 @@ def normalized_parts(config, space) -> list[str]:
 
 
 def describe_observations(config, space) -> list[str]:
-    """Tell the user what is done to each part of an observation, and how images are learned from:
-    preprocessing, network, precision, threads."""
+    """Return lines for the user: how each part of an observation is preprocessed, and for images
+    also frame skip and stack, model, precision, device and torch's threads."""
     parts = []
     standardised = normalized_parts(config, space)
     for name, treatment in getattr(space, "treatment", {}).items():
@@ -62,7 +63,7 @@ def describe_observations(config, space) -> list[str]:
     if not images_of(space):
         return notes
     sticky = "" if config.sticky_actions == "auto" else f", sticky actions {config.sticky_actions}"
-    import torch  # here, as above
+    import torch  # here for the same reason as above
 
     return [
         *notes,

@@ -1,4 +1,4 @@
-"""Play whole episodes with a policy that does not learn."""
+"""Evaluate a policy by whole episodes."""
 
 from collections.abc import Callable, Generator, Sequence
 from statistics import fmean
@@ -23,21 +23,24 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play one whole episode for each seed, in several environments side by side.
 
-    act: from observations (n, *observation), n infos and states (n, S), which it overwrites by the
-    next ones, to n actions. An episode that is not over after max_steps is cut off, and counts with
-    its return so far. Returns the undiscounted, raw return and the length of each episode, the
-    returns' mean and standard deviation, how many episodes are unfinished, and as "env" the mean of
-    each of the environment's own metrics over the episodes that report it."""
+    act: maps observations (n, *observation), n infos and recurrent states (n, S) to n actions, and
+    overwrites the states by the next ones. envs: as Policy.make_env returns them. An episode that
+    is not over after max_steps is cut off, and counts with its return so far.
+
+    Returns "returns", undiscounted and of the environment's own rewards, and "lengths", both in the
+    order of the seeds; "mean" and "std" of the returns, None without episodes; "episodes", their
+    number; "unfinished", how many were cut off; "env", the mean of each of the environment's own
+    metrics over the episodes that report it."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     reported: dict[str, list[float]] = {}
-    ends: list[bool] = []  # of each episode that was played: whether it was its own
-    waiting = iter(enumerate(seeds))  # who has finished an episode takes the next one
+    ends: list[bool] = []  # for each played episode: False if it was cut off
+    waiting = iter(enumerate(seeds))  # an environment that is free takes the next one
 
     def play(env: Env) -> Generator[Any, Any, None]:
-        """Yield the input of each action, and receive the action and the state after it."""
+        """Yield (observation, info, state) for each action; receive it and the next state."""
         for episode, seed in waiting:
-            is_over = True  # it begins, or a life was lost and the game goes on
+            is_over = True  # the episode begins, or a life was lost and the game continues
             info: dict[str, Any] = {}
             while WHOLE_EPISODE not in info and lengths[episode] < max_steps:
                 if is_over:

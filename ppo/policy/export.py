@@ -1,4 +1,4 @@
-"""Export a policy as an ONNX file, which runs without this trainer, PyTorch and Python."""
+"""Export a policy as an ONNX file, which runs without this trainer, PyTorch or Python."""
 
 import logging
 import math
@@ -22,15 +22,16 @@ from ppo.system.imports import extra
 
 STATE = "state"
 LARGEST_DIFFERENCE = 1e-5
-NUM_STEPS = 64  # of random play, whose observations are checked
+NUM_STEPS = 64  # of random play, on which the exported policy is checked
 
 
 class ExportedPolicy(nn.Module):
-    """Compute the most likely actions for the parts, by name, of observations (n, *observation) of
-    Policy.make_env() that the policy reads.
+    """Compute a policy's most likely actions, as a module that torch can export.
 
-    Returns a tensor (n, ...) for each part of the action space, as that takes it, and, for states
-    (n, S), the next states. parts: the parts of the action space by name."""
+    Its input is a dict of the parts (n, *part) of observations that the policy reads, by name, and
+    recurrent states (n, S). It returns a tuple: actions (n, ...) in the dtype of each part of the
+    action space, and the next states if states were given. model: with the policy's weights; parts:
+    the parts of the action space, by name."""
 
     def __init__(self, policy: Policy, model) -> None:
         super().__init__()
@@ -56,7 +57,9 @@ class ExportedPolicy(nn.Module):
         return tuple(actions)
 
     def observe(self, parts: dict[str, Tensor]):
-        """Return the observations that have these parts, normalised; rows of bytes stay split."""
+        """Return observations (n, *observation) made of the given parts, normalised.
+
+        Missing parts are zeros. Observations that training packs as bytes stay a dict of parts."""
         given = next(iter(parts.values()))
         whole = {}
         for name, box in parts_of(self.space).items():
@@ -68,7 +71,7 @@ class ExportedPolicy(nn.Module):
         return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
     def to_actions(self, columns: Tensor) -> list[Tensor]:
-        """Convert columns (n, D) as ppo.envs.spaces.action_converter does."""
+        """Convert columns (n, D) as ppo.envs.spaces.action_converter does, to a tensor per part."""
         widths = [math.prod(space.shape) for space in self.parts.values()]
         columns_of_parts = torch.split(columns, widths, 1)
         actions = []
@@ -90,11 +93,12 @@ class ExportedPolicy(nn.Module):
 
 
 def export(policy: Policy, path: Path) -> float:
-    """Write a policy of precision float32 as an ONNX file, checked against it before it is named.
+    """Write a policy of precision float32 as an ONNX file, after comparing the two.
 
-    Returns the largest difference between onnxruntime's actions and the policy's, on observations
-    of random play. Raises ConfigError if a package is missing or the model cannot be exported,
-    NotExported if the difference exceeds 1e-5."""
+    Returns the largest absolute difference between onnxruntime's actions and the policy's most
+    likely ones, on observations of random play. Raises ConfigError if the policy needs action
+    masks, a package is missing or the model cannot be exported, NotExported if the difference
+    exceeds 1e-5, WorkerError if the environment raises."""
     if policy.to_mask:
         raise ConfigError(
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
@@ -129,13 +133,15 @@ def export(policy: Policy, path: Path) -> float:
 
 
 def _observe(policy: Policy):
-    """Return observations (n, *observation) of random actions."""
+    """Return observations (n, *observation) of random play."""
     record = play(policy.make_env(), policy.config.seed, NUM_STEPS, close=True)
     return np.stack(record.observations)
 
 
 def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
-    """Write an ONNX file. Raises ConfigError if torch cannot export the model."""
+    """Write an ONNX file. inputs: example arrays of at least two rows, by name.
+
+    Raises ConfigError if torch cannot export the model."""
     import onnxscript  # noqa: F401, torch's own message about its absence is long
 
     outputs = [*policy.parts]
@@ -146,7 +152,7 @@ def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
     if state is not None:
         shapes[STATE] = batch
         outputs.append("next_state")
-    logging.disable()  # torch reports on its internals
+    logging.disable()  # torch logs details of its internals
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Load a policy from a checkpoint, whose settings are checked before anything is made by them."""
+"""Load a policy from a checkpoint, and check the checkpoint's settings before using them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,29 +22,34 @@ from ppo.run.checkpoint import load, load_newest, misfits
 from ppo.system.files import read_json
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-HARMLESS = ("torch.optim", "gymnasium.wrappers")  # modules that a file alone is trusted with
+HARMLESS = ("torch.optim", "gymnasium.wrappers")  # modules that any checkpoint may import from
 
 
 def load_policy(path: str | Path, env_name=None, model: str | None = None, **changes) -> Policy:
-    """Load the policy of a checkpoint.
+    """Load the policy of a checkpoint. path: its file.
 
-    env_name, model, wrapper: repeat them if they are import paths, which a file alone is not
-    trusted with, and env_name if it is a class or function; changes: other values of flags than the
-    run's, such as precision="float32". Raises CheckpointError if the file is damaged, or of another
-    environment or model."""
+    env_name, model, wrapper: repeat them if they are import paths, since a file alone is not
+    trusted to name code, and env_name if it is a class or function; changes: flags with other
+    values than the run's, such as precision="float32". Raises CheckpointError if the file is
+    damaged, if an import path is not repeated, or if the environment or model cannot be made or
+    does not fit the file; ConfigError for a wrong value in changes; WorkerError if the environment
+    raises."""
     path = Path(path)
     state = load(path)
     if env_name is not None:
         changes["env_name"] = env_name = as_env_name(env_name)
     repeated = {"env_name": env_name, "model": model, "wrapper": changes.get("wrapper")}
-    # Schedules may be functions, which a file cannot hold; they do not matter here.
+    # Schedules are left out: they may be functions, which a file cannot hold.
     config = saved_config(path, state, repeated, Config.names(schedules=()))
     return _restore_policy(path, state, replace(config, **{"eval_env": None, **changes}))
 
 
 def saved_settings(run: Path, given: Settings) -> Settings:
-    """Read a run's settings: from its newest intact checkpoint; those of scope "run" from its
-    config.json. Raises CheckpointError if there are none, and as load_policy does."""
+    """Return the settings of a run to resume: those of its newest intact checkpoint, and those of
+    scope "run" from its config.json, if that has all of them.
+
+    given: the flags of the command line, which must repeat import paths. Raises CheckpointError if
+    there is no intact checkpoint, and as load_policy does."""
     path, state = load_newest(run / "checkpoints", lambda damage: None)
     repeated = {name: given.get(name) for name in Config.names(imports=True)}
     _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
@@ -61,9 +66,9 @@ def saved_settings(run: Path, given: Settings) -> Settings:
 def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[str]) -> Config:
     """Return the needed settings of a checkpoint's run, checked as flags are.
 
-    repeated: what the user gives now of settings that may import code; an import path in the file
-    is trusted only if it is the same. Raises CheckpointError for one that is not trusted, and
-    naming a setting that is not accepted.
+    repeated: the user's own values of settings that may import code; an import path in the file is
+    trusted only if the user has given the same. Raises CheckpointError for one that is not trusted,
+    and for a setting that is not accepted.
     """
     settings = state.get("config")
     if not isinstance(settings, dict):
@@ -97,23 +102,23 @@ def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[
 
 
 def _texts(setting) -> list[str]:
-    """Return the texts of a setting that is one or several."""
+    """Return a setting, which may be a list, as a list of texts."""
     return setting if isinstance(setting, list) else [str(setting)]
 
 
 def _restore_policy(path: Path, state: State, config: Config) -> Policy:
     """Make the policy of a checkpoint.
 
-    Before any memory is allocated whose size the settings imply, they are compared with the tensors
-    that there are; a model of the user's own class is trusted. Raises CheckpointError unless they
-    fit.
+    The sizes that the settings imply are compared with the checkpoint's tensors before memory is
+    allocated for them; a model of the user's own class is trusted. Raises CheckpointError if they
+    do not fit.
     """
     try:
         config, spaces = resolve(replace(config, device="cpu", compile=False))
         shape = (config.num_envs, *spaces.observations.shape)
         if getattr(state.get("next.observations"), "shape", None) != shape:
             raise ConfigError(f"next.observations is missing, or not of shape {shape}")
-        with torch.device("cpu" if ":" in config.model else "meta"):  # which has no memory
+        with torch.device("cpu" if ":" in config.model else "meta"):  # meta tensors take no memory
             network = new_model(config, spaces)
         normalize = new_normalizer(config, spaces)
         statistics = add_prefix("normalize_observation", vars(normalize.statistics))

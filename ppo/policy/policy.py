@@ -33,9 +33,10 @@ from ppo.system.state_dict import State
 class Policy:
     """Act in the environments of make_env(), which preprocess observations as in training.
 
-    config: the run's, resolved; weights: (P,), all of the model's parameters and buffers;
-    make_actor: from weights to a ppo.models.actor.Actor; env_attributes: of environments, by
-    Run.set_env. A copy in another process begins anew."""
+    config: the run's, resolved; weights: (P,) float32, the model's parameters and persistent
+    buffers; make_actor: makes a ppo.models.actor.Actor or NumpyActor from weights; env_attributes:
+    set on each new environment, as by Run.set_env. A pickled copy has neither the recurrent state
+    nor the random state of the original."""
 
     config: Any
     spaces: Spaces
@@ -51,12 +52,12 @@ class Policy:
 
     @cached_property
     def actor(self):
-        """The network, which a policy that is only sent to another process does not need."""
+        """The network, made on first use: a policy that is only pickled does not need it."""
         return self.make_actor(self.weights)
 
     @cached_property
     def state(self) -> ndarray:
-        """The recurrent state (1, S) that the episode so far has led to."""
+        """The recurrent state (1, S) in the episode that predict plays."""
         return np.zeros((1, self.actor.state_size), np.float32)
 
     @property
@@ -71,10 +72,12 @@ class Policy:
     def make_env(
         self, render_mode: str | None = None, number: int = 0, env_name: str | None = None
     ) -> Env:
-        """Make a new environment as in training, or another one of the same kwargs.
+        """Make a new environment as in training, or another one with the same env_kwargs.
 
-        number: of those that exist at once; their indices follow those of training."""
-        config = copy(self.config)  # not replace: schedules may be names of functions here
+        render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
+        the same time; their indices follow those of training. Raises EnvironmentUnavailable, or
+        WorkerError if the environment raises."""
+        config = copy(self.config)  # replace would reject schedules that are names of functions
         tasks = tasks_of(config.env_kwargs)
         if render_mode:
             tasks = [{**task, "render_mode": render_mode} for task in tasks]
@@ -84,24 +87,25 @@ class Policy:
         return env
 
     def reset(self) -> None:
-        """Forget the episode so far. Call it before each episode of a recurrent policy."""
+        """Reset the recurrent state. Call it before each episode of a recurrent policy."""
         vars(self).pop("state", None)
 
     def predict(self, observation, deterministic: bool = True, info=None):
         """Return the action for an observation, as the environment's step takes it.
 
-        observation: of make_env(), or a dict of its parts by name, of which only self.parts are
-        needed; deterministic: the most likely action, else a random one, for which gSDE draws new
-        noise each time; info: what came with the observation, if it says which actions are allowed.
-        Raises KeyError for a part that is missing, ValueError for one of another shape."""
+        observation: of make_env(), without a batch axis, or a dict of its parts by name, of which
+        only self.parts are needed; deterministic: whether to take the most likely action, else a
+        random one, for which gSDE draws new noise each time; info: that of the observation, needed
+        for its action mask only. Raises KeyError for a missing part, ValueError for one of another
+        size."""
         if isinstance(observation, Mapping):
             needed = {name: observation[name] for name in self.parts}
             observation = pack(self.spaces.observations, needed)
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
     def act(self, observations: ndarray, infos, states: ndarray, deterministic: bool = True):
-        """Return n actions for observations (n, *observation) and n infos; overwrite the states
-        (n, S) by the next ones."""
+        """Return n actions, as step takes them, for observations (n, *observation) and n infos;
+        overwrite the recurrent states (n, S) by the next ones."""
         noise = None
         if not deterministic:
             noise = np.vstack([self.actor.draw_noise(self.generator, 1) for _ in infos])
@@ -124,10 +128,11 @@ class Policy:
     ) -> State:
         """Play whole episodes; return what ppo.policy.evaluation.evaluate does.
 
-        The episodes' seeds follow from seed, None for the run's, so that they are always the same.
-        video: a new file, .mp4 or .gif, for which episodes are played one after another;
-        max_steps: of an episode. Raises WorkerError if an environment raises, ConfigError if no
-        video can be made."""
+        The environment is --eval_env if the run has one. num_envs: environments played side by
+        side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the
+        episodes' seeds, None is the run's; max_steps: after which an episode is cut off. Raises
+        EnvironmentUnavailable, WorkerError if an environment raises or the video cannot be written,
+        ConfigError if a package for videos is missing."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -149,19 +154,24 @@ class Policy:
             ) from error
 
     def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
-        """Return a method's result, called on a copy of the policy by ISOLATION.call."""
+        """Call a function or a method of this policy by ISOLATION.call, and return its result.
+
+        The isolated process gets a pickled copy of the policy. purpose: names the call in error
+        messages. Raises WorkerError if the environment raises, crashes or hangs there."""
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
 
     def replay(self, episode: State, video: Path | None = None) -> None:
-        """Repeat an episode of training, as ppo.run.highlights.find_episode returns it; film it if
-        video is given. Raises NotRepeated, without a video, if its return or length differ."""
+        """Replay an episode of training by its seed and actions.
+
+        episode: as ppo.run.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
+        Raises NotRepeated if return or length differ from training; then no video is written."""
         number = episode["number"]
         is_over = True
         policy = replace(self, env_attributes=dict(episode.get("attributes", ())))
         envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
         with _filmed(envs, video) as (env,):
             for action in self.to_actions(episode["actions"]):
-                if is_over:  # it begins, or a life was lost and the game goes on
+                if is_over:  # the episode begins, or a life was lost and the game continues
                     place = (Stream.EPISODE, episode["environment"], number)
                     env.reset(seed=integer_seed(self.config.seed, *place))
                     number += 1
@@ -178,7 +188,7 @@ class Policy:
 
 @contextmanager
 def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
-    """Film environments into a file if there is a path, and close them."""
+    """Yield environments, filmed into a file if there is a path, and close them afterwards."""
     try:
         if path and envs:
             with open_video(path, envs[0].metadata.get("render_fps", 30)) as video:

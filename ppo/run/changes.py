@@ -1,4 +1,4 @@
-"""Changes of a run that is going on, for which ppo set leaves a file in its folder."""
+"""Change settings of a running run, as ppo set requests by a file in the run's folder."""
 
 import fcntl
 import os
@@ -16,24 +16,24 @@ PENDING = "set.json"
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process works in a run's folder."""
+    """Return whether a process has locked a run's folder."""
     try:
         with (folder / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return isinstance(error, BlockingIOError)  # else there is no lock
+        return isinstance(error, BlockingIOError)  # otherwise there is no lock file
     return False
 
 
 def apply_changes(parts, run: RunFolder, iteration: int) -> None:
-    """Change the settings that ppo set has asked for since the last iteration, in all ranks.
+    """Apply the changes that ppo set has requested since the last iteration, in all ranks.
 
-    parts: ppo.components.Components. The file is renamed after the iteration, so that a run that is
-    resumed from an earlier one changes them there again.
+    parts: ppo.components.Components. The file is renamed to set-<iteration>.json, so that a run
+    resumed from an earlier checkpoint applies the changes at the same iteration again.
     """
 
     def find() -> Settings:
-        pending = f"{run.path}/{PENDING}"  # a Path would take four times as long to look
+        pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
         is_pending = exists(pending)
         if not is_pending and not parts.config.is_resumed:
             return {}
@@ -45,13 +45,13 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)
         parts.learner.config = parts.config
-        if "learning_rate" in changes:  # an adaptive one continues from there
+        if "learning_rate" in changes:  # an adaptive rate continues from this value
             parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
         run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
 
 def forget_changes(folder: Path, names: Iterable[str]) -> None:
-    """Leave out settings that a resumed run was given other values of."""
+    """Remove the named settings, which a resumed run was given new values for, from all changes."""
     for path in folder.glob("set*.json"):
         changes = read_json(path, {})
         write_json(path, {name: changes[name] for name in changes.keys() - {*names}})

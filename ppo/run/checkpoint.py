@@ -1,8 +1,8 @@
 """Checkpoints: files that hold a state dict, and the thread that writes them.
 
 A checkpoint is a safetensors file of the state's tensors. Its metadata has one entry, "state":
-canonical JSON of everything else, and "sha256", the digest of that JSON without it and of every
-tensor's name, dtype, shape and bytes. No pickle is ever written or read.
+canonical JSON of all other values, of "format", its version, and of "sha256", the digest of the
+rest of this JSON and of every tensor's name, dtype, shape and bytes. No pickle is written or read.
 """
 
 import hashlib
@@ -31,12 +31,15 @@ FORMAT = 4
 NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
-FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the step
+FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the environment step
 MOST_TENSORS = 10_000
 
 
 def copy_state(state: State) -> State:
-    """Copy a state's tensors and arrays to the CPU; nothing that changes later changes the copy."""
+    """Return a state with copies of its tensors and arrays, as tensors on the CPU.
+
+    Other values, such as dicts and lists, are not copied.
+    """
     copies = {}
     for name, value in state.items():
         if isinstance(value, Tensor):
@@ -50,9 +53,10 @@ def copy_state(state: State) -> State:
 
 
 def save(path: Path, state: State) -> None:
-    """Write a checkpoint atomically, and only if it reads back as it is. state: as copy_state's.
+    """Write a checkpoint atomically, after reading it back. state: as copy_state returns it.
 
-    Raises OSError, and ValueError for numbers that are not finite.
+    Raises OSError if it cannot be written or does not read back, ValueError for numbers that are
+    not finite, TypeError for values that JSON cannot hold.
     """
     tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     values = {name: x for name, x in state.items() if name not in tensors}
@@ -70,11 +74,15 @@ def save(path: Path, state: State) -> None:
             load(temporary)
         except CheckpointError as error:
             raise OSError(f"what was written does not read back: {error}") from error
-    _sync(path.parent)  # the new name, too, must outlast a power failure
+    _sync(path.parent)  # the new name must survive a power failure, too
 
 
 def load(path: Path) -> State:
-    """Read a checkpoint's state. Raises CheckpointError if it is unreadable or damaged."""
+    """Return a checkpoint's state: CPU tensors and JSON values, by name.
+
+    Raises CheckpointError if it is unreadable, damaged, of another format, larger than a quarter of
+    the machine's memory, or has more than 10,000 tensors.
+    """
     try:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
             raise ValueError("it is no file, or larger than this machine can be asked to read")
@@ -96,12 +104,12 @@ def load(path: Path) -> State:
     config = values.get("config")
     is_vector = "next.observations" in tensors and tensors["next.observations"].ndim < 4
     if is_vector and isinstance(config, dict) and "wrapper" not in config:
-        config["frame_stack"] = 1  # an earlier version stacked images only
+        config["frame_stack"] = 1  # an earlier version stacked only images
     return {**values, **tensors}
 
 
 def digest(tensors: Mapping[str, Tensor], values: str) -> str:
-    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal. values: canonical JSON."""
     result = hashlib.sha256(values.encode())
     for name, tensor in sorted(tensors.items()):
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -110,8 +118,11 @@ def digest(tensors: Mapping[str, Tensor], values: str) -> str:
 
 
 def misfits(state: State, wanted: State) -> str:
-    """Describe the first parameters of a state that are not wanted, and the first tensors that are
-    missing in it or have another dtype or shape than those wanted."""
+    """Describe up to three misfits of a state; return "" if there are none.
+
+    A misfit is a model parameter that is not in wanted, or a tensor of wanted that the state lacks
+    or has with another dtype or shape.
+    """
     others = sorted(state.keys() - wanted.keys())
     problems = [f"{name} is not wanted" for name in others if name.startswith("model.")]
     for name, value in sorted(wanted.items()):
@@ -129,14 +140,17 @@ def misfits(state: State, wanted: State) -> str:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """List the checkpoints in a folder, the latest step first; links are left out."""
+    """Return the checkpoint files in a folder, the latest step first, without links."""
     files = [path for path in folder.glob(FILE_NAMES) if not path.is_symlink()]
     return sorted(files, reverse=True)
 
 
 def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path, State]:
-    """Load the newest intact checkpoint of a folder; on_damage receives a message for each that is
-    not. Raises CheckpointError if there is none."""
+    """Return the path and state of the newest intact checkpoint in a folder.
+
+    on_damage receives a message for each newer one that is damaged. Raises CheckpointError if none
+    is intact.
+    """
     for path in newest_first(folder):
         try:
             return path, load(path)
@@ -148,9 +162,10 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
 
 
 def find_checkpoint(name: str) -> Path:
-    """Find a checkpoint: a file, or the newest intact one of a run, by its folder or name in runs/.
+    """Return the path of a checkpoint: a file, or a run's newest intact one.
 
-    Raises ConfigError if there is no such run or file, CheckpointError if the run has none intact.
+    name: the file, the run's folder, or the run's name in runs/. Raises ConfigError if there is no
+    such run or file, CheckpointError if the run has no intact checkpoint.
     """
     if Path(name).is_file():
         return Path(name)
@@ -166,9 +181,9 @@ def find_checkpoint(name: str) -> Path:
 class Checkpoints(AbstractContextManager["Checkpoints"]):
     """Write a run's checkpoints on a thread, one at a time: <step>.safetensors.
 
-    The last three and the best are kept, and named by the links last.safetensors and
-    best.safetensors; nothing that this run has not written is removed. on_event(kind, message)
-    receives the reason why a checkpoint could not be written.
+    The last three and the best are kept. last.safetensors links to the newest, best.safetensors to
+    the best. Only files that this run has written, and unfinished ones, are removed.
+    on_event(kind, message) receives the reason why a checkpoint could not be written.
     """
 
     failure: Exception | None = None
@@ -179,12 +194,13 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.last_state: State = {}
         self.written: list[Path] = []  # by this run, the oldest first
         self.thread = Thread()
-        with suppress(OSError):  # then nothing can be saved either, which will be said
+        with suppress(OSError):  # saving will fail, too, and report it
             for leftover in folder.glob(f"{TEMPORARY}*"):
                 leftover.unlink()
 
     def adopt(self, state: State) -> None:
-        """Count earlier files of the resumed run, up to its state, as written by this one."""
+        """Treat checkpoints of the resumed run as written by this one: those with the same
+        settings, up to the step of its state."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError, KeyError, TypeError):
                 found = load(path)
@@ -192,27 +208,30 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                     self.written.append(path)
 
     def keep(self, state: State) -> None:
-        """Copy the state of a run between two iterations, to be saved whatever comes next."""
+        """Copy the state of a run between two iterations, for save to write."""
         self.last_state = copy_state(state)
 
     @property
     def last_step(self):
-        """The environment step of the state that was kept last."""
+        """Environment step of the last kept state."""
         return self.last_state["step"]
 
     def save(self, is_best: bool = False) -> None:
-        """Start to write the state that was kept last."""
+        """Start writing the last kept state, once any earlier write has ended.
+
+        is_best: whether best.safetensors shall link to it.
+        """
         self.wait()
         self.thread = Thread(target=self._write, args=(self.last_state, is_best), daemon=True)
         self.thread.start()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until nothing is being written, or for so many seconds."""
+        """Wait until nothing is being written, for at most the given number of seconds."""
         if self.thread.is_alive():
             self.thread.join(seconds)
 
     def finish(self) -> None:
-        """Wait for the last one. Raises NotSaved if it could not be written."""
+        """Wait for the last checkpoint. Raises NotSaved if it could not be written."""
         self.wait()
         if self.failure:
             instead = f"the newest is {self.written[-1]}" if self.written else "there is none"
@@ -222,7 +241,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             )
 
     def __exit__(self, *exception: object) -> None:
-        # A thread that is still writing when Python ends may abort the process.
+        # If the thread is still writing when Python exits, the process may abort.
         self.wait(1.0 if isinstance(exception[1], KeyboardInterrupt) else None)
 
     def _write(self, state: State, is_best: bool) -> None:
@@ -240,7 +259,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                     old.unlink(missing_ok=True)
                     self.written.remove(old)
             self.failure = None
-        except Exception as error:  # a callback's or a model's state may be of any kind
+        except Exception as error:  # callbacks and models may return any state
             self.failure = error
             self.on_event(
                 "checkpoint_failed",
@@ -254,7 +273,7 @@ def _canonical(values: State) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, written to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Fine-tuning: begin a run with what another one has learned."""
+"""Fine-tuning: start a run with the weights and statistics of another one."""
 
 from ppo.config.learning_flags import PARTS
 from ppo.errors import ConfigError
@@ -7,10 +7,11 @@ from ppo.system.state_dict import State
 
 
 def initialize(parts) -> str:
-    """Give a new run the --init_parts of --init_from; return a note on them for the user.
+    """Load the --init_parts of --init_from into a new run; return a note for the user.
 
-    parts: ppo.components.Components. The file is data: nothing that it names is imported. Raises
-    ConfigError if there is no such checkpoint or it does not fit, CheckpointError if it is damaged.
+    parts: ppo.components.Components. Nothing that the checkpoint names is imported. Raises
+    ConfigError if there is no such checkpoint, or if it does not fit and --init_partial is not
+    given, CheckpointError if it is damaged.
     """
     config = parts.config
     path = config.init_from
@@ -30,13 +31,16 @@ def initialize(parts) -> str:
             )
         problems = f", without {', '.join(sorted(wanted.keys() - fitting.keys()))}"
     if "normalize_observation.mean" not in fitting:
-        fitting.pop("normalize_observation.count", None)  # which is of a mean that does not fit
+        fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))
     return f"begins with {config.init_parts} of {path}{problems}"
 
 
 def select_parts(init_parts: str, state: State) -> State:
-    """Return what --init_parts names of a state. Policy and value together are the whole model."""
+    """Return the entries of a state that --init_parts names.
+
+    policy and value together select the whole model, shared layers included.
+    """
     parts = init_parts.split(",")
     prefixes = tuple(PARTS[part] for part in parts)
     if "policy" in parts and "value" in parts:

@@ -1,4 +1,4 @@
-"""The folder of a run: made once, used by one process at a time, never reused by another run."""
+"""The folder of a run: created once, used by one process at a time, never reused by another run."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ from ppo.system.state_dict import State
 
 EVENTS = "events.jsonl"
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
-# All that a run may have left before it saved its first checkpoint.
+# What --resume=auto accepts in the folder of a run that has no checkpoint yet.
 BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
 FAULTS = (
     "worker_lost",
@@ -37,11 +37,11 @@ FAULTS = (
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
-    """Own a run's folder: lock it until the context is left, and note events in it.
+    """Own a run's folder: lock it until the context is left, and record events in it.
 
-    A new run's folder is made, with config.json: every resolved value, versions and the git commit.
-    faults: counts of each fault, increased here. Raises ConfigError if the folder holds another
-    run or cannot be made, RunInUse if another process has it.
+    The folder of a new run is created, with a config.json (see describe_run). faults: the count of
+    each fault, which event increases. Raises ConfigError if a new run's folder is not empty, or if
+    the folder cannot be written to, RunInUse if another process has locked it.
     """
 
     iteration = 0
@@ -79,7 +79,11 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.run_id = str(saved.get("run_id", uuid.uuid4().hex[:8]))
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
-        """Note an event in events.jsonl, and show its message to the user; from any thread."""
+        """Record an event in events.jsonl, and show its message as a warning; from any thread.
+
+        kind: if it is one of FAULTS, count is added to it. details: further entries of the line,
+        as JSON can hold them.
+        """
         if kind in self.faults:
             self.faults[kind] += count
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
@@ -98,8 +102,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.lock.close()
 
     def _lock(self) -> FileIO:
-        """Lock the folder, and return a file whose closing, be it by the death of this process,
-        unlocks it. Raises RunInUse if another process has it."""
+        """Lock the folder, and return the open lock file: closing it, or the end of this process,
+        unlocks the folder. Raises RunInUse if another process has locked it."""
         try:
             return lock_file(self.path / "lock")
         except BlockingIOError as error:
@@ -112,7 +116,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of packages on which the bits of a run depend."""
+    """Return the versions of Python and of the installed packages that affect a run's exact
+    results."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -121,8 +126,8 @@ def versions() -> dict[str, str]:
 
 
 def describe_run(config: Config) -> State:
-    """Return what config.json says: settings, versions, the trainer's own commit, an id, and
-    torchrun's launch."""
+    """Return the content of config.json: resolved settings, versions, the trainer's git commit, a
+    run id, and torchrun's launch id."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     commit = ""
     with suppress(OSError):  # there may be no git
@@ -130,7 +135,7 @@ def describe_run(config: Config) -> State:
     return {
         **config.__getstate__(),
         "versions": versions(),
-        "git_commit": commit or None,  # none outside a git checkout
+        "git_commit": commit or None,  # None outside a git checkout
         "run_id": uuid.uuid4().hex[:8],
-        "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # by which torchrun recognises the run
+        "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # identifies the run after a restart
     }

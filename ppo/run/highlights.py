@@ -1,4 +1,4 @@
-"""Highlights: the best, median and worst episodes, noted in a few kilobytes to be rendered."""
+"""Highlights: the best, median and worst episodes, saved in a few kilobytes for later replay."""
 
 import base64
 import json
@@ -15,23 +15,24 @@ from ppo.system.files import read_json_lines
 
 EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
-Note = dict[str, Any]  # of an episode, by name
+Note = dict[str, Any]  # an episode's entry in episodes.jsonl
 
 
 class EpisodeHighlights(Callback):
-    """Collect the episodes (ppo.envs.episodes.PlayedEpisode) since the last checkpoint.
+    """Collect rank 0's episodes (ppo.envs.episodes.PlayedEpisode) since the last checkpoint.
 
-    Once they have more than most_steps in all, only the best, the median and the worst are kept.
+    Whenever they have more than most_steps in total, all but the best, the median and the worst are
+    dropped.
     """
 
     most_steps = 200_000
-    num_steps = 0  # in all episodes
+    num_steps = 0  # of all collected episodes
 
     def __init__(self) -> None:
         self.episodes: list[Any] = []
 
     def on_iteration(self, run) -> None:
-        """Add the episodes that are over."""
+        """Add the iteration's finished episodes."""
         played = run.rollout.played_episodes
         self.episodes += played
         self.num_steps += sum(len(episode.actions) for episode in played)
@@ -40,7 +41,7 @@ class EpisodeHighlights(Callback):
             self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
     def on_checkpoint(self, run) -> None:
-        """Note the best, the median and the worst episode, a line each."""
+        """Append the best, the median and the worst episode to episodes.jsonl, one line each."""
         for kind, episode in _choose(self.episodes).items():
             note = {"kind": kind, "step": run.step, **_pack(episode._asdict())}
             run.folder.episodes.append(json.dumps(note) + "\n")
@@ -49,15 +50,16 @@ class EpisodeHighlights(Callback):
 
 
 def find_episode(folder: Path, kind: str) -> Note:
-    """Find the best or worst episode of a run, or the last median one, with its actions (L, D).
+    """Return the best or worst episode of a run, or its last median one.
 
-    Raises ConfigError if there is none.
+    kind: "best", "median" or "worst". The result has the fields of a PlayedEpisode, such as actions
+    (L, D), its kind, and the step of its checkpoint. Raises ConfigError if there is none.
     """
     sign = {"best": 1, "median": 0, "worst": -1}[kind]
     try:
         episodes = read_json_lines(folder / EPISODES)
         found = [episode for episode in episodes if episode["kind"] == kind]
-        found.reverse()  # of equal ones the last
+        found.reverse()  # the last one wins a tie
         return _unpack(max(found, key=lambda episode: sign * episode["episode_return"]))
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise ConfigError(
@@ -67,12 +69,15 @@ def find_episode(folder: Path, kind: str) -> Note:
 
 
 def video_path(folder: Path, episode: Mapping[str, Any]) -> Path:
-    """Return where the video of an episode is, once it is made."""
+    """Return the path of an episode's video, which may not exist yet.
+
+    episode: as find_episode returns it.
+    """
     return folder / "videos" / f"{episode['kind']}-{episode['step']}.mp4"
 
 
 def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
-    """Choose three episodes, by kind, if there are any."""
+    """Return the best, median and worst episode by kind; {} if there are no episodes."""
     if not episodes:
         return {}
     ranked = sorted(episodes, key=lambda episode: episode.episode_return)

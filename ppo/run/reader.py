@@ -1,4 +1,4 @@
-"""Read what a run has written to its folder."""
+"""Read the settings and metrics in a run's folder."""
 
 import json
 import time
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 class RunRecord(NamedTuple):
-    """A run's settings, and its metrics as arrays (iterations,), NaN where there is no value."""
+    """A run's settings, and its metrics as arrays (iterations,) with NaN for missing values."""
 
     folder: Path
     config: dict[str, Any]
@@ -23,7 +23,11 @@ class RunRecord(NamedTuple):
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Raises ConfigError unless it is the folder of a run that has finished an iteration."""
+    """Read a run's config.json and metrics.csv.
+
+    Raises ConfigError unless it is the folder of a run that has finished an iteration, or if
+    metrics.csv is damaged.
+    """
     try:
         config = json.loads((folder / "config.json").read_text())
         rows, problem = _read_table(folder / METRICS)
@@ -40,10 +44,10 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def read_rows(run, iteration: int) -> list[Row]:
-    """Return the rows of metrics.csv up to an iteration: the state after later ones was not saved.
+    """Return the rows of metrics.csv up to an iteration, the last one whose state was saved.
 
-    Without a readable file there are none. A damaged one is set aside, for it will be written anew,
-    and named by an event.
+    Values are texts. There are no rows without a readable file. A damaged file is renamed, since it
+    will be written anew, and an event names it. run: ppo.run.folder.RunFolder.
     """
     path = run.path / METRICS
     try:
@@ -59,15 +63,17 @@ def read_rows(run, iteration: int) -> list[Row]:
 
 
 def _read_table(path: Path) -> tuple[list[Row], str]:
-    """Read the whole lines of metrics.csv: return rows of numbers, and what is wrong with others.
-    Raises OSError."""
+    """Return the valid rows of metrics.csv, as texts, and a description of the first other line.
+
+    The description is "" if there is none. An unfinished last line is ignored. Raises OSError.
+    """
     header, *lines = path.read_text(errors="replace").split("\n")
     names = header.split(",")
     rows: dict[int, Row] = {}
     problem = ""
     if lines and "iteration" not in names:
         problem = f"{path} begins with another line than its header"
-    for number, line in enumerate(lines[:-1], 2):  # nothing follows the end of the last whole one
+    for number, line in enumerate(lines[:-1], 2):  # the last is "" or unfinished
         try:
             row = dict(zip(names, line.split(","), strict=True))
             for text in row.values():

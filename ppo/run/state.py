@@ -1,4 +1,4 @@
-"""The content of a checkpoint: all that a run needs to continue as if it had never stopped."""
+"""The content of a checkpoint: all that a run needs to continue as if it had not stopped."""
 
 from functools import partial
 
@@ -12,14 +12,15 @@ from ppo.run.checkpoint import Checkpoints, load_newest, misfits
 from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
-# There are more or fewer of these each time, so they cannot be compared with those of a new run.
+# Their number or size varies during a run, so they cannot be compared with those of a new run.
 VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
 
 
 def snapshot(parts, monitor) -> State:
     """Return the state of a run between two iterations, with the environments of all ranks.
 
-    parts: ppo.components.Components; monitor: ppo.monitor.Monitor.
+    parts: ppo.components.Components; monitor: ppo.monitor.Monitor. The arrays and tensors
+    are not copies.
     """
     config = parts.config.__getstate__()
     return {
@@ -31,7 +32,7 @@ def snapshot(parts, monitor) -> State:
 
 
 def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
-    """Bring a new run to the state of its newest intact checkpoint; return notes for the user.
+    """Restore a new run from its newest intact checkpoint; return notes for the user.
 
     Raises CheckpointError if there is none, and as restore does.
     """
@@ -53,15 +54,16 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
 
 
 def restore(parts, monitor, state: State) -> list[str]:
-    """Bring a new run to a saved state.
+    """Restore a new run from a saved state.
 
-    Returns how the present settings and versions differ from those of the state. Raises
-    CheckpointError if it is of another environment or model, or was made with other fixed settings.
+    Returns how the present settings, versions and threads differ from those of the state, as texts
+    "name=value instead of value". Raises CheckpointError if the state is of another environment or
+    model, or was made with other fixed settings.
     """
     present = parts.config.__getstate__()
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
-    saved = {**Config().__getstate__(), **state["config"]}  # of older versions flags are missing
+    saved = {**Config().__getstate__(), **state["config"]}  # older versions lack some flags
     names = Config.names(scope="training")
     changed = [name for name in names if saved[name] != present[name]]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
@@ -75,22 +77,22 @@ def restore(parts, monitor, state: State) -> list[str]:
         made_before = dict(state["made_with"])
         parts.load_state_dict(state)
         monitor.load_state_dict(state)
-    except Exception as error:  # what does not fit may fail anywhere
+    except Exception as error:  # a state that does not fit may fail anywhere
         raise CheckpointError(
             f"the checkpoint cannot be resumed ({error}): give another"
         ) from error
     differences = [f"{name}={present[name]} instead of {saved[name]}" for name in changed]
     for name, version in made_with().items():
-        before = made_before.get(name, version)  # an earlier trainer noted fewer
+        before = made_before.get(name, version)  # earlier versions recorded fewer
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
     return differences
 
 
 def _misfits(parts, state: State) -> str:
-    """Describe the first tensors of a state that are missing or are not as those of the parts."""
+    """Describe the first tensors of a state that do not fit the parts, as misfits does."""
     wanted = parts.learning_state()
-    for name, table in parts.environment_state().items():  # of this rank; a state has all ranks'
+    for name, table in parts.environment_state().items():  # of this rank; a state: of all
         row = torch.as_tensor(table[:1])
         wanted[name] = row.expand(parts.config.num_envs, *row.shape[1:])
     wanted = {name: x for name, x in wanted.items() if not name.startswith(VARYING)}
@@ -101,5 +103,6 @@ def _misfits(parts, state: State) -> str:
 
 
 def made_with() -> State:
-    """Return what the bits of a run depend on beside its settings: versions and threads."""
+    """Return what a run's exact results depend on besides its settings: versions and the number of
+    torch's threads."""
     return {**versions(), "threads": torch.get_num_threads()}

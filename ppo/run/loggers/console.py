@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 5
 
 
 class PatientConsole(Console):
-    """Raise an error when nobody reads any more; rich itself would end the process."""
+    """Raise EOFError when the reader of the output is gone; rich itself would end the process."""
 
     def on_broken_pipe(self) -> None:
         discard(sys.stdout)
@@ -24,11 +24,12 @@ class PatientConsole(Console):
 
 
 class ConsoleLogger(Logger):
-    """Show a bar on a terminal; elsewhere, print a line every 5 seconds and for the first and the
-    last iteration; with log_every, a line every so many iterations, everywhere.
+    """Show a progress bar on a terminal; otherwise print a line every 5 seconds, and for the first
+    and the last planned iteration.
 
-    verbose=2: print all settings first, and all metrics with each line. show: metrics to add to
-    it, "-" where they have no value.
+    With log_every, print a line every log_every iterations instead, also on a terminal. With
+    verbose=2, print all settings first, and all metrics after each line. show: metrics to add to
+    each line, "-" for one without a value.
     """
 
     def __post_init__(self) -> None:
@@ -107,13 +108,13 @@ class ConsoleLogger(Logger):
         self._print(f"next: ppo evaluate {folder} --episodes=100, ppo render {folder}")
 
     def close(self) -> None:
-        if not self.bar.disable:  # one that is prints an empty line in some versions of rich
+        if not self.bar.disable:  # a disabled bar prints an empty line in some versions
             self.bar.stop()
 
     abort = close
 
     def _describe(self, metrics: Metrics) -> str:
-        """Describe an iteration in a line, by the metrics that have a value."""
+        """Return the line of an iteration. metrics: those that have a value."""
         collecting = metrics["seconds_collecting"]
         share = collecting / (collecting + metrics["seconds_learning"])
         parts = [

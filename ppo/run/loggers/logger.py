@@ -1,4 +1,4 @@
-"""Where metrics go: always to metrics.csv, and to the loggers that are asked for."""
+"""Loggers: metrics always go to metrics.csv, and to the loggers that the flags select."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,14 +27,16 @@ GROUPED = {name: f"{group}/{name}" for group, names in GROUPS.items() for name i
 
 
 def by_group(metrics: Metrics) -> Metrics:
-    """Return metrics by the names under which TensorBoard and Weights & Biases show them together;
-    env/..., faults/... and those of the user's own keep theirs."""
+    """Return metrics by the names that TensorBoard and Weights & Biases show, such as losses/loss.
+
+    Other names, env/..., faults/... and the user's own, stay as they are.
+    """
     return {GROUPED.get(name, name): value for name, value in metrics.items()}
 
 
 class Histograms(NamedTuple):
-    """Hold more than metrics for loggers to show: values (n,) by name, and the newest image (H, W)
-    uint8 that the model has seen, if it learns from images."""
+    """Hold the values (n,) of histograms by name, and the newest image (H, W) uint8 that the model
+    has read (the last channel of it), None if there are no images."""
 
     values: dict[str, ndarray]
     image: ndarray | None
@@ -42,9 +44,10 @@ class Histograms(NamedTuple):
 
 @dataclass
 class Logger:
-    """Show the metrics of a run somewhere. A logger that raises is dropped, and training goes on.
+    """Base class of loggers, which show a run's metrics somewhere.
 
-    notes: lines for the user at the start. first_step: the step from which a resumed run continues.
+    A logger that raises is dropped, and training continues. notes: lines to show at the start.
+    first_step: the environment step from which a resumed run continues, 0 for a new one.
     """
 
     config: Config
@@ -53,29 +56,32 @@ class Logger:
     first_step: int
 
     def __post_init__(self) -> None:
-        """Get ready."""
+        """Prepare for the first iteration."""
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
-        """Show the metrics of an iteration, and in some of them histograms."""
+        """Show an iteration's metrics, and its histograms if there are any.
+
+        A metric is None if it has no value.
+        """
 
     def show_progress(self, done: int) -> None:
-        """Show how many episodes of the final evaluation are over."""
+        """Show the number of finished episodes of the final evaluation."""
 
     def summarize(self, summary: Metrics) -> None:
-        """Show the results of a finished run."""
+        """Show the results of a finished run. summary: the content of summary.json."""
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Write what is still pending, and release resources."""
 
     def abort(self) -> None:
-        """Stop at once, for the run was interrupted."""
+        """Stop at once; called instead of close after a KeyboardInterrupt."""
 
 
 class Loggers(AbstractContextManager["Loggers"]):
-    """Write metrics.csv, and pass metrics on to the loggers of --logger.
+    """Write metrics.csv, and pass metrics on to the loggers of --logger and to the console.
 
-    Only metrics.csv must work; what any other one raises is noted as an event. rows: of the
-    metrics.csv of a resumed run (read_rows).
+    --logger=none and --verbose=0 turn the console off. A logger that raises is dropped, with an
+    event. rows: of a resumed run's metrics.csv, as read_rows returns them.
     """
 
     def __init__(
@@ -94,17 +100,17 @@ class Loggers(AbstractContextManager["Loggers"]):
                 self.loggers[name] = make(config, run, notes, first_step)
 
     def log(self, metrics: Metrics, histograms: Histograms | None = None) -> None:
-        """Log the metrics of an iteration; later ones may have more names."""
+        """Log the metrics of an iteration; later iterations may have more names."""
         self.metrics_file.write(metrics)
         self._call_all("log", metrics, histograms)
 
     def show_progress(self, done: int) -> None:
-        """Show how many episodes of the final evaluation are over."""
+        """Show the number of finished episodes of the final evaluation."""
         self._call_all("show_progress", done)
 
     def finish(self, summary: Metrics) -> None:
-        """Log the results of a run that was not cut short. Raises NotSaved if metrics.csv is not
-        complete."""
+        """Log the results of a run that was not interrupted. Raises NotSaved if rows of metrics.csv
+        could not be written."""
         self._call_all("summarize", summary)
         self.metrics_file.finish()
 
@@ -119,7 +125,7 @@ class Loggers(AbstractContextManager["Loggers"]):
 
     @contextmanager
     def _guard(self, name: str) -> Iterator[None]:
-        """Drop a logger that raises."""
+        """Drop a logger that raises, and record an event."""
         try:
             yield
         except (Exception, SystemExit) as error:

@@ -12,23 +12,23 @@ from ppo.system.files import AppendedFile, atomic_write
 
 
 class MetricsFile:
-    """Append rows to a run's metrics.csv; each is on disk at once.
+    """Append rows to a run's metrics.csv, without buffering.
 
-    rows: those of a resumed run that count; the file is written anew with them. A new name becomes
-    the last column, empty in earlier rows: the file is replaced as a whole. What cannot be written,
-    for the disk is full, waits in memory for the next row.
+    rows: of a resumed run, as read_rows returns them; the first write replaces the file by these
+    and the new row. A new name becomes the last column, empty in earlier rows: the file is replaced
+    as a whole. Rows that cannot be written, as on a full disk, stay in memory until the next write.
     """
 
     def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
         self.run = run
-        self.rows = list(rows)  # that are still to be written
+        self.rows = list(rows)  # still to be written
         self.names = dict.fromkeys(rows[0] if rows else ())
-        self.num_columns = 0  # of the file
+        self.num_columns = 0  # in the file
         self.file: AppendedFile | None = None
         self.failure: OSError | None = None
 
     def write(self, metrics: Row) -> None:
-        """Write a row; floats have six digits."""
+        """Write a row, with floats to six significant digits. A failure becomes an event."""
         row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
         self.rows.append(row)
         self.names |= dict.fromkeys(row)
@@ -61,7 +61,7 @@ class MetricsFile:
             self.file.close()
 
     def _replace(self, path: Path) -> None:
-        """Write the file anew, with all columns and the rows that wait. Raises OSError."""
+        """Write the file anew, with all columns and the waiting rows. Raises OSError."""
         text = ",".join(self.names) + "\n"
         if self.file:
             written = path.read_text(errors="replace") + self.file.waiting.decode()
@@ -69,13 +69,13 @@ class MetricsFile:
             text += written.partition("\n")[2].replace("\n", ending)
         with atomic_write(path) as temporary:
             temporary.write_text(text + self._format())
-            file = AppendedFile(temporary)  # which goes on under its later name
+            file = AppendedFile(temporary)  # stays open when the file is renamed
         self.close()
         self.file = file
         self.num_columns = len(self.names)
 
     def _format(self) -> str:
-        """Return the rows that wait as lines."""
+        """Return the waiting rows as lines of CSV."""
         text = io.StringIO(newline="")
         lines = ([row.get(name) for name in self.names] for row in self.rows)
         csv.writer(text, lineterminator="\n").writerows(lines)

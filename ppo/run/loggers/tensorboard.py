@@ -8,8 +8,8 @@ BINS = 50
 
 
 class TensorBoardLogger(Logger):
-    """Write event files into the run's folder; of a resumed run, older files count up to
-    first_step."""
+    """Write event files to the run's folder. Events of earlier files after first_step, from which a
+    resumed run continues, are not shown."""
 
     def __post_init__(self) -> None:
         with extra("tensorboard"):

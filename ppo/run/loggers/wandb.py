@@ -1,4 +1,4 @@
-"""Metrics for Weights & Biases, on a thread: it may be slow or never answer; training continues."""
+"""Metrics for Weights & Biases, sent by a thread, so that a slow service does not stop training."""
 
 import json
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from ppo.run.loggers.logger import Histograms, Logger, by_group
 
 SECONDS_TO_START = 10
 SECONDS_TO_FINISH = 15
-MOST_WAITING = 1000  # iterations
+MOST_WAITING = 1000  # calls in the queue, one per iteration
 
 
 class WandbLogger(Logger):
-    """Pass metrics to Weights & Biases in order, through a bounded queue to a thread.
+    """Send metrics to Weights & Biases in order, through a bounded queue and a thread.
 
-    What does not fit into the queue, or comes after a failure, is dropped and counted as a fault of
-    the run. A resumed run continues the same one there.
+    Metrics that do not fit into the queue, or come after a failure, are dropped and counted as the
+    fault log_dropped. A resumed run continues its run on Weights & Biases.
     """
 
     has_failed = False
@@ -62,7 +62,7 @@ class WandbLogger(Logger):
         self.put(call)
 
     def put(self, call: Callable[[Any], None]) -> None:
-        """Queue a call, to be made with wandb's run; never wait."""
+        """Queue a function for the thread to call with wandb's run, without waiting."""
         if not self.has_failed:
             with suppress(Full):
                 self.queue.put_nowait(call)
@@ -70,7 +70,7 @@ class WandbLogger(Logger):
         self.run.event("log_dropped")
 
     def close(self) -> None:
-        """Wait for what is queued, as far as it is done in time."""
+        """Wait for the queued calls, at most twice SECONDS_TO_FINISH."""
         if not self.has_failed:
             with suppress(Full):
                 self.queue.put(None, timeout=SECONDS_TO_FINISH)
@@ -91,11 +91,12 @@ class WandbLogger(Logger):
             with wandb.init(settings=settings, **self._describe_run()) as logged:
                 for call in iter(self.queue.get, None):
                     call(logged)
-        except BaseException as error:  # wandb itself ends its process by some
+        except BaseException as error:  # wandb may raise one to end the process
             self._fail(" ".join(str(error).split()) or type(error).__name__)
 
     def _describe_run(self) -> dict[str, Any]:
-        """Return wandb.init's arguments; runs that differ in their seed only form a group."""
+        """Return wandb.init's arguments. Runs with the same settings, apart from the seed and flags
+        of scope "run", form a group."""
         config = self.config.__getstate__()
         different = {"seed", *Config.names(scope="run")}
         alike = {name: value for name, value in config.items() if name not in different}
@@ -114,7 +115,7 @@ class WandbLogger(Logger):
         }
 
     def _fail(self, reason: str) -> None:
-        """Drop all from now on, and say so once."""
+        """Drop all further metrics, and record one event."""
         if not self.has_failed:
             self.has_failed = True
             self.run.event(
