@@ -1,6 +1,7 @@
-"""Commands of the command line: a module each, imported when the command is run.
+"""Commands of the command line, one module each, imported when the command is run.
 
-The module evaluate has a subclass of Flags, Evaluate, whose instances run when they are called.
+Most modules, such as evaluate, have a subclass of Flags (Evaluate), and calling an instance of it
+runs the command. Modules train and tune have a function of the command line's arguments instead.
 """
 
 # A line for --help.

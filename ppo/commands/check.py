@@ -23,12 +23,14 @@ class Check(TimeoutFlags, EnvironmentFlags):
     seed: int = flag(0, "Seed of resets and random actions.", low=0, high=2**31)
 
     def __call__(self) -> None:
-        """Raises as resolve does, and WorkerError if the environment raises."""
+        """Print findings, warnings, speeds and recommended flags.
+
+        Raises as configure and resolve do, and WorkerError if the environment fails."""
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name
         _, config, notes = configure(as_arguments(given))
-        if "num_envs" not in given and config.num_envs < available_cores():  # some would be idle
+        if "num_envs" not in given and config.num_envs < available_cores():  # else cores stay idle
             given["num_envs"] = available_cores()
             config = replace(config, num_envs=given["num_envs"])
         config, spaces = resolve(config)
@@ -52,8 +54,10 @@ class Check(TimeoutFlags, EnvironmentFlags):
 
 
 def measure(config: Config, spaces: Spaces) -> tuple[float, float]:
-    """Return the environment steps per second of collecting, and of collecting and learning, in
-    the faster of two iterations after a first one."""
+    """Return the environment steps per second of collecting alone, and of collecting and learning.
+
+    Each is the greater one of two iterations after a warm-up iteration. config: resolved, as
+    resolve returns it. Raises WorkerError if an environment fails too often."""
     parts = Components(config, spaces)
     seconds = []
     with parts.make_pool() as pool:
@@ -69,7 +73,8 @@ def measure(config: Config, spaces: Spaces) -> tuple[float, float]:
 
 
 def describe_speed(num_envs: int, num_workers, collecting: float, both: float) -> str:
-    """Tell the user how fast so many environments and workers are."""
+    """Return a line about the speed with so many environments and worker processes. collecting,
+    both: steps per second, as measure returns them."""
     return (
         f"{num_envs} environments, {num_workers} worker processes: {collecting:,.0f} steps/s "
         f"collected, {both:,.0f} trained"

@@ -52,8 +52,10 @@ class Evaluate(PolicyCommand):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError for unusable files, CheckpointError, also if the environment cannot be
-        made, WorkerError if it raises."""
+        """Evaluate the policy, print a summary, and add the results to a JSON file.
+
+        Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
+        used or its environment cannot be made, WorkerError if the environment raises or hangs."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = self.video and new_file("--video=", self.video, VIDEOS)
@@ -104,7 +106,8 @@ class Evaluate(PolicyCommand):
 
 
 def _read_list(path: Path) -> list[Any]:
-    """Read the list in a JSON file, if there is one. Raises ConfigError if it holds no list."""
+    """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
+    read or holds no list."""
     if not path.exists():
         return []
     try:

@@ -11,7 +11,9 @@ class Export(PolicyCommand):
     output: str = flag("", "New .onnx file.", nargs=None)
 
     def __call__(self) -> None:
-        """Raises as ppo.policy.export.export and Evaluate do."""
+        """Write the file, and print the largest difference between its actions and the policy's.
+
+        Raises as ppo.policy.export.export and Evaluate do."""
         path = new_file("", self.output, (".onnx",))
         policy = self.load(find_checkpoint(self.run), precision="float32")
         from ppo.policy.export import export  # heavy

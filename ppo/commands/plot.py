@@ -14,7 +14,8 @@ class Plot(Flags):
     output: str = flag("curves.png", "New .png or .svg file.")
 
     def __call__(self) -> None:
-        """Raises ConfigError for what is no run, or if the picture cannot be written."""
+        """Draw the picture. Raises ConfigError for a folder that is no run or a file that is
+        unsuitable, OSError if writing fails."""
         path = new_file("--output=", self.output, (".png", ".svg"))
         draw([read_run(run_folder(name)) for name in self.runs], path)
         print(f"picture: {self.output}")

@@ -19,8 +19,10 @@ class Render(PolicyCommand):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError if there is no such episode or the video cannot be written,
-        NotRepeated if the episode is not reproducible, and as Evaluate does."""
+        """Make the video, unless the run has it already, and print its path.
+
+        Raises ConfigError if there is no such episode or the video cannot be written, NotRepeated
+        if the replay has another return or length, and as Evaluate does."""
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)

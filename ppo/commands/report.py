@@ -18,7 +18,8 @@ class Report(Flags):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError for what is no run, or if the page cannot be written."""
+        """Write the page. Raises ConfigError for a folder that is no run or a file that is
+        unsuitable, OSError if writing fails."""
         runs = [read_run(run_folder(name)) for name in self.runs]
         output = self.output or ("comparison.html" if len(runs) > 1 else None)
         if output:

@@ -20,7 +20,7 @@ class Runs(Flags):
     folder: str = flag("runs", "Folder to look for runs in, at any depth.")
 
     def __call__(self) -> None:
-        """Raises ConfigError if there are none."""
+        """Print the table. Raises ConfigError if no run is found."""
         root = Path(self.folder)
         found = sorted(root.rglob(METRICS), key=os.path.getmtime)
         if not found:
@@ -46,7 +46,7 @@ class Runs(Flags):
 
 
 def _state(run: RunRecord) -> str:
-    """Return whether a run is training now, has ended, or was stopped before its end."""
+    """Return "training", "ended", or "stopped" for a run that was stopped before its end."""
     if is_running(run.folder):
         return "training"
     summary = read_json(run.folder / "summary.json", {})

@@ -21,10 +21,11 @@ from ppo.system.output import discard
 
 
 def train_seeds(given: Settings, config: Config) -> None:
-    """Train with each of config.seeds seeds in a process of its own, as many at once as fit.
+    """Train with config.seeds successive seeds, each in a process; then draw and print the results.
 
-    Then draw all curves as one, and print a table. given: the flags of the command line. Raises
-    ConfigError if the folder is not empty or there are not so many seeds, RunFailed, Interrupted.
+    As many run at once as there are cores for. given: the flags of the command line, which each
+    process gets, too. Raises ConfigError if the folder is not empty, --resume names a run, or a
+    seed is too large; RunFailed if a run fails; Interrupted after a signal.
     """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
@@ -35,7 +36,7 @@ def train_seeds(given: Settings, config: Config) -> None:
             f"the folder {parent} is not empty, and no run is overwritten: choose another by "
             "--run_dir"
         )
-    replace(config, seed=config.seed + config.seeds - 1)  # is there such a seed?
+    replace(config, seed=config.seed + config.seeds - 1)  # raises if it is too large
     cores = available_cores()
     num_workers = min(cores, config.num_envs)
     if config.num_workers != "auto":
@@ -63,16 +64,16 @@ def train_seeds(given: Settings, config: Config) -> None:
 
 
 def _train_seed(folder: Path, flags: Settings) -> Job:
-    """Train with one seed. Raises RunFailed."""
+    """Print the folder of a seed's run, start it, and wait for it. Raises RunFailed."""
     try:
         print(f"seed {flags['seed']}: {folder}", flush=True)
-    except OSError:  # nobody reads it any more
+    except OSError:  # nobody reads the output any more
         discard(sys.stdout)
     yield from wait_for(start_run(flags), folder)
 
 
 def _print_table(summaries: list[Settings]) -> None:
-    """Print the returns of each run, "-" where no episode ended, and their interquartile means."""
+    """Print returns and seconds of each run ("-": no episode ended), and interquartile means."""
     rows = [[x["mean_return"], x["evaluation"]["mean"], x["seconds"]] for x in summaries]
     table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")

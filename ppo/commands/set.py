@@ -19,7 +19,10 @@ class Set(Flags):
     )
 
     def __call__(self) -> None:
-        """Raises ConfigError for a setting that cannot change, or if the run is not going on."""
+        """Write the new values to the run's folder, where the run reads them.
+
+        Raises ConfigError for a setting that cannot change, an invalid value, or a run that is not
+        going on."""
         given = parse_flags([f"--{setting}" for setting in self.settings], Config)
         known = Config.names(live=True)
         if fixed := given.keys() - {*known}:

@@ -32,9 +32,10 @@ class PolicyCommand(TimeoutFlags):
     model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
 
     def load(self, path: Path, **changes) -> Policy:
-        """Load the policy of a checkpoint, as ppo.policy.load.load_policy does.
+        """Load the policy of a checkpoint, and print warnings about its environment.
 
-        changes: as there; those that are None change nothing."""
+        changes: flags with other values than the run's; those that are None change nothing. Raises
+        as ppo.policy.load.load_policy does."""
         ISOLATION.start()
         changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
         changes["wrapper"] = self.wrapper or None
@@ -46,7 +47,7 @@ class PolicyCommand(TimeoutFlags):
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """Return the folder of the run that a checkpoint belongs to, else the one it is in."""
+    """Return the folder of a checkpoint's run, or the one that it is in if it belongs to no run."""
     run = checkpoint.absolute().parents[1]
     if (run / "config.json").exists():
         return run
@@ -56,7 +57,8 @@ def folder_of(checkpoint: Path) -> Path:
 def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:
     """Return the path of a file to be written, after making its folder.
 
-    Raises ConfigError if it exists, has another suffix, or cannot be written.
+    flag: begins error messages, such as "--output=". Raises ConfigError if the file exists or has
+    another suffix, or if its folder is read-only or cannot be made.
     """
     path = Path(path)
     if path.suffix not in suffixes:
@@ -69,7 +71,8 @@ def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:
 
 
 def check_folder(flag: str, path: Path) -> Path:
-    """Make the folder of a file. Raises ConfigError if nothing can be written there."""
+    """Make the folder of a file; return the file's path. Raises ConfigError if nothing can be
+    written there."""
     problem = "its folder is read-only"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,7 @@ def check_folder(flag: str, path: Path) -> Path:
 
 
 def interval_text(interval) -> str:
-    """Describe a 95 % confidence interval (2,), if there is one."""
+    """Return text that describes a 95 % confidence interval (2,), empty for None."""
     if interval is None:
         return ""
     return " (95 % interval {:.1f} to {:.1f})".format(*interval)

@@ -1,4 +1,4 @@
-"""A study of Optuna's that several processes work on, and that outlives them."""
+"""An Optuna study that several processes share, and that can be continued after they end."""
 
 import warnings
 from io import FileIO
@@ -15,17 +15,17 @@ from ppo.config.flags import Settings
 from ppo.errors import ConfigError
 from ppo.system.files import lock_file
 
-WARMUP = 2  # reports before the pruner ends a trial
+WARMUP = 2  # the report of a trial, counted from 1, at which the pruner may first end it
 
 
 class SharedStudy:
-    """Begin and end trials, each of which has a folder of its own in the study's.
+    """Begin and end the trials of a study; each trial has its own folder in the study's folder.
 
-    A trial whose process was killed is begun again by the next process, since its lock is free
-    then. storage: URL of a database, None for a file in the folder; is_maximized: whether the
-    greatest score is best; does_prune: whether trials below the median end early; begun_with:
-    describes the study, the same for all who work on it. Raises ConfigError if that differs, or if
-    no study can be kept there.
+    A trial whose process has died is begun again by the next process: its lock is free then.
+    storage: URL of a database, None for a file in the folder; is_maximized: whether the greatest
+    score is best; does_prune: whether Optuna's MedianPruner ends trials early; begun_with: settings
+    that all processes of the study must share. Raises ConfigError if these differ, if the folder is
+    that of a run, or if the study cannot be opened.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SharedStudy:
     ) -> None:
         self.folder = folder
         self.storage = storage
-        self.locks: dict[int, FileIO] = {}  # of this process's trials
+        self.locks: dict[int, FileIO] = {}  # of this process's trials, by number
         if (folder / "config.json").exists():
             raise ConfigError(f"{folder} is the folder of a run: give a study another")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -68,17 +68,19 @@ class SharedStudy:
             )
 
     def locked(self) -> FileIO:
-        """Return the context of what only one process of this folder does at a time."""
+        """Wait for the study's lock, and return it: a context that releases it at the end."""
         return lock_file(self.folder / "lock", wait=True)
 
     def begin_trial(self, num_trials: int) -> Trial | None:
-        """Return a trial of this folder whose process has died, else a new one, if one is left.
+        """Return a trial of this folder whose process has died, else a new one; None if none is
+        left.
 
-        Raises ConfigError if there is a folder of another study's trial in its place."""
+        num_trials: the number of trials in the whole study. Raises ConfigError if the new trial's
+        folder exists already, as that of another study's trial."""
         with self.locked():
             trials = self.study.get_trials(deepcopy=False)
             for trial in trials:
-                # Of a database, those without a folder are other machines'.
+                # With a database, trials without a folder here belong to other machines.
                 is_here = not self.storage or self.path(trial.number).exists()
                 if trial.state == TrialState.RUNNING and is_here and self._take(trial.number):
                     return Trial(self.study, trial._trial_id)
@@ -98,7 +100,7 @@ class SharedStudy:
         return self.folder / f"trial-{number:04}"
 
     def _take(self, number: int) -> bool:
-        """Lock a trial's folder. Return whether nobody had."""
+        """Lock a trial's folder. Return False if it is locked already."""
         path = self.path(number)
         path.mkdir(exist_ok=True)
         try:
@@ -108,7 +110,9 @@ class SharedStudy:
         return True
 
     def end_trial(self, trial: Trial, value: float | None, state: TrialState) -> FrozenTrial:
-        """Tell the study what came of a trial."""
+        """Record a trial's score and state in the study, and unlock the trial's folder.
+
+        value: the score, None unless the trial is complete."""
         ended = self.study.tell(trial, value, state)
         self.locks.pop(trial.number).close()
         return ended

@@ -1,4 +1,4 @@
-"""Runs in processes of their own, several at once."""
+"""Train several runs at once, each in a process of its own."""
 
 import subprocess
 import sys
@@ -14,11 +14,14 @@ from ppo.system.signals import StopSignals
 SECONDS_BETWEEN_LOOKS = 0.05
 
 Process = subprocess.Popen[bytes]
-Job = Iterator[Process]  # yields the process of a run for as long as it waits for it
+Job = Iterator[Process]  # yields the process of a run while it waits for that process
 
 
 class RunFailed(PPOError):
-    """A run in a process of its own ended with an error, which it has printed."""
+    """A run in a process of its own has failed, after printing its error.
+
+    exit_code: as Popen returns it, -N if signal N killed the process; the attribute is then
+    128 + N."""
 
     def __init__(self, folder: Path, exit_code: int) -> None:
         super().__init__(f"the run in {folder} ended with exit code {exit_code}")
@@ -26,11 +29,11 @@ class RunFailed(PPOError):
 
 
 def start_run(flags: Settings, **options) -> Process:
-    """Start a run in a process that dies with this one. options: further ones of Popen."""
+    """Start a run in a process that is killed when this one ends. options: for Popen."""
     program = [sys.argv[0]]
     if Path(sys.argv[0]).name == "__main__.py":
         program = ["-m", "ppo"]
-    # In a session of its own, Ctrl-C reaches it once only: from run_jobs.
+    # Ctrl-C does not reach a process in another session: only run_jobs tells it to stop.
     return subprocess.Popen(
         [sys.executable, *program, *as_arguments(flags)],
         start_new_session=True,
@@ -40,7 +43,7 @@ def start_run(flags: Settings, **options) -> Process:
 
 
 def wait_for(process: Process, folder: Path) -> Job:
-    """Wait until the run in a folder ends. Raises RunFailed."""
+    """Wait until the process of the run in a folder ends. Raises RunFailed if it has failed."""
     while process.poll() is None:
         yield process
     if process.returncode:
@@ -48,10 +51,11 @@ def wait_for(process: Process, folder: Path) -> Job:
 
 
 def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
-    """Run jobs, at most so many at once, and end the processes that they wait for by a signal.
+    """Run jobs, at most at_once of them at the same time.
 
-    After a signal, or an error of a job, no other is begun, and those that run go on to their end.
-    ending: says what a signal has done. Raises Interrupted after a signal, else the first error.
+    After a signal (SIGINT, or one of URGENT) no further job is started, and running processes are
+    sent SIGTERM. After an error of a job no further job is started, and the others finish. ending:
+    as for Interrupted. Raises Interrupted after a signal, else the first PPOError.
     """
     waiting = iter(jobs)
     running: list[Job] = []
@@ -73,7 +77,7 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
                     process = next(job)
                     if stop.received and process.pid not in terminated:
                         terminated.add(process.pid)
-                        process.terminate()  # however early: a SIGINT might meet Python's start
+                        process.terminate()  # SIGINT could print a traceback as Python starts
                 except StopIteration:
                     running.remove(job)
                 except PPOError as error:

@@ -1,4 +1,4 @@
-"""Train as a command line says."""
+"""Train as the command line says."""
 
 import gc
 import os
@@ -13,14 +13,14 @@ from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.system.files import folder_name, read_json
 
-LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's name of the run
+LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's --rdzv_id, the same after a restart
 ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Train in this process, as one rank of torchrun's, or in a process for each seed.
+    """Train in this process, also as a rank of torchrun, or with --seeds in a process for each.
 
-    Raises ConfigError, and as ppo.trainer.train and ppo.commands.seeds.train_seeds do.
+    Raises as configure, ppo.trainer.train and ppo.commands.seeds.train_seeds do.
     """
     if LAUNCH in os.environ:
         from ppo.system.distributed import join_ranks
@@ -41,15 +41,16 @@ def train(arguments: Sequence[str]) -> None:
 
 
 def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
-    """Return the flags given, the config that they lead to, and what to tell the user.
+    """Return the flags given, the config that they lead to, and notes for the user.
 
-    Flags take precedence over the config of a resumed run, and that over a preset. Raises
-    ConfigError, EnvironmentUnavailable, CheckpointError if there is nothing to resume.
+    Flags take precedence over the settings of a resumed run, or over the preset of a new one.
+    Raises HelpShown for --help, CheckpointError if the run cannot be resumed, ConfigError,
+    EnvironmentUnavailable, WorkerError.
     """
     lines = [f"  {name:10}{about}" for name, about in COMMANDS.items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     ISOLATION.start()
-    from ppo.config.resolve import with_tuned  # heavy, as what the process imports meanwhile
+    from ppo.config.resolve import with_tuned  # heavy; the isolated process starts meanwhile
 
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
@@ -72,10 +73,10 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
 
 
 def resume_if_begun(given: Settings) -> Settings:
-    """Return flags by which torchrun, started again, resumes its own run from a checkpoint.
+    """Return the flags, extended so that a run that torchrun restarts resumes from a checkpoint.
 
-    Without --run_dir the folder is named after torchrun's name of the run. Raises ConfigError if
-    torchrun has no name for it, or for --seeds.
+    Without --run_dir the folder is named after torchrun's --rdzv_id. Raises ConfigError if that is
+    "none", or for more than one of --seeds.
     """
     if given.get("seeds", "1") != "1":
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Search for flags by which an environment is learned better, or sooner."""
+"""Search for flags with which an environment is learned better or faster."""
 
 import shlex
 import sys
@@ -40,12 +40,12 @@ with extra("tune"):
 from ppo.analysis.study import best_trials, describe, write_plots
 from ppo.commands.shared_study import SharedStudy
 
-REPORTS = 10  # of a run's return to the pruner, each after as many steps
+REPORTS = 10  # equal parts of a run: its return is reported to the pruner after all but the last
 SECONDS_BETWEEN_REPORTS = 3
 OUTPUT = "output.txt"  # what a trial's runs print
-TERMINATED = 143  # exit code
+TERMINATED = 143  # exit code after SIGTERM
 OF_A_TRIAL = {"seeds": 1, "resume": "auto", "report": False}
-MAY_CHANGE = {"run_dir", "name", "num_workers", "debug"}  # when a study is continued
+MAY_CHANGE = {"run_dir", "name", "num_workers", "debug"}  # flags, when a study is continued
 
 
 class TuneFlags(Flags):
@@ -85,10 +85,10 @@ class Tune(TuneFlags, Config):
 
 
 def tune(arguments: Sequence[str]) -> None:
-    """Search as a command line says, or continue the study that is in its folder.
+    """Search as the command line says, or continue the study that is in the folder.
 
-    Raises ConfigError, also if the study was begun with other flags, and as resolve does;
-    Interrupted.
+    Raises ConfigError, also if the study was begun with other flags; as configure, resolve and
+    Search.run do.
     """
     given = parse_flags(arguments, Tune, "tune")
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
@@ -111,7 +111,10 @@ def tune(arguments: Sequence[str]) -> None:
 
 
 class Search:
-    """Play the trials of a study, which are runs, and show what came of them."""
+    """Run the trials of a study, each with one run per seed, and show the results.
+
+    own: the flags of the search; given, config: the other flags, and the config they lead to;
+    spaces: those of the environment. Raises ConfigError as parse_space and SharedStudy do."""
 
     def __init__(self, own: TuneFlags, given: Settings, config: Config, spaces: Spaces) -> None:
         self.own = own
@@ -121,7 +124,7 @@ class Search:
         self.folder = Path(config.run_dir or f"runs/{name}").absolute()
         space = default_space(family_of(spaces), given) if own.space == "auto" else own.space
         self.space = parse_space(space, given)
-        self.sign = 1 if own.score == "return" else -1  # what is greatest is best, or least
+        self.sign = 1 if own.score == "return" else -1  # of scores to maximise, to minimise
         self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
         begun_with = {name: str(x) for name, x in given.items() if name not in MAY_CHANGE}
         self.shared = SharedStudy(
@@ -134,7 +137,10 @@ class Search:
         self.study = self.shared.study
 
     def run(self, jobs: int) -> None:
-        """Play all trials that are left, so many runs at once, and show and write the best."""
+        """Run all trials that are left, with jobs runs at once; print the best flags, write plots.
+
+        Raises ConfigError if no trial has succeeded, Interrupted after a signal, RunFailed if
+        SIGTERM has ended a run."""
         deadline = time.monotonic() + seconds_of(self.own.budget or "9999d")
         with Live(console=self.console, auto_refresh=False) as self.live:
             trials = iter(partial(self._next_trial, deadline), None)
@@ -155,17 +161,17 @@ class Search:
         print(f"plots: {self.folder / 'study.html'}")
 
     def _next_trial(self, deadline: float) -> Trial | None:
-        """Begin a trial, unless the time or the number of trials is used up."""
+        """Begin a trial; return None once the time or the number of trials is used up."""
         if time.monotonic() > deadline:
             return None
         return self.shared.begin_trial(self.own.trials)
 
     def _play(self, trial: Trial) -> Job:
-        """Make a run for each seed, and tell the study what came of them. Raises RunFailed if a
-        signal stopped a run."""
+        """Train with each seed; record the interquartile mean of the scores in the study. Raises
+        RunFailed if SIGTERM has ended a run."""
         flags: Settings = {x.name: x.suggest(trial) for x in self.space}
         if "num_minibatches" in flags:
-            flags["batch_size"] = "none"  # which a preset may have, and which counts more
+            flags["batch_size"] = "none"  # a preset's would override num_minibatches
         trial.set_user_attr("flags", flags)
         scores: list[float] = []
         value, state = None, TrialState.FAIL
@@ -187,15 +193,15 @@ class Search:
         self._show(describe(self.shared.end_trial(trial, value, state)))
 
     def _show(self, line: str) -> None:
-        """Print a line, and draw the table below it anew."""
+        """Print a line, and redraw the table of the best trials below it."""
         try:
             self.console.print(line)
             self.live.update(best_trials(self.study, self.own.trials), refresh=True)
-        except (OSError, EOFError):  # nobody reads it any more
+        except (OSError, EOFError):  # nobody reads the output any more
             discard(sys.stdout)
 
     def _train(self, trial: Trial, flags: Settings, folder: Path, total_steps: int) -> Job:
-        """Make a run, or continue it. Raises RunFailed, TrialPruned."""
+        """Train one run, or continue it, unless it has ended. Raises RunFailed, TrialPruned."""
         if (folder / "summary.json").exists():
             return
         with (folder.parent / OUTPUT).open("ab") as output:
@@ -218,8 +224,10 @@ class Search:
                 raise optuna.TrialPruned
 
     def _report(self, trial: Trial, folder: Path, total_steps: int) -> None:
-        """Report a run's returns after each tenth of its steps. Each seed has reports of its own,
-        by which it is compared with the same seed of other trials."""
+        """Report a run's return after each tenth of its steps but the last.
+
+        Reports are numbered through all seeds of a trial. The pruner compares the best of them so
+        far with the median of other trials' reports that have the number of the latest one."""
         try:
             metrics = read_run(folder).metrics
         except ConfigError:  # it has not finished an iteration yet
@@ -229,11 +237,11 @@ class Search:
         for part in range(1, REPORTS):
             row = np.searchsorted(steps, part * total_steps / REPORTS)
             if row < len(steps) and np.isfinite(value := metrics[RETURN][row]):
-                trial.report(self.sign * float(value), first + part)  # once: others are ignored
+                trial.report(self.sign * float(value), first + part)  # repeated ones are ignored
 
     def _score(self, summary: Settings, config: Config) -> float:
-        """Return what --score asks for, of a run that has ended. Raises ConfigError if no episode
-        has."""
+        """Return the score of a run that has ended, as --score defines it. Raises ConfigError if
+        that is a return and no episode has ended."""
         if self.own.score == "return":
             for value in (summary["evaluation"]["mean"], summary["mean_return"]):
                 if value is not None:
@@ -248,8 +256,8 @@ class Search:
 
 
 def preset_of(config: Config) -> Settings:
-    """Return the values of a config that belong in a preset: what is not as by default, of what is
-    learned and how."""
+    """Return the values of a config that belong in a preset: the flags of environment, network and
+    algorithm that differ from their defaults."""
     plain = Config().__getstate__()
     kinds = (AlgorithmFlags, NetworkFlags, EnvironmentFlags)
     names = [name for kind in kinds for name in kind.names() if name not in NOT_SEARCHED]

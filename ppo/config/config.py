@@ -17,7 +17,7 @@ from ppo.errors import ConfigError
 PRESETS = Path(__file__).parent / "presets"
 
 
-# A dataclass has the fields of its last base first.
+# The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
 class Config(
     LoggingFlags,
     RunFlags,
@@ -28,7 +28,8 @@ class Config(
     NetworkFlags,
     EnvironmentFlags,
 ):
-    """All settings of a run. The plain defaults are those of Baselines' PPO2 with normalisation.
+    """All settings of a run. The plain defaults are those of Baselines' PPO2 for Atari games, but
+    with constant coefficients and, except for images, with normalisation.
 
     Raises ConfigError if a flag does not take its value, or if two flags contradict each other.
     """
@@ -64,7 +65,8 @@ class Config(
             raise ConfigError(f"--patience={self.patience}: give --best_by or --eval_every as well")
 
     def __getstate__(self) -> Settings:
-        """Return all values as JSON can hold them; functions by name."""
+        """Return all settings as JSON values, functions as "module:name"; so does a copy or a
+        pickle of a config hold them."""
         state = vars(self).copy()
         for name, value in state.items():
             if callable(value):
@@ -73,26 +75,28 @@ class Config(
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the run continues from a checkpoint."""
+        """Whether --resume names a run to continue rather than being "auto" or none."""
         return self.resume not in (None, "auto")
 
     @property
     def rollout_size(self) -> int:
-        """Transitions in an iteration."""
+        """Number of transitions in a rollout, and so in an iteration, of all ranks."""
         return self.num_envs * self.num_steps
 
     @property
     def iterations(self) -> int:
-        """Iterations of the whole run: as many whole rollouts as total_steps allows."""
+        """Number of iterations of the whole run: as many whole rollouts as total_steps allows, at
+        most num_iterations."""
         affordable = self.total_steps // self.rollout_size
         return min(affordable, self.num_iterations or affordable)
 
 
 def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> Settings:
-    """Read tuned values from a file in ppo/config/presets, or from one of the user's.
+    """Return the flags of a preset in ppo/config/presets, or of the user's own .json file.
 
-    auto takes those of the environment if there are any, else of its family. Raises ConfigError if
-    there is no preset of this name, or if it holds no flags.
+    preset: its name or file; "none" has no flags; "auto" is the environment's preset if there is
+    one, else that of its family, the result of find_family. Raises ConfigError if there is no such
+    preset, or if it cannot be read or is no valid set of flags.
     """
     known = [path.stem for path in sorted(PRESETS.glob("*.json"))]
     if preset == "none":
@@ -113,9 +117,10 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
 
 
 def folder_to_resume(given: Settings) -> Path | None:
-    """Return the folder of the run that flags ask to resume, if they do.
+    """Return the folder of the run to resume, or None to begin a new one.
 
-    Raises ConfigError if there is no such folder, or if the flags contradict each other.
+    given: flags, as texts. --resume=auto is --run_dir, if that has a checkpoint. Raises ConfigError
+    if there is no such folder, or if --resume and --run_dir contradict each other.
     """
     name = str(given.get("resume"))
     run_dir = given.get("run_dir")
@@ -140,7 +145,7 @@ def folder_to_resume(given: Settings) -> Path | None:
 
 
 def run_folder(name: str) -> Path:
-    """Return the folder of a run, given by its path or its name in runs/, even if it is missing."""
+    """Return the folder of a run from its path or its name in runs/; it need not exist."""
     named = Path("runs", name)
     if named.is_dir() and not Path(name).is_dir():
         return named

@@ -1,4 +1,4 @@
-"""Command lines from frozen, validated dataclasses: each field is a flag."""
+"""Command lines from frozen, validated dataclasses, in which each field is a flag."""
 
 import argparse
 import inspect
@@ -39,24 +39,25 @@ TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def flag(default, help: str, *aliases: str, **metadata):
-    """Define a field of Flags: its default, a sentence for --help, and other names.
+    """Define a field of Flags: its default, its sentence for --help, and other names of the flag.
 
-    The field's annotation says which values it takes: those of its first type (Any is an object of
-    JSON, or a list of them), the words of a Literal, and none if it may be None. A list of texts
-    takes each from a flag of its own.
+    The field's annotation says which values it takes: those of the first type in it (Any: a JSON
+    object or a list of them), the words of a Literal, and "none" if it may be None. A flag that
+    takes a list of texts is repeated, once for each text.
 
-    Metadata that limits its values:
-    words: that are allowed besides. schedules: words that stand before a number, with a colon.
-    low, above, high: bounds of a number. pattern: a regular expression; form: its description.
-    nargs: the value is required and given without the flag's name: None for one text, "+" for a
-    list of one or more.
+    Metadata that limits the values:
+    words: further words that are allowed. schedules: words that may precede a number, with a colon;
+    with these, functions are allowed, too. low, above, high: bounds of a number, of which only
+    above is excluded. pattern: a regular expression that the whole text must match; form: its
+    description. nargs: the value is required and positional: None for one text, "+" for a list of
+    one or more.
 
     Metadata that says what the flag is about, for Flags.names:
-    scope: "training", or "run" for where a run is and how it is watched.
+    scope: "training" (saved in checkpoints), or "run" for where a run is and how it is watched.
     fixed: a run cannot be resumed with another value.
     per_host: ranks may have different values.
-    imports: its value may name code, which a checkpoint alone is not trusted with.
-    live: ppo set changes it while a run is going on.
+    imports: its value may name code to import, which a checkpoint alone is not trusted with.
+    live: ppo set can change it while a run is going on.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
@@ -70,9 +71,9 @@ run_flag = partial(flag, scope="run")
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Flags:
-    """Base of all sets of flags, each of which becomes a frozen dataclass.
+    """Base class of sets of flags; every subclass becomes a frozen dataclass.
 
-    Raises ConfigError if a flag does not take its value.
+    Values are converted as by convert. Raises ConfigError if a flag does not take its value.
     """
 
     def __init_subclass__(cls) -> None:
@@ -94,11 +95,12 @@ class Flags:
 def parse_flags(
     arguments: Sequence[str], kind: type[Flags], command: str = "[COMMAND]", *, about: str = ""
 ) -> Settings:
-    """Return the texts that a command line gives, by field name, for kind to convert.
+    """Return the texts that a command line gives, by field name; kind(**texts) converts them.
 
-    Prints the help, which begins with about, if asked to, and raises HelpShown: the flags of kind
-    and of each of its bases are a group, titled by the first line of its docstring. --config names
-    a file with more of them. Raises ConfigError for an unknown flag, or a file that cannot be read.
+    --config names a file of further flags; those of the command line take precedence. For --help,
+    print about and the flags, and raise HelpShown; the flags of kind and of each of its bases are a
+    group, titled by the first line of its docstring. command: its name, for the help. Raises
+    ConfigError for an unknown flag, a missing value, or a file that cannot be read.
     """
     options = {option.name: option for option in fields(kind)}
     values = [name.upper() for name, option in options.items() if "nargs" in option.metadata]
@@ -135,7 +137,7 @@ def parse_flags(
 
 
 def as_arguments(settings: Settings) -> list[str]:
-    """Return the command line that gives these values."""
+    """Return the arguments of a command line that give these values, each as --name=value."""
     arguments = []
     for name, value in settings.items():
         values = value if isinstance(value, list) else [value]
@@ -146,7 +148,7 @@ def as_arguments(settings: Settings) -> list[str]:
 
 
 def _read_flags(path: str) -> Settings:
-    """Read flags from a file. Raises ConfigError if it cannot be read."""
+    """Read flags from a TOML or JSON file. Raises ConfigError if it cannot be read."""
     try:
         text = Path(path).read_text()
         values = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
@@ -159,7 +161,7 @@ def _read_flags(path: str) -> Settings:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one sentence each."""
+    """A parser that raises ConfigError with one sentence, or HelpShown, instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message.removeprefix("argument "))
@@ -203,8 +205,8 @@ def _with_underscores(argument: str) -> str:
 
 
 def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
-    """Return the type of a field's values, None if it takes words only; what its words mean; and
-    its metadata, with the limits of its type."""
+    """Return the type of a field's values (None if it takes only words), the value of each word,
+    and its metadata together with the limits in its annotation."""
     parts = get_args(option.type) or [option.type]
     leaves = [leaf for part in parts for leaf in get_args(part) or [part]]
     kind = next((leaf for leaf in leaves if leaf in KINDS), None)
@@ -217,8 +219,8 @@ def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
 
 
 def convert(option: Field[Any], value):
-    """Return a value, or its text, as the field holds it. Raises ConfigError if it does not take
-    it."""
+    """Convert a value, or its text, to what the field holds. Raises ConfigError if the field does
+    not take it."""
     try:
         return _convert(option, value)
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -226,7 +228,7 @@ def convert(option: Field[Any], value):
 
 
 def _convert(option: Field[Any], value):
-    """Return a value, or its text, as the field holds it.
+    """Convert a value, or its text, to what the field holds.
 
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
     """
@@ -236,7 +238,7 @@ def _convert(option: Field[Any], value):
         return [_check_text(text, metadata) for text in texts]
     if callable(value) and metadata["schedules"]:
         return value
-    text = value if isinstance(value, str) else str(value)  # an EnvObject stays one
+    text = value if isinstance(value, str) else str(value)  # an EnvObject, a str, is kept
     word = text.lower()
     if word in words:
         return words[word]
@@ -261,7 +263,7 @@ def _convert(option: Field[Any], value):
 
 
 def _check_text(text: str, metadata: Settings) -> str:
-    """Return a text. Raises ValueError if it has not the form that is wanted, or is not UTF-8."""
+    """Return a text. Raises ValueError if it does not match the pattern, or has no UTF-8 form."""
     if not re.fullmatch(metadata.get("pattern", ".+"), text):
         raise ValueError
     text.encode()
@@ -269,7 +271,8 @@ def _check_text(text: str, metadata: Settings) -> str:
 
 
 def _parse_number(digits: str, kind, metadata):
-    """Convert digits to an int or a float. Raises ValueError if it is not within the limits."""
+    """Convert digits to an int or a float. Raises ValueError if it is outside of the limits, not
+    finite, or no whole number for an int."""
     number = float(digits)
     is_above = number > metadata.get("above", -math.inf)
     is_within = metadata.get("low", number) <= number <= metadata.get("high", number)
@@ -277,12 +280,12 @@ def _parse_number(digits: str, kind, metadata):
     if not (is_above and is_within and is_whole and math.isfinite(number)):
         raise ValueError
     if digits.isdigit():
-        number = kind(digits)  # every digit of it
+        number = kind(digits)  # exact, where a float would be rounded
     return kind(number)
 
 
 def _expected(option: Field[Any]) -> str:
-    """Describe the values that a field takes."""
+    """Return a description of the values that a field takes."""
     kind, words, metadata = allowed_values(option)
     name = metadata.get("form", KINDS.get(kind, ""))
     bounds = [f" {word} {metadata[limit]}" for limit, word in LIMITS.items() if limit in metadata]

@@ -14,7 +14,7 @@ Call = Annotated[
 Layers = Annotated[
     str, ("pattern", r"[1-9]\d{0,4}(,[1-9]\d{0,4}){0,99}"), ("form", "sizes like 256,128")
 ]
-# Of what another run has learned: the beginning of the names in its checkpoint.
+# What --init_parts can take from another run: the prefix of the names in its checkpoint.
 PARTS = {
     "policy": "model.policy_",
     "value": "model.value_",

@@ -1,4 +1,4 @@
-"""Replace auto by what it means for a run, on this machine."""
+"""Replace every auto by its value for a run, with its environment and on this machine."""
 
 from dataclasses import replace
 
@@ -19,10 +19,11 @@ from ppo.system.hardware import available_cores, find_device, has_bfloat16
 
 
 def resolve(config: Config) -> tuple[Config, Spaces]:
-    """Return the config with every auto replaced, and the spaces of observations and actions.
+    """Return the config with every auto replaced, and the Spaces of its environment.
 
-    Raises EnvironmentUnavailable, ModelMismatch if the model cannot read the observations,
-    ConfigError if there is no such device or a flag means nothing for this environment.
+    Raises EnvironmentUnavailable; WorkerError if the environment raises, crashes or hangs;
+    ModelMismatch if the model cannot read the observations; ConfigError if the device cannot be
+    used or a flag means nothing for this environment or network.
     """
     env_name, own_family, meanings = describe(config)
     config = _replace_auto(replace(config, env_name=env_name), **meanings)
@@ -54,8 +55,9 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
 def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:
     """Return the config that flags lead to, and the values of --preset that are in it.
 
-    saved: settings of a run to resume, which take the place of a preset, or none. Raises as resolve
-    and load_preset do.
+    given: flags, which take precedence; saved: settings of a run to resume, which replace a preset,
+    or {} for a new run. Raises EnvironmentUnavailable or WorkerError as resolve does, ConfigError
+    for an unknown flag, an unsuitable value, or a preset that load_preset refuses.
     """
     plain = vars(Config())
     if unknown := given.keys() - plain:
@@ -78,15 +80,18 @@ def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:
 
 
 def tuned_config(env, **flags) -> Config:
-    """Return the config that a command line with these flags leads to: the values tuned for an
-    environment or its family, below the flags. env: as that of ppo.trainer.train. Raises as
-    with_tuned does."""
+    """Return the config that a command line with these flags leads to: the values tuned for the
+    environment or its family, except where flags replace them.
+
+    env: an id, a class or a function, as for ppo.trainer.train. Raises as with_tuned does, and
+    ConfigError if env is none of these."""
     ISOLATION.start()
     return with_tuned({**flags, "env_name": as_env_name(env)}, {})[0]
 
 
 def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
-    """Return the config of a run as ppo.trainer.train was called. Raises as tuned_config does."""
+    """Return the config that the arguments of ppo.trainer.train lead to: a given one with flags
+    replaced, else tuned_config's. Raises as tuned_config does, ConfigError for two Configs."""
     if isinstance(env, Config) and config:
         raise ConfigError("train takes one Config: give the environment first, or only the Config")
     if isinstance(env, Config):
@@ -103,8 +108,8 @@ def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
 
 
 def family_of(spaces: Spaces) -> str:
-    """Return the family, by what is observed and done in it, of an environment: the name of its
-    tuned values in ppo/config/presets."""
+    """Return the family of an environment by its observations and actions: "images", "categories",
+    "continuous" or "discrete", the name of a preset in ppo/config/presets."""
     if images_of(spaces.observations):
         return "images"
     if _has_categories(spaces):
@@ -113,7 +118,7 @@ def family_of(spaces: Spaces) -> str:
 
 
 def _has_categories(spaces: Spaces) -> bool:
-    """Return whether a part of observations is an image of categories."""
+    """Return whether a part of the observations is an image of categories."""
     treatment = getattr(spaces.observations, "treatment", {})
     return any("categories" in words for words in treatment.values())
 
@@ -175,7 +180,7 @@ def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> No
 
 
 def _replace_auto(config: Config, **meanings) -> Config:
-    """Return the config with these values in place of auto."""
+    """Return the config with these values where it has "auto"."""
     return replace(
         config, **{name: x for name, x in meanings.items() if getattr(config, name) == "auto"}
     )

@@ -4,8 +4,8 @@ from typing import Literal
 
 from ppo.config.flags import Auto, Count, Flags, Positive, flag, run_flag
 
-# To add a logger, derive from ppo.run.loggers.logger.Logger and name the class here: not in
-# ppo.run, since flags are checked before anything of a run is imported.
+# To add a logger, derive a class from ppo.run.loggers.logger.Logger and name it here. The names are
+# not in ppo.run, since flags are checked before anything in it is imported.
 LOGGERS = {
     "console": "ppo.run.loggers.console:ConsoleLogger",
     "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
@@ -19,7 +19,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_of(duration: str) -> float:
-    """Return the seconds of a text of the form of DURATION."""
+    """Return the seconds of a duration such as "90s", "30m", "2h" or "1d", as DURATION allows."""
     return float(duration[:-1]) * SECONDS[duration[-1]]
 
 

@@ -2,10 +2,11 @@
 
 
 def scheduled(setting, remaining: float):
-    """Return the value of a coefficient when a share of the run remains: 1 at its start, towards 0.
+    """Return the value of a coefficient at some time in a run.
 
-    setting: a number or None; "linear:<number>", from which it falls to 0; "adaptive:<number>", at
-    which the learner begins to change it; or a function of the remaining share.
+    remaining: the fraction of the run that is left, 1 at its start. setting: a number or None,
+    returned as it is; "linear:<number>", the number times remaining; "adaptive:<number>", the one
+    that the learner starts with; or a function of remaining.
     """
     if callable(setting):
         return setting(remaining)

@@ -1,4 +1,4 @@
-"""Spaces of flags' values, which ppo tune searches."""
+"""Search spaces of ppo tune: flags, and the values that each may take."""
 
 import re
 from dataclasses import fields
@@ -12,7 +12,7 @@ from ppo.errors import ConfigError, suggest
 TERM = re.compile(rf"(\w+)=(\w+:)?(?:(log|range)\(({NUMBER}),({NUMBER})\)|([^()]+))")
 NOT_SEARCHED = {"env_name", "env_kwargs", "eval_env", "preset", "seed"}
 FIELDS = {field.name: field for field in fields(Config)}
-# What is searched by default, by the environment's family.
+# The default search spaces, by the environment's family.
 COMMON = "learning_rate=linear:log(1e-4,5e-3) gae_lambda=0.9|0.95|0.98 clip_coef=0.1|0.2|0.3"
 VECTORS = (
     f"{COMMON} num_steps=64|128|256|512|1024 batch_size=64|128|256|512 num_epochs=4|10|20 "
@@ -27,8 +27,8 @@ SPACES = {
 
 
 class Dimension(NamedTuple):
-    """A flag and the values that it may take: one of some words, or a number from low to high with
-    a schedule before it."""
+    """A flag and the values that it may take: the words, or if there are none, numbers from low to
+    high, both included, after a schedule such as "linear:". is_log: draw their logarithm evenly."""
 
     name: str
     words: list[str]
@@ -38,7 +38,7 @@ class Dimension(NamedTuple):
     high: float = 0
 
     def suggest(self, trial) -> str:
-        """Return a value, as a text, that an optuna.Trial draws."""
+        """Return a value, drawn by an optuna.Trial, as a text that the flag takes."""
         if self.words:
             return str(trial.suggest_categorical(self.name, self.words))
         if allowed_values(FIELDS[self.name])[0] is int:
@@ -49,16 +49,16 @@ class Dimension(NamedTuple):
 
 
 def default_space(family: str, given: Settings) -> str:
-    """Return what is searched by default, but for what is given."""
+    """Return the default search space of a family as parse_space reads it, without given flags."""
     known = {*given, "batch_size"} if "num_minibatches" in given else {*given}
     return " ".join(x for x in SPACES[family].split() if x.partition("=")[0] not in known)
 
 
 def parse_space(space: str, given: Settings) -> list[Dimension]:
-    """Read a text such as "learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) num_envs=8|16".
+    """Parse a text such as "learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) num_envs=8|16".
 
-    given: settings that are not searched. Raises ConfigError for what is no flag, or none of its
-    values.
+    given: flags of the command line, which cannot be searched as well. Raises ConfigError for an
+    unknown, given or repeated flag, for values that it does not take, and for an empty space.
     """
     known = {*Config.names(scope="training")} - NOT_SEARCHED
     found: dict[str, Dimension] = {}

@@ -1,4 +1,4 @@
-"""The main module of worker processes, in place of the user's script, which they do not import."""
+"""Main module of worker processes: they import it instead of the user's script."""
 
 import gc
 

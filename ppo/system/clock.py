@@ -1,10 +1,10 @@
-"""Seconds that a run takes."""
+"""Measure how long a run takes."""
 
 import time
 
 
 class Clock:
-    """Measure the seconds of a run, and of the phases of an iteration.
+    """Measure the seconds of a run, and of each phase of an iteration (phases, by name).
 
     earlier: the seconds that the run took before it was resumed.
     """
@@ -15,16 +15,16 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the run until now."""
+        """Seconds that the run has taken so far, including those before it was resumed."""
         return time.perf_counter() - self.start
 
     def begin_iteration(self) -> None:
-        """Start the first phase of an iteration."""
+        """Forget the phases of the last iteration, and start the first one of the next."""
         self.phases: dict[str, float] = {}
         self.phase_start = time.perf_counter()
 
     def end_phase(self, name: str) -> None:
-        """Note the seconds of a phase, and start the next one."""
+        """Record the seconds of the current phase under a name, and start the next one."""
         now = time.perf_counter()
         self.phases[name] = now - self.phase_start
         self.phase_start = now

@@ -12,22 +12,25 @@ from torch import Tensor
 
 from ppo.errors import RankLost
 
-distributed: Any = torch.distributed  # which does not export all of it by name
-MOST_GATHERED = 100_000  # numbers of all ranks, up to which a gather is faster than an all-reduce
+distributed: Any = torch.distributed  # Any: it does not export all of its names to type checkers
+MOST_GATHERED = 100_000  # elements on all ranks, up to which a gather is faster than an all-reduce
 TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing a worker that hangs
 
 
 class Collectives:
     """Exchange data with the other ranks, once this process has joined them.
 
-    Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer."""
+    Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer
+    within 30 minutes."""
 
     rank = 0
     size = 1
     seconds = 0.0  # spent in exchanges, including the wait for other ranks
 
     def join(self) -> None:
-        """Join the process group that torchrun describes in environment variables."""
+        """Join the process group that torchrun describes in environment variables.
+
+        Call it by exchange, which turns a failure into RankLost."""
         store, self.rank, self.size = next(distributed.rendezvous("env://"))
         name = attempt_name(store, self.rank, self.size)
         distributed.init_process_group(
@@ -39,7 +42,8 @@ class Collectives:
         )
 
     def exchange(self, collective: Callable[..., Any], *arguments) -> None:
-        """Call a function of torch.distributed, and count its time. Raises RankLost if it fails."""
+        """Call a function of torch.distributed, and add its time to seconds. Raises RankLost if it
+        fails."""
         start = time.perf_counter()
         try:
             collective(*arguments)
@@ -52,14 +56,14 @@ class Collectives:
         self.seconds += time.perf_counter() - start
 
     def all_gather(self, part: Tensor) -> Tensor:
-        """Stack all ranks' tensors (...) of one shape to (ranks, ...)."""
+        """Return the tensors (...) of all ranks, which must have one shape, as (ranks, ...)."""
         parts = part.new_empty(self.size, *part.shape)
         self.exchange(distributed.all_gather, list(parts), part)
         return parts
 
     def all_reduce(self, part: Tensor) -> None:
-        """Replace a tensor by its sum over ranks. Small ones are gathered: half as many
-        messages."""
+        """Replace a tensor by its sum over ranks, in place. Small ones on the CPU are gathered and
+        summed, which takes half as many messages."""
         if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
             part.copy_(self.all_gather(part).sum(0))
         else:
@@ -67,11 +71,11 @@ class Collectives:
 
 
 def attempt_name(store, rank: int, size: int) -> str:
-    """Agree with all ranks of this attempt, and none of an earlier one, on a name.
+    """Return a name that all ranks of this attempt agree on, and that no earlier attempt had.
 
     torch 2.13 keeps one store for all restarts, with the addresses of ranks that are gone. So each
-    rank writes a fresh number, and the digest of all numbers that it sees; once all ranks have
-    written the same digest, their numbers are those of ranks that are alive."""
+    rank writes a new random number, then a digest of the numbers of all ranks. Once all digests are
+    equal, every number is that of a rank that is alive. store: a torch.distributed.Store."""
     store.set(f"ppo/new/{rank}", uuid.uuid4().hex)
     ranks = range(size)
     while True:

@@ -1,8 +1,8 @@
-"""Train one policy by several processes, called ranks, that torchrun starts.
+"""Train one policy in several processes, called ranks, which torchrun starts.
 
-Each rank has its share of the environments and takes its rows of every minibatch of the whole run.
-Every decision is made on sums over all ranks, so that no rank waits for one that has stopped. Rank
-0 logs and saves."""
+Each rank has its share of the environments, and of the rows of every minibatch. Decisions are made
+on values that all ranks have exchanged, so that no rank waits for one that has stopped. Rank 0 logs
+and saves."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ OnEvent = Callable[..., None]  # as ppo.run.folder.RunFolder.event
 
 
 class NullObject(AbstractContextManager["NullObject"]):
-    """Stand in, in all other ranks, for an object of rank 0: every call does nothing."""
+    """A placeholder, in all other ranks, for an object that only rank 0 has: calls do nothing."""
 
     path = folder = Path(os.devnull)
 
@@ -41,16 +41,16 @@ class NullObject(AbstractContextManager["NullObject"]):
 
 
 class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
-    """The ranks of a run, seen from this one. A single process has all environments, and every sum
-    over ranks is its own part.
+    """The ranks of a run, seen from this one. A single process has all environments, and exchanges
+    nothing: its own values are those of all ranks.
 
     All methods that exchange data raise RankLost if another rank is gone."""
 
     waiting_events: tuple[Any, ...] = ()
 
     def env_ids(self, num_envs: int) -> range:
-        """Return which of the run's environments this rank has. Raises ConfigError if they cannot
-        be shared evenly."""
+        """Return the ids of this rank's environments, of num_envs in the whole run. Raises
+        ConfigError if they cannot be shared evenly."""
         each, rest = divmod(num_envs, self.size)
         if rest:
             raise ConfigError(
@@ -60,7 +60,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return range(self.rank * each, (self.rank + 1) * each)
 
     def on_rank0(self, make: Callable[..., Any], *arguments):
-        """Return what make returns in rank 0, and a NullObject in all others."""
+        """Return make(*arguments) in rank 0, and a NullObject in all others."""
         return make(*arguments) if self.rank == 0 else NullObject()
 
     def broadcast_from_rank0(self, function: Callable[[], Any]):
@@ -82,7 +82,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return result
 
     def gather(self, part) -> list[Any]:
-        """Return every rank's part, in every rank; forwarded events travel with it."""
+        """Return the parts of all ranks, in order, in every rank. Also send events that wait for
+        rank 0 (see forward_events)."""
         if self.size == 1:
             return [part]
         everywhere: list[Any] = [None] * self.size
@@ -95,18 +96,20 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return list(parts)
 
     def forward_events(self, on_event: OnEvent) -> OnEvent:
-        """Return what to call for an event of this rank, so that rank 0 calls on_event."""
+        """Return the function to call for an event of this rank: on_event in rank 0; in the others,
+        one that keeps the event until the next gather, in which rank 0 calls on_event with it."""
         self.on_event = on_event
         return on_event if self.rank == 0 else self._keep_event
 
     def _keep_event(self, kind: str, message: str = "", **details) -> None:
-        """Keep an event until the next gather takes it to rank 0."""
+        """Keep an event until the next gather sends it to rank 0."""
         if message:
             message = f"rank {self.rank}: {message}"
         self.waiting_events += ((kind, message, {"rank": self.rank, **details}),)
 
     def all_reduce_moments(self, moments: Moments) -> Moments:
-        """Merge the moments of all ranks' samples."""
+        """Return the moments of the samples of all ranks together. Mean and variance: arrays of one
+        shape; the variance is that of the samples, not the unbiased estimate."""
         if self.size == 1:
             return moments
         own = np.array(np.broadcast_arrays(*moments), np.float64)
@@ -118,7 +121,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return total.max(), mean, variance
 
     def variance(self, values: Tensor) -> Tensor:
-        """Return the unbiased variances (n,) of all ranks' values (n, B)."""
+        """Return the unbiased variance (n,) of each row of values (n, B), over all ranks."""
         if self.size == 1:
             return values.var(1)
         deviations, _, _ = self._moments(list(values.cpu().double()))
@@ -127,9 +130,11 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
     def minibatch_moments(
         self, values: Tensor, parts: Sequence[tuple[Tensor, float]]
     ) -> Sequence[tuple[float, float] | None]:
-        """Return (deviation, mean) of all ranks' values (B,) in each minibatch; None if all of them
-        are here. parts: this rank's rows of each, and their share of it; with 0 they do not
-        count."""
+        """Return (standard deviation, mean) over all ranks of the values in each minibatch, (1, 0)
+        for fewer than two values; None for each in a single process, which has all values.
+
+        values: (B,), of this rank; parts: for each minibatch, the indices of this rank's rows and
+        their weight as in ppo.algorithm.rollout.MinibatchRows; rows of weight 0 do not count."""
         if self.size == 1:
             return [None] * len(parts)
         values = values.cpu().double()
@@ -140,7 +145,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return list(zip(deviations.tolist(), means.tolist(), strict=True))
 
     def _moments(self, parts: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return deviation, mean and count (n,) of all ranks' values in each of n parts."""
+        """Return standard deviation (unbiased), mean and count (n,) of all ranks' values in each of
+        n parts, which may have different lengths."""
         rows = [[len(x), x.sum(), x.square().sum()] for x in parts]
         table = torch.tensor(rows, dtype=torch.float64)
         self.all_reduce(table)
@@ -150,7 +156,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
 
     def all_reduce_gradients(self, gradients: Tensor, metrics: Metrics, weight: float) -> Metrics:
         """Replace gradients (P,) by their weighted sum over ranks, in place; return the metrics
-        summed the same way. weight: this rank's; the weights of all ranks add up to 1."""
+        summed in the same way, on a GPU as tensors. weight: this rank's, 0 if its values do not
+        count; the weights of all ranks add up to 1."""
         if self.size == 1:
             return metrics
         values = [torch.as_tensor(value).to(gradients) for value in metrics.values()]
@@ -166,7 +173,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return dict(zip(metrics, sums.tolist() if on_cpu else sums, strict=True))
 
     def check_same_weights(self, weights: Tensor) -> None:
-        """Raise Diverged unless all ranks have the same weights."""
+        """Raise Diverged unless all ranks have the same weights (P,), bit for bit."""
         if self.size > 1:
             digest = hashlib.sha256(weights.cpu().numpy().tobytes()).digest()
             if len(set(self.gather(digest))) > 1:
@@ -177,8 +184,8 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
 
     def check_same_settings(self, settings: Mapping[str, Any], per_host: Collection[str]) -> None:
         """Raise ConfigError unless all ranks have the same settings, apart from those in per_host,
-        and a number of environments that can be shared. Devices are compared by their type."""
-        self.broadcast_from_rank0(lambda: self.env_ids(settings["num_envs"]))  # one message, not N
+        and the environments can be shared evenly. Devices are compared by their type."""
+        self.broadcast_from_rank0(lambda: self.env_ids(settings["num_envs"]))  # one error for all
         shared = {name: value for name, value in settings.items() if name not in per_host}
         shared["device"] = settings["device"].partition(":")[0]
         everywhere = self.gather(shared)
@@ -201,8 +208,8 @@ SINGLE_PROCESS = ProcessGroup()
 
 @cache
 def join_ranks() -> ProcessGroup:
-    """Join the ranks of this run if torchrun started it. Raises RankLost if they do not all
-    arrive."""
+    """Return the ranks of this run, after joining them if torchrun started several; the same object
+    until its context is left. Raises RankLost if they do not all arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # the launcher
     ranks = ProcessGroup()

@@ -1,4 +1,4 @@
-"""Files that a crash or a full disk never leaves half-written."""
+"""Files whose content survives a crash or a full disk: replaced atomically, or only appended to."""
 
 import fcntl
 import json
@@ -14,8 +14,8 @@ TEMPORARY = ".tmp-"  # begins the names of files that are being written
 
 
 class AppendedFile:
-    """Append whole pieces of text to a file. What a full disk refuses stays in memory for the next
-    call."""
+    """Append texts to a file. What cannot be written, to a full disk for instance, stays in memory
+    until the next call."""
 
     waiting = b""
 
@@ -23,8 +23,8 @@ class AppendedFile:
         self.file = path.open("ab", buffering=0)
 
     def append(self, text: str) -> OSError | None:
-        """Write a text after all that still waits. Returns the error if something could not be
-        written, or if the file has been removed."""
+        """Write what is still in memory, then a text. Return the error if something could not be
+        written or the file has been removed, else None."""
         self.waiting += text.encode()
         try:
             while self.waiting:
@@ -42,11 +42,11 @@ class AppendedFile:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary file in the same folder that replaces path on success. After an error path
-    is unchanged."""
+    """Yield the path of a temporary file in the same folder, which replaces path on success; after
+    an error path is unchanged. Raises OSError."""
     temporary = path.with_name(TEMPORARY + path.name)
     try:
-        temporary.unlink(missing_ok=True)  # which a killed process may have left
+        temporary.unlink(missing_ok=True)  # a killed process may have left it
         yield temporary
         temporary.replace(path)
     finally:
@@ -55,7 +55,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path, default):
-    """Return a file's content, or the default if it is damaged or of another type."""
+    """Return the content of a JSON file, or the default if the file is missing or damaged, or its
+    content is not of the default's type."""
     with suppress(OSError, ValueError):
         content = json.loads(path.read_text())
         if isinstance(content, type(default)):
@@ -64,7 +65,7 @@ def read_json(path: Path, default):
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file of JSON lines, if there is one; torn lines are left out."""
+    """Yield the objects in a file of JSON lines, none if it cannot be read; skip damaged lines."""
     lines: list[str] = []
     with suppress(OSError):
         lines = path.read_text(errors="replace").splitlines()
@@ -76,14 +77,14 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def write_json(path: Path, content) -> None:
-    """Write a JSON file as a whole; after an error the old file is unchanged."""
+    """Write a JSON file atomically; after an error the old file is unchanged. Raises OSError."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def lock_file(path: Path, wait: bool = False) -> FileIO:
-    """Lock a file, made if it is missing, and return it open: closing it, be it by the death of
-    this process, unlocks it. Raises BlockingIOError, unless it is to wait, if it is locked."""
+    """Lock a file, created if it is missing, and return it open; closing it, or the end of this
+    process, unlocks it. If it is locked, wait, or raise BlockingIOError if wait is False."""
     file = path.open("ab", buffering=0)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -94,5 +95,5 @@ def lock_file(path: Path, wait: bool = False) -> FileIO:
 
 
 def folder_name(text: str) -> str:
-    """Replace the characters of a text that do not belong in the name of a folder."""
+    """Return a text with "-" in place of characters that do not belong in a folder's name."""
     return re.sub(r"[^\w.=+-]+", "-", text)

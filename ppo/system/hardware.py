@@ -10,7 +10,8 @@ from ppo.errors import ConfigError
 
 
 def find_device(device: str, images: bool) -> str:
-    """Resolve auto and check that the device works. Raises ConfigError if it does not."""
+    """Return a device of torch that works here, with auto resolved; of several ranks on CUDA, each
+    has its own. images: whether there are images. Raises ConfigError if it does not work."""
     if device == "auto":
         # An MLP is slower on a GPU, which waits for one small matrix after another.
         device = "cpu"
@@ -29,7 +30,7 @@ def find_device(device: str, images: bool) -> str:
 
 
 def has_bfloat16(device: str) -> bool:
-    """Whether a device multiplies bfloat16 matrices in hardware."""
+    """Return whether a device multiplies bfloat16 matrices in hardware."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not in all versions of torch
@@ -37,7 +38,7 @@ def has_bfloat16(device: str) -> bool:
 
 
 def available_cores() -> int:
-    """Count the cores this process may use; the ranks on one machine share them equally."""
+    """Return how many cores this process may use; ranks on one machine share them equally."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -51,8 +52,9 @@ def physical_memory() -> int:
 
 @contextmanager
 def within_limits(what: str, flags: str) -> Iterator[None]:
-    """Raise ConfigError if the system refuses what is made here. flags: what to lower, as the
-    message says."""
+    """Turn an OSError in this context into a ConfigError that names a limit of the system.
+
+    what: names what is made, flags: names the flags to lower, both for the message."""
     try:
         yield
     except OSError as error:
@@ -63,8 +65,8 @@ def within_limits(what: str, flags: str) -> Iterator[None]:
 
 
 def check_memory(flags: str, needed: int) -> None:
-    """Raise ConfigError if a run needs more bytes than the machine has. flags: what to lower, as
-    the message says."""
+    """Raise ConfigError if a run needs more bytes than the machine's memory. flags: names those to
+    lower, for the message."""
     available = physical_memory()
     if needed > available:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Import what users name by flags, and what only some of them have installed."""
+"""Import code that flags name, and packages that may not be installed."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from ppo.errors import ConfigError, suggest
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import packages of an extra of setup.cfg. Raises ConfigError if one is not installed."""
+    """Turn an ImportError in this context into a ConfigError that names an extra of setup.cfg."""
     try:
         yield
     except ImportError as error:
@@ -19,7 +19,10 @@ def extra(name: str) -> Iterator[None]:
 
 
 def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError):
-    """Import what a flag names as module:Name or file.py:Name. Raises error_class if that fails."""
+    """Return what a flag names as module:Name or file.py:Name.
+
+    Raises error_class if there is no such module or name, or if its code raises ImportError,
+    AttributeError, ValueError, TypeError or SystemExit; other exceptions pass through."""
     module, _, name = path.rpartition(":")
     try:
         imported = import_code(module)
@@ -35,7 +38,8 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
 
 
 def import_class(flag: str, path: str, base: type):
-    """Import a class that a flag names. Raises ConfigError if it is not derived from base."""
+    """Return a class that a flag names. Raises ConfigError if it is not derived from base, and as
+    import_named does."""
     own = import_named(flag, path)
     if not isinstance(own, type) or not issubclass(own, base):
         raise ConfigError(f"--{flag}={path} must be a class derived from ppo.{base.__name__}")
@@ -43,7 +47,7 @@ def import_class(flag: str, path: str, base: type):
 
 
 def import_code(module: str):
-    """Import a module by its name or by its file, whose neighbours it can import.
+    """Return a module, imported by its name or from a .py file, which can import its neighbours.
 
     Raises ImportError if there is none, or if another module has the file's name."""
     if not module.endswith(".py"):

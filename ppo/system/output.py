@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import TextIO
 
 ERASE_LINE = "\r\x1b[K"
-MOST_SHOWN = 10_000  # characters of a message, in a run's files, too
+MOST_SHOWN = 10_000  # characters of a message, also in events.jsonl
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # other than the end of a line
 
 
 def shorten(text: str) -> str:
-    """Leave out the middle of a long text."""
+    """Return a text; of a long one, the first and last 5,000 characters and how many are left
+    out."""
     if len(text) <= MOST_SHOWN:
         return text
     half = MOST_SHOWN // 2
@@ -21,16 +22,16 @@ def shorten(text: str) -> str:
 
 
 def show(text: str) -> None:
-    """Print a text to standard error if that can be written to; control characters, which might
-    command the terminal, are escaped."""
+    """Print a text to standard error, shortened, unless that cannot be written to. Control
+    characters are escaped, since they could command the terminal."""
     with suppress(OSError):  # the reader has gone, or the output goes to a full disk
         escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], shorten(text.rstrip()))
         print(escaped, file=sys.stderr, flush=True)
 
 
 def flush_output() -> None:
-    """Write all that was printed, or discard what cannot be written: Python would complain of it at
-    its exit, and change the exit code."""
+    """Flush standard output and error, and discard what cannot be written: at exit, Python would
+    print an error about it and change the exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # closed ones are None
         try:
             stream.flush()
@@ -39,8 +40,8 @@ def flush_output() -> None:
 
 
 class WholeLines(io.TextIOBase):
-    """Print to a terminal in whole lines, each of which replaces the progress bar of another
-    process, which that draws again below."""
+    """Print to a terminal in whole lines only, each over the progress bar that another process
+    shows there; that process redraws the bar below. Other attributes are those of stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -61,5 +62,5 @@ class WholeLines(io.TextIOBase):
 
 
 def discard(stream: TextIO) -> None:
-    """Let all that is printed to a stream from now on go nowhere."""
+    """Redirect a stream, which must have a file descriptor, to os.devnull."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -14,19 +14,19 @@ M_MMAP_MAX = -4
 
 
 def configure_process(num_threads: int, deterministic: bool) -> None:
-    """Set torch's intra-op threads and determinism, and keep freed memory in the process."""
+    """Set torch's number of intra-op threads and its determinism, and keep freed memory."""
     import torch  # heavy
 
     torch.set_num_threads(num_threads)
     disable_malloc_trim()
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA refuses without it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on CUDA
         torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
 
 
 def disable_malloc_trim() -> None:
-    """Have glibc keep freed memory. By default it returns a minibatch's activations to the system
-    and takes them again, page by page, in every gradient step."""
+    """Let glibc keep freed memory. By default it returns the memory of a minibatch's activations to
+    the system, and requests it again, page by page, in every gradient step."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
@@ -34,7 +34,7 @@ def disable_malloc_trim() -> None:
 
 
 def generator_states(device: str) -> State:
-    """Return the states of torch's random generators, as tensors."""
+    """Return the states of torch's random generators as tensors: "cpu", on CUDA also "cuda"."""
     import torch
 
     states = {"cpu": torch.get_rng_state()}
@@ -44,7 +44,7 @@ def generator_states(device: str) -> State:
 
 
 def set_generator_states(states: State, device: str) -> None:
-    """Restore what generator_states returned, of those devices that are used here as well."""
+    """Restore what generator_states returned; a "cuda" state only if the device is on CUDA."""
     import torch
 
     torch.set_rng_state(states["cpu"])
@@ -53,8 +53,8 @@ def set_generator_states(states: State, device: str) -> None:
 
 
 def freeze_garbage() -> None:
-    """Exempt all present objects from garbage collection, and turn it on: what lasts as long as the
-    run need not be scanned again and again. Objects of an earlier run are collected first."""
+    """Turn garbage collection on, but exempt all objects that exist now: most of them last as long
+    as the run, and need not be scanned. Objects of an earlier run are collected first."""
     if gc.get_freeze_count():
         gc.unfreeze()
         gc.collect()
@@ -63,6 +63,7 @@ def freeze_garbage() -> None:
 
 
 def die_with_parent() -> None:
-    """Have Linux kill this process when its parent ends, however that ends."""
+    """Let Linux kill this process when its parent (the thread that started it) ends in any way.
+    On other systems, do nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

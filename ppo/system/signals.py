@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and termination at a moment that suits the trainer."""
+"""Handle Ctrl-C and termination when the trainer is ready for them."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,17 +10,17 @@ URGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Terminated(BaseException):
-    """An urgent signal arrived. Not an Exception, so that no environment or loss of the user's
-    catches it."""
+    """An urgent signal arrived. Not an Exception, so that the user's environment or loss does not
+    catch it."""
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):
     """Record SIGINT and urgent signals instead of ending the process, until the context is left.
 
-    Urgent ones that are ignored, as SIGHUP is below nohup, stay ignored.
+    Urgent signals that were ignored before (SIGHUP under nohup) stay ignored.
     With at_once=True a second SIGINT raises KeyboardInterrupt, and an urgent signal raises
     Terminated inside interruptible(). With at_once=False (several ranks) nothing is raised: all
-    ranks agree to stop together."""
+    ranks agree to stop together. Raises ValueError outside of Python's main thread."""
 
     may_raise = False
     received: signal.Signals | None = None
@@ -34,8 +34,8 @@ class StopSignals(AbstractContextManager["StopSignals"]):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Mark work that may be abandoned half-way. Raises Terminated, also for a signal received
-        before."""
+        """Mark work that an urgent signal may abandon half-way, if at_once is True: raises
+        Terminated, also for a signal received before."""
         self.may_raise = self.at_once
         try:
             if self.at_once and self.received in URGENT:
@@ -45,9 +45,9 @@ class StopSignals(AbstractContextManager["StopSignals"]):
             self.may_raise = False
 
     def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
-        """Return whether any rank had received a signal. gather: exchanges one value per rank. A
-        signal that arrives during the exchange counts the next time, so that all ranks get the same
-        answer."""
+        """Return whether any rank has received a signal, the same in all ranks. gather: from this
+        rank's value to a list of all ranks'. A signal that arrives meanwhile counts the next
+        time."""
         for received in filter(None, gather(self.received)):
             self.received = received
             return True

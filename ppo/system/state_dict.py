@@ -11,7 +11,7 @@ def add_prefix(part: str, state: State) -> State:
 
 
 def select_prefix(part: str, state: State) -> State:
-    """Return what a state has under the names "part.name", by name."""
+    """Return the values that a state has under the names "part.name", as "name"."""
     prefix = f"{part}."
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
