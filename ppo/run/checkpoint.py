@@ -36,10 +36,7 @@ MOST_TENSORS = 10_000
 
 
 def copy_state(state: State) -> State:
-    """Return a state with copies of its tensors and arrays, as tensors on the CPU.
-
-    Other values, such as dicts and lists, are not copied.
-    """
+    """Return a copy of a state, with its tensors and arrays as tensors on the CPU."""
     copies = {}
     for name, value in state.items():
         if isinstance(value, Tensor):
