@@ -31,6 +31,7 @@ def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
     ignored = {
         "seed",
         "run_id",
+        "launch",
         "versions",
         "git_commit",
         "num_workers",
@@ -63,7 +64,7 @@ def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarr
     """
     curves = []
     for run in runs:
-        known = ~np.isnan(run.metrics[y])
+        known = np.isfinite(run.metrics[y])
         curves.append((run.metrics[x][known], run.metrics[y][known]))
     start = max(xs[0] for xs, _ in curves)
     end = min(xs[-1] for xs, _ in curves)

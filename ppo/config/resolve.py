@@ -140,8 +140,8 @@ def _check_environment_flags(
     for name in meaningless:
         if getattr(config, name) not in (getattr(Config, name), meanings.get(name)):
             raise ConfigError(
-                f"--{name} means nothing for {config.env_name}: leave it out, and a preset that "
-                "sets it"
+                f"--{name} means nothing for {config.env_name}: leave it out, and give no "
+                "preset that sets it"
             )
     if not vectors and config.normalize_observations is True:
         raise ConfigError(

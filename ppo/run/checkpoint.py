@@ -82,7 +82,7 @@ def load(path: Path) -> State:
     """
     try:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
-            raise ValueError("it is no file, or larger than this machine can be asked to read")
+            raise ValueError("it is no file, or larger than a quarter of this machine's memory")
         with safe_open(path, "pt") as file:
             names = list(file.keys())
             if len(names) > MOST_TENSORS:

@@ -29,7 +29,7 @@ def initialize(parts) -> str:
                 f"--init_from={path} does not fit ({problems}): "
                 "give --init_partial to take what does"
             )
-        problems = f", without {', '.join(sorted(wanted.keys() - fitting.keys()))}"
+        problems = f", without {', '.join(sorted({**found, **wanted}.keys() - fitting.keys()))}"
     if "normalize_observation.mean" not in fitting:
         fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))

@@ -53,7 +53,7 @@ class MetricsFile:
         if self.failure:
             raise NotSaved(
                 f"rows are missing in {self.run.path / METRICS}, which could not be written "
-                f"({self.failure}): checkpoints are not concerned"
+                f"({self.failure}): checkpoints are not affected"
             )
 
     def close(self) -> None:
