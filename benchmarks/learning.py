@@ -26,6 +26,7 @@ times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_le
 
 import hashlib
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
@@ -202,11 +203,16 @@ def main() -> None:
     beside = [run for run in zoo_learning.RUNS.values() if run in given.runs]
     if given.sb3 and not beside:
         parser.error(f"--sb3: give some of {', '.join(zoo_learning.RUNS.values())}")
-    if given.check:
-        changed = [run for run, result in read_ours().items() if not has_same_bits(run, result)]
-        parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")
     seeds = range(given.first, given.first + given.seeds)
-    with ThreadPoolExecutor(harness.num_cores()) as threads:
+    cores = [*os.sched_getaffinity(0)]  # one for each run: threads on shared ones would wait
+    with ThreadPoolExecutor(
+        len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})
+    ) as threads:
+        if given.check:
+            results = read_ours()
+            same = threads.map(has_same_bits, results, results.values())
+            changed = [run for run, is_same in zip(results, same, strict=True) if not is_same]
+            parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")
         waiting = {
             run: [threads.submit(train, run, given.episodes, seed) for seed in seeds]
             for run in (given.runs if seeds else ())
