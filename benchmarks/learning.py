@@ -80,8 +80,8 @@ RUNS = {
     "HiddenVelocity-lstm": f"{HIDDEN} --total_steps=200000 --model=lstm",
     "HiddenVelocity-mlp": f"{HIDDEN} --total_steps=200000 --model=mlp",
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
-    "Pong-float32": f"{PONG} --model=cnn --precision=float32 --total_steps=600000",
-    "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=1000000",
+    "Pong-float32": f"{PONG} --model=cnn --precision=float32 --total_steps=300000",
+    "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
 # By rl-baselines3-zoo unless said otherwise, after a million steps unless said otherwise.
 PUBLISHED = {
