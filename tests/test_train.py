@@ -51,6 +51,14 @@ def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_co
         configure([f"--resume={cartpole_copy}"])
 
 
+def test_a_run_of_an_older_version_keeps_the_flags_that_it_had(cartpole_copy: Path) -> None:
+    path = cartpole_copy / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["wandb_tags"]
+    path.write_text(json.dumps({**saved, "logger": "tensorboard"}))
+    assert configure([f"--resume={cartpole_copy}"])[1].logger == "tensorboard"
+
+
 def test_a_launch_resumes_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")

@@ -46,7 +46,7 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
 
 def saved_settings(run: Path, given: Settings) -> Settings:
     """Return the settings of a run to resume: those of its newest intact checkpoint, and those of
-    scope "run" from its config.json, if that has all of them.
+    scope "run" from its config.json, if all of them are valid.
 
     given: the flags of the command line, which must repeat import paths. Raises CheckpointError if
     there is no intact checkpoint, and as load_policy does."""
@@ -54,10 +54,10 @@ def saved_settings(run: Path, given: Settings) -> Settings:
     repeated = {name: given.get(name) for name in Config.names(imports=True)}
     _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
     settings = state["config"]
-    with suppress(KeyError, ValueError):
+    with suppress(ValueError):
         saved = read_json(run / "config.json", {})
         names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
-        watched = {name: saved[name] for name in names}
+        watched = {name: saved[name] for name in names & saved.keys()}
         Config(**watched)
         settings |= watched
     return settings
