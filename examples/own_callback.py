@@ -14,6 +14,8 @@ class Snapshots(Callback):
     last = float("-inf")
 
     def on_evaluation(self, run: Any, result: Any) -> None:
+        if not result["episodes"]:  # the environment failed
+            return
         if result["mean"] > self.last:
             run.save()
         self.last = result["mean"]

@@ -137,12 +137,15 @@ class Monitor:
                 with _explained_errors(callback, method):
                     getattr(callback, method)(self.run, *arguments)
 
-    def start(self, rows: Sequence[Row]) -> None:
-        """Start the callbacks. rows: metrics of the iterations before a resumed run."""
+    def start(self, rows: Sequence[Row]) -> int:
+        """Start the callbacks; return the last iteration, the present one if they stop the run.
+
+        rows: metrics of the iterations before a resumed run."""
         self.run.rows = rows
         for warning in self.parts.spaces.warnings:
             self.run.folder.event("environment", warning)
         self._notify_on_rank0("on_start")
+        return self.parts.iteration if self.run.stop_reason else self.config.iterations
 
     def note_checkpoint(self) -> None:
         """Tell the callbacks that a checkpoint is being saved."""

@@ -10,6 +10,7 @@ from ppo.errors import ConfigError, suggest
 from ppo.system.state_dict import State
 
 WINDOW = 100  # episodes that running means are taken over
+EVALUATION = "evaluation_return_mean"
 PROOF = 100  # episodes of the evaluation that proves an environment to be solved
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -34,9 +35,14 @@ class KeepBest(Callback):
     best: float | None = None
     best_iteration = 0
 
+    def on_start(self, run) -> None:
+        patience = run.config.patience
+        if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
+            name = run.config.best_by or EVALUATION
+            run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
+
     def on_iteration(self, run) -> None:
-        config = run.config
-        name = config.best_by or (config.eval_every and "evaluation_return_mean")
+        name = run.config.best_by or (run.config.eval_every and EVALUATION)
         if not name:
             return
         value = read_metric(run, "best_by", name)
@@ -45,9 +51,7 @@ class KeepBest(Callback):
             self.best_iteration = run.iteration
             run.is_best = True
             run.save()
-        patience = config.patience
-        if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
-            run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
+        self.on_start(run)
 
     def state_dict(self) -> State:
         return {"best": self.best, "best_iteration": self.best_iteration}
@@ -64,6 +68,7 @@ class StopWhen(Callback):
     """
 
     tried_after = 0  # episodes
+    has_ended = ""  # the condition that has ended the run
 
     def __init__(self, flag: str, condition: str, needs_proof: bool = False) -> None:
         self.flag = flag
@@ -82,13 +87,18 @@ class StopWhen(Callback):
         elif self.needs_proof:
             return
         if self._holds(value):
+            self.has_ended = self.condition
             run.stop(f"{self.condition}: it is {value:.4g}")
 
+    def on_start(self, run) -> None:
+        if self.has_ended == self.condition:
+            run.stop(f"{self.condition}, before it was resumed")
+
     def state_dict(self) -> State:
-        return {"tried_after": self.tried_after}
+        return {"tried_after": self.tried_after, "has_ended": self.has_ended}
 
     def load_state_dict(self, state: State) -> None:
-        self.tried_after = int(state["tried_after"])
+        vars(self).update(state)
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and self.compare(value, self.limit)

@@ -71,8 +71,8 @@ def train(
                 StopSignals(at_once=ranks.size == 1) as stop,
                 _saving(parts, monitor, checkpoints, stop),
             ):
-                monitor.start(rows)
-                for iteration in range(first, config.iterations + 1):
+                end = monitor.start(rows)
+                for iteration in range(first, end + 1):
                     run.iteration = iteration
                     with stop.interruptible():
                         apply_changes(parts, run, iteration)

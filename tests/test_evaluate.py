@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from ppo import load_policy
+from ppo.analysis.overview import overview
+from ppo.run.reader import read_run
 from tests.running import Call, run_main
 
 
@@ -29,6 +31,8 @@ def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(cartpole_cop
     assert low <= first["mean"] <= high
     assert (second["episodes"], second["deterministic"], second["seed"]) == (5, False, 3)
     assert second["returns"] != first["returns"][:5]
+    shown = overview(read_run(cartpole_copy))["return in evaluation"]
+    assert shown.startswith(f"{first['mean']:,.1f} ")  # not that of random actions
 
 
 def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(

@@ -281,6 +281,17 @@ def test_a_file_of_flags_counts_less_than_the_command_line(
     assert config.wrapper == ["e:F"]
 
 
+def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None:
+    path = tmp_path / "flags.toml"
+    path.write_text(
+        'policy_layers = [256, 128]\nwrapper = ["a:B", "c:D"]\nenv_kwargs = [{x = 1}, {x = 2}]\n'
+    )
+    config = Config(**parse_flags([f"--config={path}"], Config))
+    assert config.policy_layers == "256,128"
+    assert config.wrapper == ["a:B", "c:D"]
+    assert config.env_kwargs == [{"x": 1}, {"x": 2}]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [

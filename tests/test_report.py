@@ -203,7 +203,7 @@ def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call)
     assert "<td>num_envs</td>" not in page
     together, alone = charts_of(tmp_path / "all.html")["mean return of 100 episodes"]["series"]
     assert together["label"] == "CartPole-v1: IQM of 2 seeds, 95 % interval"
-    assert alone["label"] == "other"
+    assert alone["label"] == f"{tmp_path.name}/other"
     assert (together["number"], alone["number"]) == (0, 1)
     assert len(together["seconds"]) == 4
     assert call("report", *runs, f"--output={tmp_path / 'all.html'}")[0] == 2

@@ -135,6 +135,8 @@ def test_flags_count_more_than_tuned_values():
     assert not {"gamma", "batch_size"} & tuned.keys()
     assert with_tuned({"env_name": "Taxi-v4", "preset": "none"}, {})[1] == {}
     assert with_tuned({"env_name": "Taxi-v4"}, {"gamma": 0.7})[0].gamma == 0.7
+    resumed = with_tuned({"env_name": "Taxi-v4", "num_minibatches": "8"}, {"batch_size": 128})[0]
+    assert resumed.batch_size is None
 
 
 def test_a_call_of_train_leads_to_a_config():

@@ -1,5 +1,6 @@
 """Conditions end a run when they hold, and the best state is the one with the greatest metric."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.stopping import KeepBest, StopWhen, make_stopping
+from tests.running import BRIEF, metrics, run_main
 
 
 class Run(SimpleNamespace):
@@ -129,3 +131,25 @@ def test_times_have_units() -> None:
 def test_conditions_are_checked(wrong: str) -> None:
     with pytest.raises(ConfigError, match="--stop_when="):
         Config(stop_when=wrong)
+
+
+def test_the_same_command_again_trains_no_further_and_another_condition_does(
+    tmp_path: Path,
+) -> None:
+    flags = (*BRIEF, f"--run_dir={tmp_path}", "--resume=auto")
+    for condition, count in (("iteration>=3", 3), ("iteration>=3", 3), ("iteration>=4", 4)):
+        done = run_main(*flags, f"--stop_when={condition}")
+        assert done.returncode == 0, done.stderr
+        assert f"stopped: {condition}" in done.stdout
+        assert len(metrics(tmp_path)) == count
+
+
+def test_a_resumed_run_whose_patience_has_ended_stops_at_once() -> None:
+    run = Run()
+    callback = KeepBest()
+    callback.load_state_dict({"best": 1.0, "best_iteration": 2})
+    for patience, told in ((4, 0), (3, 1)):
+        run.config = Config(best_by="env/x", patience=patience)
+        run.iteration = 5
+        callback.on_start(run)
+        assert len(run.told) == told

@@ -16,7 +16,12 @@ NOTHING = "-"  # where there is no value
 def overview(run: RunRecord) -> dict[str, str]:
     """Return the main facts about a run, as formatted texts by name."""
     metrics = {name: values[-1] for name, values in run.metrics.items()}
-    evaluations = evaluations_of(run)
+    own = run.config.get("env_kwargs")
+    evaluations = [
+        made
+        for made in evaluations_of(run)
+        if made.get("deterministic", True) and made.get("env_kwargs", own) == own
+    ]
     last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
     mean_return = metrics[RETURN]
     faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
@@ -48,6 +53,8 @@ def describe_evaluation(made: Mapping[str, Any]) -> tuple[str, str, str]:
     when = "at the end of training"
     if "checkpoint" in made:
         when = f"later, with seed {made.get('seed')}"
+        if not made.get("deterministic", True):
+            when += ", random actions"
     result = f"{made['mean']:,.1f}"
     interval = confidence_interval(made["returns"], np.mean)
     if interval is not None:

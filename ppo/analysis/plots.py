@@ -47,7 +47,7 @@ def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
 def name_of(group: Sequence[RunRecord]) -> str:
     """Return the label of the curve of one run, or of several that differ only by their seed."""
     if len(group) == 1:
-        return group[0].folder.absolute().name
+        return group[0].name
     return f"{group[0].config['env_name']}: IQM of {len(group)} seeds, 95 % interval"
 
 

@@ -55,7 +55,7 @@ def report_run(folder: Path, policy: Policy) -> None:
 def write_report(runs: Sequence[RunRecord], path: Path) -> None:
     """Write a page about one run, or one that compares several. Raises OSError."""
     sections = _compare(runs) if len(runs) > 1 else _describe(runs[0], path.absolute().parent)
-    title = ", ".join(run.folder.absolute().name for run in runs)
+    title = ", ".join(run.name for run in runs)
     write_page(title, sections, path, _charts(runs))
 
 
@@ -111,7 +111,7 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
 def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield the sections about several runs."""
     overviews = [overview(run) for run in runs]
-    names = [run.folder.absolute().name for run in runs]
+    names = [run.name for run in runs]
     rows = ((name, *facts.values()) for name, facts in zip(names, overviews, strict=True))
     yield _table(["run", *overviews[0]], rows)
     yield CURVES

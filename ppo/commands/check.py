@@ -30,9 +30,10 @@ class Check(TimeoutFlags, EnvironmentFlags):
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name
         _, config, notes = configure(as_arguments(given))
-        if "num_envs" not in given and config.num_envs < available_cores():  # else cores stay idle
-            given["num_envs"] = available_cores()
-            config = replace(config, num_envs=given["num_envs"])
+        enough = min(available_cores(), config.total_steps // config.num_steps)
+        if "num_envs" not in given and config.num_envs < enough:  # else cores stay idle
+            given["num_envs"] = enough
+            config = replace(config, num_envs=enough)
         config, spaces = resolve(config)
         speeds = {
             count: measure(replace(config, num_workers=count), spaces)

@@ -61,7 +61,7 @@ class Evaluate(PolicyCommand):
         video = self.video and new_file("--video=", self.video, VIDEOS)
         path = find_checkpoint(self.run)
         output = Path(self.output or folder_of(path) / "evaluation.json")
-        before = _read_list(check_folder("--output=", output))
+        _read_list(check_folder("--output=", output))  # before the time is spent
         policy = self.load(path, env_kwargs=self.env_kwargs)
         seed = policy.config.seed if self.seed is None else self.seed
         console = Console(quiet=not sys.stdout.isatty())
@@ -100,7 +100,7 @@ class Evaluate(PolicyCommand):
             "median": median,
             "interval_95": interval if interval is None else interval.tolist(),
         }
-        write_json(output, [*before, entry])
+        write_json(output, [*_read_list(output), entry])
         if video:
             print(f"video: {video}")
 

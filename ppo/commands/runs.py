@@ -27,6 +27,7 @@ class Runs(Flags):
             raise ConfigError(f"--folder={root}: there are no runs in it; give another")
         head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
         table = Table(*head, box=None)
+        table.columns[0].overflow = "fold"  # names can be copied
         for path in found:
             try:
                 run = read_run(path.parent)

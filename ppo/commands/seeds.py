@@ -58,8 +58,8 @@ def train_seeds(given: Settings, config: Config) -> None:
     ]
     at_once = max(1, cores // max(1, num_workers))
     run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
-    draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
     _print_table([read_json(folder / "summary.json", {}) for folder in folders.values()])
+    draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
     print(f"picture: {parent / 'curves.png'}")
 
 

@@ -126,6 +126,10 @@ def parse_flags(
     given = vars(parsed)
     if path := given.get("config"):
         more = {name: value for name, value in _read_flags(path).items() if name not in given}
+        for name, value in more.items():
+            is_repeated = name in options and get_origin(options[name].type) is list
+            if isinstance(value, list) and not is_repeated and dict not in map(type, value):
+                more[name] = ",".join(map(str, value))
         parsed, unknown = parser.parse_known_args([*as_arguments(more), *arguments])
         given = vars(parsed)
         del given["config"]

@@ -74,7 +74,7 @@ def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:
 
     tuned = {} if saved else load_preset(asked["preset"], env_name, find_family)
     if "num_minibatches" in given:
-        tuned.pop("batch_size", None)
+        given = {"batch_size": None, **given}
     tuned = {name: value for name, value in tuned.items() if name not in given}
     return Config(**{**saved, **tuned, **given, "env_name": env_name}), tuned
 

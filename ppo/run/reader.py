@@ -21,6 +21,11 @@ class RunRecord(NamedTuple):
     config: dict[str, Any]
     metrics: dict[str, np.ndarray]
 
+    @property
+    def name(self) -> str:
+        """The name of the folder, with that of its parent unless it is runs/."""
+        return "/".join(self.folder.absolute().parts[-2:]).removeprefix("runs/")
+
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run's config.json and metrics.csv.
