@@ -3,7 +3,7 @@
 
 Trains each environment that has tuned values; others by the values of their family, of which these
 and those of the id are no part; CartPole by the values of the CleanRL tutorial and of Lightning
-Baselines3; CartPole without velocities with and without a memory; and Pong in three ways. Each run
+Baselines3; CartPole without velocities with and without a memory; and Pong in two ways. Each run
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
@@ -19,8 +19,6 @@ times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_le
 - discrete, continuous, categories: by the values of the family, --preset=FAMILY. They were chosen
   on CartPole, LunarLander, LunarLanderContinuous, BipedalWalker, Pendulum, InvertedPendulum,
   Hopper, Walker2d and MiniGrid-Empty only
-- commit "earlier": trained before November 2026, and before changes that altered rounding; the
-  same seed now gives other numbers
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
@@ -80,7 +78,6 @@ RUNS = {
     "HiddenVelocity-lstm": f"{HIDDEN} --total_steps=200000 --model=lstm",
     "HiddenVelocity-mlp": f"{HIDDEN} --total_steps=200000 --model=mlp",
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
-    "Pong-float32": f"{PONG} --model=cnn --precision=float32 --total_steps=300000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
 # By rl-baselines3-zoo unless said otherwise, after a million steps unless said otherwise.
@@ -184,9 +181,7 @@ def write_page(results: dict[str, harness.Result]) -> None:
 
 
 def has_same_bits(run: str, result: harness.Result) -> bool:
-    """Compare a result as is_unchanged does, and say what came out; "earlier" ones are not."""
-    if result["commit"] == "earlier":
-        return True
+    """Compare a result as is_unchanged does, and say what came out."""
     is_same = is_unchanged(run, result)
     print(run, "the same bits" if is_same else "OTHER BITS", flush=True)
     return is_same
