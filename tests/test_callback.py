@@ -54,7 +54,7 @@ def test_everything_is_called_in_its_order_and_a_run_can_be_stopped(tmp_path: Pa
 @pytest.mark.parametrize(
     "flag",
     [
-        "--overlap=False",
+        pytest.param("--overlap=False", marks=pytest.mark.slow),
         pytest.param("--overlap=True", marks=pytest.mark.slow),
         pytest.param("--inference=learner", marks=pytest.mark.slow),
     ],

@@ -78,6 +78,7 @@ def test_environments_that_do_not_repeat_themselves_are_named(
     ]
 
 
+@pytest.mark.slow
 def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture) -> None:
     lines = checked(capsys, "--env_name=tests.test_resume:Worn-v0")
     assert [line for line in lines if line.startswith("gymnasium's checker: ")]

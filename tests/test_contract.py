@@ -49,7 +49,12 @@ def train(folder: Path, *flags: str, code: int = 0, **misbehaviour: Any) -> tupl
         ),
         ("reset", "raise", f"environment {NAME} raised RuntimeError: a wheel came off"),
         ("reset", "shape", "its observation is float32 (3,) [0.0, 0.0, 0.0], not float32 (4,)"),
-        ("reset", "hang_in_c", f"the first look hung in the reset of environment {NAME}: over 3 s"),
+        pytest.param(
+            "reset",
+            "hang_in_c",
+            f"the first look hung in the reset of environment {NAME}: over 3 s",
+            marks=pytest.mark.slow,
+        ),
         ("step", "segv", f"the first look was killed by SIGSEGV in the step of environment {NAME}"),
         ("step", "stop", f"the first look hung in the step of environment {NAME}: over 1.5 s"),
         ("step", "nan", "is not finite"),
@@ -65,7 +70,9 @@ def test_what_an_environment_does_at_first_is_named_at_once(
     assert not events  # nothing was begun
 
 
-@pytest.mark.parametrize("what", ["raise", "exit", "hang", "segv"])
+@pytest.mark.parametrize(
+    "what", ["raise", "exit", pytest.param("hang", marks=pytest.mark.slow), "segv"]
+)
 def test_an_evaluation_that_fails_is_named_and_nothing_else_suffers(
     tmp_path: Path, what: str
 ) -> None:

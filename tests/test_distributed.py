@@ -274,6 +274,7 @@ def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
 
 
+@pytest.mark.slow
 def test_a_run_of_two_ranks_is_resumed_by_one_process_exactly(torchrun, tmp_path: Path) -> None:
     whole = run_main(
         *SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}"
@@ -351,6 +352,7 @@ def test_events_of_other_ranks_are_recorded_by_rank_0(torchrun, tmp_path: Path) 
     assert done.stderr.read().count("was lost and is replaced") == 4
 
 
+@pytest.mark.slow
 def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
     launcher = torchrun(*SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}")
     wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists())

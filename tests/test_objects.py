@@ -274,6 +274,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_guard_trains_is_killed_and_resumes_exactly(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
 
