@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, Wrapper, spaces
 
+from ppo.envs.episodes import layers
 from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
@@ -19,11 +20,11 @@ class CheckData(Wrapper):
     """Validate what an environment returns; raise BadData for malformed results.
 
     Malformed are observations that are not finite or whose shape or structure differs from the
-    space's, rewards other than one finite number, resets that do not return (observation, info)
-    and steps that do not return five values. Values of another dtype are cast if only precision is
-    lost; sloppiness then describes what the environment should return instead. Well-formed
-    observations outside the space's bounds are counted in num_outside; with is_strict, they are
-    malformed, too."""
+    space's, choices that the space does not have, rewards other than one finite number, resets that
+    do not return (observation, info) and steps that do not return five values. Values of another
+    dtype are cast if only precision is lost; sloppiness then describes what the environment should
+    return instead. Well-formed observations outside the space's bounds are counted in num_outside;
+    with is_strict, they are malformed, too."""
 
     num_outside = 0
     is_converting = False
@@ -89,6 +90,16 @@ class CheckData(Wrapper):
         return observation
 
 
+def take_num_outside(env: Env) -> int:
+    """Return how many observations were outside of their space since the last call."""
+    total = 0
+    for layer in layers(env):
+        if isinstance(layer, CheckData):
+            total += layer.num_outside
+            layer.num_outside = 0
+    return total
+
+
 def convert(observation, space):
     """Cast an observation to the dtypes of its space where only precision is lost."""
     if isinstance(space, spaces.Dict) and isinstance(observation, dict):
@@ -115,7 +126,10 @@ def checker(space) -> Checker:
     def is_inside(observation) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
-        return contains(observation)
+        found = contains(observation)
+        if not found and not isinstance(space, spaces.MultiBinary):  # it has no one-hot vector
+            raise BadData(f"its observation {describe_value(observation)} is outside of {space}")
+        return found
 
     match space:
         case spaces.Box():
@@ -166,7 +180,7 @@ def _box_checker(space: spaces.Box) -> Checker:
 
     def is_inside(observation) -> bool:
         if shape == () and type(observation) in (bool, int, float):  # which have no dtype
-            observation = np.asarray(observation, dtype)
+            observation = convert(observation, space)
         if (
             not hasattr(observation, "dtype")
             or observation.shape != shape

@@ -195,12 +195,12 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
 
 def save_emulator(env: Env) -> bytes | None:
     """Return the state of an emulator and the wrappers around it; None if env has no emulator."""
-    *wrappers, game = layers(env)
+    *_, game = layers(env)
     if not hasattr(game, "save_emulator"):
         return None
     saved = [
-        {name: getattr(wrapper, name) for name in getattr(wrapper, "SAVED", ())}
-        for wrapper in wrappers
+        {name: getattr(layer, name) for name in getattr(layer, "SAVED", ())}
+        for layer in layers(env)
     ]
     header = json.dumps([*saved, game.np_random.bit_generator.state])
     return b"\n".join([header.encode(), game.save_emulator()])
@@ -210,13 +210,13 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
     """Restore what save_emulator returned, in an environment made in the same way.
 
     observation: the last one of the environment that was saved."""
-    *wrappers, game = layers(env)
     header, _, emulator = state.partition(b"\n")
     *saved, generator = json.loads(header)
-    for wrapper, values in zip(wrappers, saved, strict=True):
-        vars(wrapper).update(values)
-        if hasattr(wrapper, "restore"):
-            wrapper.restore(observation)
+    for layer, values in zip(layers(env), saved, strict=True):
+        vars(layer).update(values)
+        if hasattr(layer, "restore"):
+            layer.restore(observation)
+    *_, game = layers(env)
     game.np_random.bit_generator.state = generator
     game.restore_emulator(emulator)
 

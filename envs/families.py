@@ -7,6 +7,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.arguments import wrap
+from ppo.envs.checks import CheckData
 from ppo.envs.episodes import RecordEpisode
 
 
@@ -35,7 +36,7 @@ class Atari:
         """Return what "auto" means for flags of an environment."""
         return {
             "frame_skip": 4,
-            "sticky_actions": spec.kwargs.get("repeat_action_probability", "auto"),
+            "sticky_actions": spec.kwargs.get("repeat_action_probability", 0.25),  # as ale_py
         }
 
     def make(self, spec: EnvSpec, config) -> gymnasium.Env:
@@ -47,25 +48,27 @@ class Atari:
         from ppo.envs.atari import AtariGame, EndOnLifeLoss, FireOnReset
 
         ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
-        if config.sticky_actions != "auto":
-            spec.kwargs["repeat_action_probability"] = config.sticky_actions
+        stickiness = config.sticky_actions
+        if stickiness == "auto":
+            stickiness = self.auto_values(spec)["sticky_actions"]
+        spec.kwargs["repeat_action_probability"] = 0.0  # AtariGame repeats actions itself
+        if config.full_action_space:
+            spec.kwargs["full_action_space"] = True
         if config.max_episode_steps:
             frames = config.max_episode_steps * config.frame_skip
             spec.kwargs["max_num_frames_per_episode"] = frames
         try:
-            emulator = gymnasium.make(
-                spec,
-                disable_env_checker=True,
-                frameskip=1,
-                full_action_space=config.full_action_space,
-            )
+            emulator = gymnasium.make(spec, disable_env_checker=True, frameskip=1)
         except OSError as error:
             raise gymnasium.error.Error(
                 f"its ROM cannot be read ({error}): point ALE_ROMS_DIR to a folder with it, or "
                 "pip install --force-reinstall ale_py"
             ) from error
-        game = AtariGame(emulator, config.frame_skip, config.noop_max)
-        env: Any = RecordEpisode(wrap(game, config.wrapper))
+        game = AtariGame(emulator, config.frame_skip, config.noop_max, stickiness)
+        env: Any = game
+        if config.wrapper:
+            env = CheckData(wrap(game, config.wrapper), config.strict_spaces)
+        env = RecordEpisode(env)
         if config.end_on_life_loss:
             env = EndOnLifeLoss(env)
         if Action.FIRE in game.ale.getMinimalActionSet():

@@ -34,10 +34,11 @@ class ImageStack:
         depth = num_images
         if channels and not self.is_colour:
             depth *= channels[0]
-        if not 0 < depth <= MAX_CHANNELS:
+        is_transposed = channels and image_space.shape[0] < min(image_space.shape[1:])
+        if is_transposed or not 0 < depth <= MAX_CHANNELS:
             raise gymnasium.error.Error(
                 f"images {image_space.shape} must be height x width x channels, with at most "
-                f"{MAX_CHANNELS} channels in a stack of {num_images}"
+                f"{MAX_CHANNELS} channels in a stack of {num_images}: transpose them"
             )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.space = spaces.Box(0, 255, self.stack.shape, np.uint8)

@@ -149,6 +149,9 @@ def pack(space, parts: Mapping[str, Any]):
     """Pack parts, given by name, into one flattened observation; missing parts are zeros.
 
     Raises ValueError for a part of another size."""
+    if not hasattr(space, "parts"):  # a Box as it is
+        (part,) = parts.values()
+        return np.asarray(part, space.dtype).reshape(space.shape)
     observation = np.zeros(space.shape, space.dtype)
     row = observation.reshape(-1)
     for name, part in parts.items():

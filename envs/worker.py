@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.checks import CheckData
+from ppo.envs.checks import take_num_outside
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
     OpenEpisode,
     close_env,
     episode_metrics,
-    layers,
     restore_emulator,
     save_emulator,
     set_attributes,
@@ -196,10 +195,7 @@ class Worker:
         for index, env in zip(self.env_indices, self.envs, strict=True):
             if not self.config.wrapper:  # a wrapper's own state could not be saved
                 info.emulators[index] = save_emulator(env)
-            for layer in layers(env):
-                if isinstance(layer, CheckData):
-                    info.num_outside[index] = layer.num_outside
-                    layer.num_outside = 0
+            info.num_outside[index] = take_num_outside(env)
         return info
 
     def close(self) -> None:
@@ -262,6 +258,7 @@ class Worker:
                     observation, _ = self.envs[i].reset()
         except Exception:  # whatever was raised, a new episode avoids it
             return False
+        take_num_outside(self.envs[i])  # which were counted when the episode was played
         return np.array_equal(observation, last_seen)
 
     def _beat(self, call: int) -> None:

@@ -27,7 +27,6 @@ from ppo.system.signals import URGENT
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
@@ -97,20 +96,16 @@ class WorkerProcess:
             target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
         )
         resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
-        # Workers inherit both: one thread each, and signals blocked until they are ignored.
-        environment = dict(os.environ)
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
+        # Inherited by the worker, which unblocks them when it ignores them.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
-        os.environ.update(ONE_THREAD)
         main.__spec__ = CHILD_MAIN
         try:
             self.process.start()
         finally:
             main.__spec__ = spec
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            os.environ.clear()
-            os.environ.update(environment)
         theirs.close()  # so that the worker's death closes the pipe
 
     def send(self, *command) -> None:
@@ -123,13 +118,13 @@ class WorkerProcess:
         """Return the reply to a command, None if there is none yet.
 
         Raises WorkerError if the worker has raised, died or hung."""
+        is_alive = self.process.is_alive()  # now, as it may end right after its last reply
         try:
             if self.connection.poll():
                 reply = self.connection.recv()
                 if isinstance(reply, PPOError):
                     raise reply
                 return reply
-            is_alive = self.process.is_alive()  # its own children may keep the pipe open
         except (EOFError, OSError):
             is_alive = False
         num_calls, call, _ = map(int, self.heartbeat)
@@ -196,7 +191,7 @@ class LocalWorker(WorkerProcess):
         return self.worker.run(*self.commands.pop(0))
 
     def ask_to_end(self) -> None:
-        self.worker.close()
+        pass
 
     def end(self, deadline: float) -> None:
-        pass
+        self.worker.close()

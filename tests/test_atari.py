@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from ppo.envs.atari import AtariGame
+from ppo.envs.checks import BadData
 from ppo.envs.episodes import WHOLE_EPISODE
 from tests.running import make_env
 
@@ -36,7 +37,8 @@ class Reference:
     """Gymnasium's preprocessing, with FIRE and a stack of equal images after each reset."""
 
     def __init__(self, env_name: str) -> None:
-        self.noops = NoOps(gymnasium.make(env_name, frameskip=1))
+        made = gymnasium.make(env_name, frameskip=1, repeat_action_probability=0)
+        self.noops = NoOps(made)
         self.ale = self.noops.unwrapped.ale
         self.stack = FrameStackObservation(
             AtariPreprocessing(self.noops, noop_max=0, frame_skip=4), 4
@@ -70,7 +72,8 @@ def assert_same_images(ours: np.ndarray, theirs: np.ndarray) -> None:
 def test_500_random_steps_are_those_of_gymnasiums_preprocessing(
     env_name: str, end_on_life_loss: bool
 ) -> None:
-    env = make_env(env_name, frame_skip=4, noop_max=30, end_on_life_loss=end_on_life_loss)
+    flags = {"frame_skip": 4, "noop_max": 30, "sticky_actions": 0}
+    env = make_env(env_name, **flags, end_on_life_loss=end_on_life_loss)
     reference, ale, random = Reference(env_name), env.unwrapped.ale, np.random.default_rng(0)
     num_fires = 4 * ("FIRE" in reference.meanings)
     observation, _ = env.reset(seed=0)
@@ -168,10 +171,11 @@ class Console(gymnasium.Env):
 
 
 def scripted_game(
-    frame_skip: int, *games: list[int], noop_max: int = 0
+    frame_skip: int, *games: list[int], noop_max: int = 0, stickiness: float = 0.0
 ) -> tuple[AtariGame, Emulator]:
     emulator = Emulator(games, truncates=False)
-    return AtariGame(Console(emulator, ["NOOP", "LEFT"]), frame_skip, noop_max), emulator
+    console = Console(emulator, ["NOOP", "LEFT"])
+    return AtariGame(console, frame_skip, noop_max, stickiness), emulator
 
 
 @pytest.fixture
@@ -188,7 +192,7 @@ def make_scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[gymnas
         monkeypatch.setitem(
             gymnasium.registry, "Scripted-v0", EnvSpec("Scripted-v0", "ale_py.env:Scripted")
         )
-        return make_env("Scripted-v0", **{"noop_max": 0, **values}), emulator
+        return make_env("Scripted-v0", **{"noop_max": 0, "sticky_actions": 0, **values}), emulator
 
     return make
 
@@ -276,12 +280,52 @@ def test_the_screen_and_lives_after_a_reset_are_those_after_doing_nothing() -> N
         assert info["lives"] == 9 - emulator.frame
 
 
-def test_the_emulator_is_seeded_only_once() -> None:
+def test_a_game_is_not_loaded_again_to_seed_it() -> None:
     env, emulator = scripted_game(4, [0] * 100, noop_max=30)
     for seed in (None, 5, None, 6, 5):
         env.reset(seed=seed)
-    assert env.env.seeds == [5]
+    assert env.env.seeds == []
     assert emulator.num_resets == 5
+
+
+def test_each_frame_repeats_the_last_ones_action_with_some_probability() -> None:
+    env, emulator = scripted_game(4, [0] * 100, stickiness=0.25)
+    for seed in range(50):
+        env.reset(seed=seed)
+        for t in range(20):
+            env.step(t % 2)
+    acts = np.array([act == Action.LEFT for act in emulator.acts]).reshape(50, 20, 4)
+    wanted = np.arange(20) % 2
+    is_held = acts[:, 1:, 0] != wanted[1:]  # where another action is wanted than before
+    assert 0.2 < is_held.mean() < 0.3
+    assert (acts[:, 1:, 3] != wanted[1:]).mean() < 0.02  # 0.25 to the fourth is 0.004
+    assert (acts[:, :, 1:] != acts[:, :, :-1]).sum(2).max() == 1  # once taken, it is kept
+
+
+def test_an_action_is_not_held_over_a_reset() -> None:
+    env, _ = scripted_game(4, [0] * 100, stickiness=0.5)
+    env.held = 1
+    env.reset(seed=0)
+    assert env.held == 0
+
+
+def test_every_step_returns_an_array_of_its_own() -> None:
+    env, _ = scripted_game(4, [0] * 100)
+    screens = [env.reset(seed=0)[0], env.step(0)[0], env.step(0)[0]]
+    assert len({screen.tobytes() for screen in screens}) == 3
+
+
+class NoReward(gymnasium.RewardWrapper):
+    """Spoils every reward."""
+
+    def reward(self, reward: Any) -> float:
+        return float("nan")
+
+
+def test_what_a_wrapper_makes_of_a_game_is_checked() -> None:
+    env = make_env("PongNoFrameskip-v4", frame_skip=4, wrapper=["tests.test_atari:NoReward"])
+    with pytest.raises(BadData, match="its reward is nan"):
+        env.reset(seed=0)  # which presses FIRE
 
 
 @pytest.mark.parametrize(
@@ -384,15 +428,23 @@ def test_actions_stick_as_the_flag_says_or_else_as_the_id_does(
     env_name: str, values: dict[str, float], expected: float
 ) -> None:
     env = make_env(env_name, **values)
-    assert env.unwrapped.ale.getFloat("repeat_action_probability") == pytest.approx(expected)
+    assert env.unwrapped.stickiness == expected
+    assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0
 
 
-@pytest.mark.parametrize(("full_action_space", "num_actions"), [(False, 6), (True, 18)])
+@pytest.mark.parametrize(
+    ("values", "num_actions"),
+    [
+        ({}, 6),
+        ({"full_action_space": True}, 18),
+        ({"env_kwargs": {"full_action_space": True}}, 18),
+    ],
+)
 @pytest.mark.parametrize("env_name", IDS_OF_PONG)
 def test_all_18_actions_are_there_only_if_asked_for(
-    env_name: str, full_action_space: bool, num_actions: int
+    env_name: str, values: dict[str, Any], num_actions: int
 ) -> None:
-    env = make_env(env_name, full_action_space=full_action_space)
+    env = make_env(env_name, **values)
     assert env.action_space == spaces.Discrete(num_actions)
     assert len(set(env.unwrapped.actions)) == num_actions
 

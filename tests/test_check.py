@@ -84,6 +84,11 @@ def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture)
     assert [line for line in lines if line.startswith("gymnasium's checker: ")]
 
 
+def test_forbidden_actions_are_not_played(capsys: pytest.CaptureFixture) -> None:
+    lines = checked(capsys, "tests.environments:Masked-v0")
+    assert [line for line in lines if line.startswith("random actions earn 0 to 1 a step")]
+
+
 def test_atari_games_repeat_themselves() -> None:
     lines = findings(environment_flags("BreakoutNoFrameskip-v4"), 0)
     assert [

@@ -296,6 +296,18 @@ def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_callbacks_may_have_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    state = {
+        **STATE,
+        "callbacks.Mine.0.last": float("-inf"),
+        "callbacks.Mine.0.seen": torch.tensor([1, float("nan")]),
+    }
+    checkpoint.save(tmp_path / "mine", state)
+    found = checkpoint.load(tmp_path / "mine")
+    assert found["callbacks.Mine.0.last"] == float("-inf")
+    assert found["callbacks.Mine.0.seen"].isnan().tolist() == [False, True]
+
+
 def test_the_newest_checkpoint_that_is_whole_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         load_newest(tmp_path, pytest.fail)

@@ -125,12 +125,14 @@ def test_packed_arrays_that_do_not_fit_together_are_refused(changes: dict[str, A
 
 
 def test_an_emulators_state_continues_a_game_in_another_environment() -> None:
-    flags = {"frame_skip": 4, "end_on_life_loss": True}
+    flags = {"frame_skip": 4, "end_on_life_loss": True, "sticky_actions": 0.5}
     ours, theirs = (make_env("BreakoutNoFrameskip-v4", **flags) for _ in range(2))
     ours.reset(seed=0)
     for action in (1, 2, 3, 0) * 5:
         observation = ours.step(action)[0].copy()
-    restore_emulator(theirs, save_emulator(ours), observation)
+        # Also with each action in turn held at the beginning of the next frame.
+        restore_emulator(theirs, save_emulator(ours), observation)
+        assert theirs.unwrapped.held == ours.unwrapped.held
     for action in (1, 2, 3, 0) * 20:
         mine = ours.step(action)
         other = theirs.step(action)

@@ -93,6 +93,11 @@ def test_images_of_all_shapes_become_one_array(
     assert env.observation_space.contains(env.step(0)[0])
 
 
+def test_images_with_their_channels_first_are_refused() -> None:
+    with pytest.raises(gymnasium.error.Error, match=r"\(4, 84, 84\) must be height .* transpose"):
+        stacked(Slides(noise(3, 4, 84, 84)), 84, 1)
+
+
 def test_images_are_resized_to_the_size_asked_for() -> None:
     env = stacked(Slides(plain(10, 20)), 36, 2)
     assert env.observation_space.shape == env.reset()[0].shape == (36, 36, 2)

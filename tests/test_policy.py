@@ -108,6 +108,8 @@ def probabilities(path: Path, observations: np.ndarray) -> np.ndarray:
 
 def test_the_most_likely_action_is_predicted(saved: Path) -> None:
     policy, likely = load_policy(saved), probabilities(saved, OBSERVATIONS).argmax(1)
+    (name,) = policy.parts
+    assert [policy.predict({name: x}) for x in OBSERVATIONS] == likely.tolist()
     assert [policy.predict(observation) for observation in OBSERVATIONS] == likely.tolist()
     assert 20 < likely.sum() < 180
 

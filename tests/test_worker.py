@@ -167,7 +167,7 @@ def test_the_flags_reach_the_games() -> None:
     env = worker.envs[0]
     assert parts.rollout.observations.shape == (5, 1, 40, 40, 2)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == 3 * (1 + 4)  # FIRE, and four steps
-    assert env.unwrapped.ale.getFloat("repeat_action_probability") == 0.5
+    assert env.unwrapped.stickiness == 0.5
     assert env.action_space.n == 18
     assert env.has_wrapper_attr("lives")  # of EndOnLifeLoss
 
@@ -287,6 +287,17 @@ def test_observations_outside_are_counted_for_each_rollout() -> None:
         assert worker.end().num_outside == {0: 2, 1: 2}
     worker.begin(3)
     assert worker.end().num_outside == {0: 0, 1: 0}
+
+
+def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed() -> None:
+    first = make_worker("test_worker:Stray")
+    play(first, 4)
+    second = make_worker("test_worker:Stray")
+    second.rollout.observations[-1] = first.rollout.observations[4]
+    episodes = [OpenEpisode(0, first.rollout.actions[:4, i]) for i in range(2)]
+    assert second.restore(episodes) == []
+    second.begin(2)
+    assert second.end().num_outside == {0: 0, 1: 0}
 
 
 def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ppo.envs.errors import WorkerError
 from ppo.envs.shared import SharedArray
-from ppo.envs.worker_process import ONE_THREAD, LocalWorker, WorkerProcess
+from ppo.envs.worker_process import LocalWorker, WorkerProcess
 
 
 class Puppet:
@@ -23,7 +23,8 @@ class Puppet:
         return getattr(self, method)(*arguments)
 
     def look(self) -> dict[str, Any]:
-        threads = {name: os.environ.get(name) for name in ONE_THREAD}
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        threads = {name: os.environ.get(name) for name in names}
         return {"threads": threads, "sigint": signal.getsignal(signal.SIGINT)}
 
     def beat(self, num_calls: int, call: int) -> bool:
@@ -78,10 +79,19 @@ def ask(worker: WorkerProcess, *command: Any) -> Any:
 
 
 def test_a_process_has_one_thread_and_ignores_ctrl_c(start: Callable[..., WorkerProcess]) -> None:
-    before = dict(os.environ)
     seen = ask(start(), "look")
-    assert seen == {"threads": ONE_THREAD, "sigint": signal.SIG_IGN}
-    assert dict(os.environ) == before
+    assert [*seen["threads"].values()] == 3 * ["1"]
+    assert seen["sigint"] == signal.SIG_IGN
+
+
+def test_the_environments_of_a_local_worker_are_closed_before_others_are_made(
+    start: Callable[..., WorkerProcess],
+) -> None:
+    worker = start(LocalWorker)
+    worker.worker.close = lambda: closed.append(True)
+    closed: list[bool] = []
+    worker.end(0.0)
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("kind", [WorkerProcess, LocalWorker])

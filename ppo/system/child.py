@@ -1,5 +1,7 @@
-"""Main module of worker processes: they import it instead of the user's script."""
+"""Main module of worker processes, which they import before numpy and not the user's script."""
 
 import gc
+import os
 
 gc.disable()  # until the imports are done: ppo.envs.worker_process enables it
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
