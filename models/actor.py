@@ -62,5 +62,5 @@ class Actor:
     def _tensor(self, table: ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(table)
         if self.device.type == "cuda":
-            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)

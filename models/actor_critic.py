@@ -131,7 +131,8 @@ def check_model(model, observation_space) -> None:
     observations = torch.zeros(2, *observation_space.shape)
     if observation_space.dtype == "uint8":
         observations = observations.byte()
-    distribution, values = model.eval()(observations)
+    states = (torch.zeros(2, model.state_size),) if model.state_size else ()
+    distribution, values = model.eval()(observations, *states)
     if not isinstance(distribution, Distribution):
         raise TypeError("forward must return a distribution made by policy_head, and values")
     log_probs = distribution.log_prob(distribution.mode())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.envs.errors import WorkerError
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.system.imports import import_class
 from ppo.system.state_dict import State
@@ -35,7 +35,8 @@ class Callback:
         """React to a result of ppo.policy.evaluation.evaluate, during training or at its end."""
 
     def on_checkpoint(self, run) -> None:
-        """React to a checkpoint of the last iteration, which a thread is now writing."""
+        """React to a checkpoint of the last iteration, which a thread is now writing. What changes
+        here is saved with the next one."""
 
     def on_end(self, run) -> None:
         """Finish after the final evaluation; not called if a signal or an error ended the run."""
@@ -45,7 +46,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore what state_dict() returned when the checkpoint was saved."""
+        """Restore what state_dict() returned when the checkpoint was saved, arrays as tensors."""
 
 
 @dataclass
@@ -137,7 +138,7 @@ class Run:
                 )
                 self.last_evaluation = (state, found)
             result = self.last_evaluation[1]
-        except WorkerError as error:
+        except (WorkerError, EnvironmentUnavailable) as error:
             self.folder.event("evaluation_failed", str(error), traceback="".join(error.args[1:]))
             result = policy.evaluate(0)
         self.notify("on_evaluation", result)

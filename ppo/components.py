@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -223,13 +224,13 @@ class Components:
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
-        """Return the current policy, with copies of the weights."""
+        """Return the current policy, with copies of weights and statistics."""
         return Policy(
             self.config,
             self.spaces,
             acting_weights(self.learner),
             self.make_actor,
-            self.normalize_observation,
+            deepcopy(self.normalize_observation),
             dict(self.env_attributes),
         )
 

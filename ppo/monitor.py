@@ -236,7 +236,8 @@ class Monitor:
         self.episodes.load_state_dict(state)
         for name, callback in _named(self.callbacks):
             if own := select_prefix(name, state):
-                callback.load_state_dict(own)
+                with _explained_errors(callback, "load_state_dict"):
+                    callback.load_state_dict(own)
 
     def _notify_on_rank0(self, method: str, episodes: Sequence[Episode] = ()) -> None:
         """Notify callbacks in the first rank, of episodes that are over first; tell all ranks what

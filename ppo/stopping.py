@@ -34,18 +34,21 @@ class KeepBest(Callback):
 
     best: float | None = None
     best_iteration = 0
+    name = ""  # of the metric
 
     def on_start(self, run) -> None:
+        name = run.config.best_by or (run.config.eval_every and EVALUATION) or ""
+        if self.name not in ("", name):  # the best of another metric
+            self.best = None
+        self.name = name
         patience = run.config.patience
         if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
-            name = run.config.best_by or EVALUATION
             run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
 
     def on_iteration(self, run) -> None:
-        name = run.config.best_by or (run.config.eval_every and EVALUATION)
-        if not name:
+        if not self.name:
             return
-        value = read_metric(run, "best_by", name)
+        value = read_metric(run, "best_by", self.name)
         if value is not None and (self.best is None or value > self.best):
             self.best = value
             self.best_iteration = run.iteration
@@ -54,7 +57,7 @@ class KeepBest(Callback):
         self.on_start(run)
 
     def state_dict(self) -> State:
-        return {"best": self.best, "best_iteration": self.best_iteration}
+        return {"best": self.best, "best_iteration": self.best_iteration, "name": self.name}
 
     def load_state_dict(self, state: State) -> None:
         vars(self).update(state)

@@ -8,10 +8,10 @@ from typing import Any
 from ppo.callback import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
-from ppo.config.resolve import config_of
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
+from ppo.policy.load import config_of
 from ppo.run.changes import apply_changes
 from ppo.run.checkpoint import LAST, Checkpoints
 from ppo.run.folder import RunFolder
@@ -37,12 +37,11 @@ def train(
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
 
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
-    a function (called with index=, its number, if it has that parameter), or the Config; eval_env:
-    the same, for evaluations. config: tuned values by default; flags: of Config, take precedence.
-    notes: lines to print first; make_learner: from (model, config) to your own Learner.
-    Raises ConfigError, EnvironmentUnavailable or ModelMismatch before the first iteration,
-    CheckpointError if there is nothing to resume, RunInUse; WorkerError if an environment fails too
-    often, CallbackError, NotFinite, NotSaved; Interrupted. The last whole iteration is saved.
+    a function, or the Config; eval_env: the same, for evaluations. config: tuned values by default;
+    flags: of Config, take precedence. notes: lines to print first; make_learner: from (model,
+    config) to your own Learner. Raises ConfigError, EnvironmentUnavailable or ModelMismatch before
+    the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError if an
+    environment fails too often, CallbackError, NotFinite, NotSaved; Interrupted.
     """
     config = config_of(env, config, eval_env, flags)
     callbacks = [*callbacks, *named_callbacks(config)]
@@ -101,9 +100,10 @@ def train(
                     loggers.log(metrics, monitor.histograms)
                     if is_due:
                         checkpoints.save(monitor.run.is_best)
-                        monitor.note_checkpoint()
                     if is_last:
                         break
+                    if is_due:
+                        monitor.note_checkpoint()
             finish = partial(monitor.finish, clock, loggers.show_progress)
             summary = ranks.broadcast_from_rank0(finish)
             loggers.finish(summary)

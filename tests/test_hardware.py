@@ -1,6 +1,7 @@
 """Cores, devices and memory that a run may use."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,6 +43,18 @@ def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -
     assert available_cores() == 1
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert available_cores() == 1
+
+
+def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setattr(hardware, "CONTAINER", tmp_path)
+    machine = hardware.physical_memory()
+    for words, cores in (("max 100000", 6), ("250000 100000", 2), ("50000 100000", 1)):
+        (tmp_path / "cpu.max").write_text(f"{words}\n")
+        assert available_cores() == cores
+    for word, memory in (("max", machine), ("4096", 4096)):
+        (tmp_path / "memory.max").write_text(f"{word}\n")
+        assert hardware.physical_memory() == memory
 
 
 def test_a_run_that_needs_more_memory_than_there_is_is_refused(

@@ -182,6 +182,18 @@ def test_a_script_starts_its_run_or_resumes_it(tmp_path: Path) -> None:
     assert after.count("\n") == before.count("\n") + 1
 
 
+def test_a_script_resumes_its_run_with_the_settings_that_it_has_been_given_since(
+    tmp_path: Path,
+) -> None:
+    flags = {**VALUES, "run_dir": str(tmp_path), "resume": "auto"}
+    train(Arm, **{**flags, "total_steps": 16})
+    train(Arm, **{**flags, "total_steps": 32, "gamma": 0.5})
+    del flags["num_steps"]
+    saved = checkpoint.load(Path(train(Arm, **{**flags, "total_steps": 64})["checkpoint"]))
+    assert saved["config"]["gamma"] == 0.5
+    assert saved["config"]["num_steps"] == VALUES["num_steps"]
+
+
 def test_a_checkpoint_from_before_vectors_were_stacked_loads_and_resumes(tmp_path: Path) -> None:
     saved = Path(
         train(Config(**{**TINY, "total_steps": 16, "run_dir": str(tmp_path)}))["checkpoint"]

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from ppo.config.config import PRESETS, Config
-from ppo.config.resolve import config_of, resolve, tuned_config, with_tuned
+from ppo.config.resolve import resolve, tuned_config, with_tuned
 from ppo.errors import ConfigError
+from ppo.policy.load import config_of
 
 
 def test_values_are_clipped_like_ratios_by_default():

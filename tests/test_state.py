@@ -3,6 +3,7 @@
 from importlib import metadata
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +65,36 @@ def test_a_flag_that_is_newer_than_the_checkpoint_has_had_its_default(
     older = {name: value for name, value in state["config"].items() if name != "learner"}
     parts, monitor = make()
     assert restore(parts, monitor, {**state, "config": older}) == []
+
+
+def test_an_adaptive_learning_rate_that_is_given_anew_counts(state: dict[str, Any]) -> None:
+    parts, monitor = make(learning_rate="adaptive:1e-3")
+    assert parts.learner.learning_rate == 1e-3
+    restore(parts, monitor, state)
+    assert parts.learner.learning_rate == 1e-3
+    adapted = {**state, "learning_rate": 5e-4, "config": dict(parts.config.__getstate__())}
+    restore(parts, monitor, adapted)
+    assert parts.learner.learning_rate == 5e-4  # the same flag: it goes on
+
+
+def test_a_run_of_the_cpu_is_resumed_on_a_gpu(
+    state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, monitor = make()
+    there = parts.learning_state()
+    cuda = {"generator.cuda": torch.zeros(16, dtype=torch.uint8)}
+    monkeypatch.setattr(Components, "learning_state", lambda self: {**there, **cuda})
+    assert restore(parts, monitor, state) == []
+
+
+def test_a_policy_keeps_its_statistics() -> None:
+    parts, _ = make(normalize_observations=True)
+    policy = parts.policy()
+    observations = np.ones((1, 2), np.float32)
+    before = policy.normalize(observations)
+    parts.normalize_observation.update(np.full((4, 2, 2), 7.0), lambda tables: tables)
+    assert (parts.normalize_observation(observations) != before).any()
+    np.testing.assert_array_equal(policy.normalize(observations), before)
 
 
 def test_fixed_flags_cannot_be_changed(state: dict[str, Any]) -> None:

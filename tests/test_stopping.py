@@ -78,6 +78,7 @@ def test_the_greatest_value_is_the_best() -> None:
     keep = KeepBest()
     run = Run()
     run.config = Config(eval_every=1)
+    keep.on_start(run)
     found = []
     for mean in (1.0, None, 3.0, 2.0, 4.0):
         keep.on_iteration(run.at(evaluation_return_mean=mean))
@@ -85,14 +86,23 @@ def test_the_greatest_value_is_the_best() -> None:
     assert found == [True, False, True, False, True]
     again = KeepBest()
     again.load_state_dict(keep.state_dict())
+    again.on_start(run)
     again.on_iteration(run.at(evaluation_return_mean=3.5))
     assert not run.is_best
+    other = KeepBest()
+    other.load_state_dict(keep.state_dict())
+    run.config = Config(best_by="env/x", patience=1)
+    other.on_start(run)
+    assert run.told == []  # the best of another metric says nothing
+    other.on_iteration(run.at(env__x=0.5))
+    assert run.is_best
 
 
 def test_patience_counts_iterations_since_the_best() -> None:
     run = Run()
     run.config = Config(best_by="env/x", patience=3)
     keep = KeepBest()
+    keep.on_start(run)
     for x in (1.0, 2.0, 2.0, 1.0):
         keep.on_iteration(run.at(env__x=x))
     assert run.told == []

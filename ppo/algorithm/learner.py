@@ -258,8 +258,10 @@ def _adapt(learning_rate: float, kl: float, goal: float) -> float:
 def _means(history: list[Metrics]) -> Metrics:
     """Average metrics over steps, with a single synchronisation if they are on a GPU."""
     table = [list(metrics.values()) for metrics in history]
-    if isinstance(table[0][0], Tensor):
-        means = torch.stack([torch.stack(row) for row in table]).mean(0).tolist()
+    first = table[0][0]
+    if isinstance(first, Tensor):
+        tensors = [[torch.as_tensor(x, device=first.device) for x in row] for row in table]
+        means = torch.stack([torch.stack(row) for row in tensors]).mean(0).tolist()
     else:
         means = np.mean(table, axis=0).tolist()
     return dict(zip(history[0], means, strict=True))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gymnasium.spaces import Box
 
-from ppo.config.config import Config, folder_to_resume, load_preset
+from ppo.config.config import Config, load_preset
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -87,24 +87,6 @@ def tuned_config(env, **flags) -> Config:
     ConfigError if env is none of these."""
     ISOLATION.start()
     return with_tuned({**flags, "env_name": as_env_name(env)}, {})[0]
-
-
-def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
-    """Return the config that the arguments of ppo.trainer.train lead to: a given one with flags
-    replaced, else tuned_config's. Raises as tuned_config does, ConfigError for two Configs."""
-    if isinstance(env, Config) and config:
-        raise ConfigError("train takes one Config: give the environment first, or only the Config")
-    if isinstance(env, Config):
-        config = replace(env, **flags)
-    elif config is None:
-        config = tuned_config(env, **flags)
-    else:
-        config = replace(config, env_name=as_env_name(env), **flags)
-    if folder := folder_to_resume(vars(config)):
-        config = replace(config, resume=str(folder), run_dir=None)
-    if eval_env is None:
-        return config
-    return replace(config, eval_env=as_env_name(eval_env))
 
 
 def family_of(spaces: Spaces) -> str:

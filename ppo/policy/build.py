@@ -25,7 +25,7 @@ def new_model(config, spaces: Spaces, to_act: bool = False):
         config = copy(config)
         vars(config).update(precision="float32")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
+        torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
         return make_model(config, spaces.observations, spaces.actions)
 
 

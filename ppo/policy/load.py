@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 
-from ppo.config.config import Config
+from ppo.config.config import Config, folder_to_resume
 from ppo.config.flags import Settings
-from ppo.config.resolve import resolve
+from ppo.config.resolve import resolve, tuned_config, with_tuned
+from ppo.envs.isolation import ISOLATION
 from ppo.envs.objects import EnvObject, as_env_name
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import make_actor
@@ -48,11 +49,15 @@ def saved_settings(run: Path, given: Settings) -> Settings:
     """Return the settings of a run to resume: those of its newest intact checkpoint, and those of
     scope "run" from its config.json, if all of them are valid.
 
-    given: the flags of the command line, which must repeat import paths. Raises CheckpointError if
+    given: flags, which must repeat import paths, classes and functions. Raises CheckpointError if
     there is no intact checkpoint, and as load_policy does."""
     path, state = load_newest(run / "checkpoints", lambda damage: None)
     repeated = {name: given.get(name) for name in Config.names(imports=True)}
-    _restore_policy(path, state, saved_config(path, state, repeated, Config.names()))
+    # A file holds neither functions nor classes.
+    held = [name for name in Config.names() if not callable(given.get(name))]
+    objects: Settings = {x: y for x, y in given.items() if isinstance(y, EnvObject)}
+    config = saved_config(path, state, repeated, held)
+    _restore_policy(path, state, replace(config, **objects))
     settings = state["config"]
     with suppress(ValueError):
         saved = read_json(run / "config.json", {})
@@ -61,6 +66,30 @@ def saved_settings(run: Path, given: Settings) -> Settings:
         Config(**watched)
         settings |= watched
     return settings
+
+
+def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:
+    """Return the config that the arguments of ppo.trainer.train lead to: a given one with flags
+    replaced, else that of the run to resume, else tuned_config's.
+
+    Raises as saved_settings and tuned_config do, ConfigError for two Configs."""
+    if eval_env is not None:
+        flags = {**flags, "eval_env": as_env_name(eval_env)}
+    if isinstance(env, Config) and config:
+        raise ConfigError("train takes one Config: give the environment first, or only the Config")
+    if isinstance(env, Config):
+        config = replace(env, **flags)
+    elif config:
+        config = replace(config, env_name=as_env_name(env), **flags)
+    elif folder := folder_to_resume(flags):
+        ISOLATION.start()
+        given = {**flags, "env_name": as_env_name(env)}
+        config = with_tuned(given, saved_settings(folder, given))[0]
+    else:
+        config = tuned_config(env, **flags)
+    if folder := folder_to_resume(vars(config)):
+        config = replace(config, resume=str(folder), run_dir=None)
+    return config
 
 
 def saved_config(path: Path, state: State, repeated: Settings, needed: Sequence[str]) -> Config:

@@ -52,13 +52,14 @@ def copy_state(state: State) -> State:
 def save(path: Path, state: State) -> None:
     """Write a checkpoint atomically, after reading it back. state: as copy_state returns it.
 
-    Raises OSError if it cannot be written or does not read back, ValueError for numbers that are
-    not finite, TypeError for values that JSON cannot hold.
+    Raises OSError if it cannot be written or does not read back, ValueError for tensors of the
+    trainer that are not finite, TypeError for values that JSON cannot hold.
     """
     tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     values = {name: x for name, x in state.items() if name not in tensors}
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        is_own = not name.startswith("callbacks.")
+        if is_own and tensor.is_floating_point() and not tensor.isfinite().all():
             raise ValueError(f"{name} would be saved with numbers that are not finite")
     values["format"] = FORMAT
     values["sha256"] = digest(tensors, _canonical(values))
@@ -266,7 +267,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 
 
 def _canonical(values: State) -> str:
-    return json.dumps(values, sort_keys=True, allow_nan=False)
+    return json.dumps(values, sort_keys=True)  # NaN and Infinity are read back, too
 
 
 def _sync(path: Path) -> None:

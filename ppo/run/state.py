@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from ppo.config.config import Config
-from ppo.errors import CheckpointError
+from ppo.config.schedule import scheduled
+from ppo.errors import CallbackError, CheckpointError
 from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, load_newest, misfits
 from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
 # Their number or size varies during a run, so they cannot be compared with those of a new run.
-VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.")
+VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.", "generator.")
 
 
 def snapshot(parts, monitor) -> State:
@@ -76,7 +77,11 @@ def restore(parts, monitor, state: State) -> list[str]:
     try:
         made_before = dict(state["made_with"])
         parts.load_state_dict(state)
+        if "learning_rate" in changed:  # an adaptive one would go on from the saved one
+            parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
         monitor.load_state_dict(state)
+    except CallbackError:
+        raise
     except Exception as error:  # a state that does not fit may fail anywhere
         raise CheckpointError(
             f"the checkpoint cannot be resumed ({error}): give another"

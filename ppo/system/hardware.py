@@ -3,10 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
 from ppo.errors import ConfigError
+
+CONTAINER = Path("/sys/fs/cgroup")
 
 
 def find_device(device: str, images: bool) -> str:
@@ -42,12 +45,26 @@ def available_cores() -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
+    quota, *period = _container_limit("cpu.max")
+    if quota != "max":
+        cores = min(cores, round(int(quota) / int(*period)))
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def physical_memory() -> int:
-    """Return the machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the memory in bytes of the machine, or of the container that this process is in."""
+    (limit,) = _container_limit("memory.max")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory if limit == "max" else min(memory, int(limit))
+
+
+def _container_limit(name: str) -> list[str]:
+    """Return the words of a limit of this process's container (control group, version 2), the first
+    of which is "max" for none."""
+    try:
+        return (CONTAINER / name).read_text().split()
+    except OSError:
+        return ["max"]
 
 
 @contextmanager
