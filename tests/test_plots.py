@@ -6,7 +6,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo.analysis.plots import PANELS, aggregate, draw, group_by_settings
+from ppo.analysis.plots import PANELS, curve, draw, group_by_settings
 from ppo.run.reader import RunRecord
 
 
@@ -42,7 +42,7 @@ def test_several_curves_are_drawn_as_their_interquartile_mean() -> None:
     for number, (start, slope) in enumerate(lines):
         steps = np.arange(10 + number, 100.0 - number, 7)
         runs.append(run_of(str(number), [5.0, *steps], [np.nan, *(start + slope * steps)]))
-    grid, mean, (low, high) = aggregate(runs, "step", "episode_return_mean")
+    grid, mean, low, high = curve(runs, "step", "episode_return_mean")
     assert grid[0] == 13  # where the last of them begins
     assert grid[-1] == min(run.metrics["step"][-1] for run in runs)
     np.testing.assert_allclose(mean, 3 + 2.5 * grid)

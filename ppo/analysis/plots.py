@@ -51,17 +51,20 @@ def name_of(group: Sequence[RunRecord]) -> str:
     return f"{group[0].config['env_name']}: IQM of {len(group)} seeds, 95 % interval"
 
 
-def has_values(run: RunRecord, name: str) -> bool:
-    """Return whether a metric of a run has any finite value."""
-    return bool(np.isfinite(run.metrics.get(name, np.nan)).any())
+def with_values(runs: Iterable[RunRecord], name: str) -> list[RunRecord]:
+    """Return the runs in which a metric has any finite value."""
+    return [run for run in runs if np.isfinite(run.metrics.get(name, np.nan)).any()]
 
 
-def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarray, ndarray]:
-    """Interpolate metric y of at least two runs at values of metric x that all of them reach.
+def curve(runs: Sequence[RunRecord], x: str, y: str) -> list[ndarray]:
+    """Return the curve of metric y over metric x, in columns (points,).
 
-    Returns these values and the interquartile means of y, both (points,), and the 95 % intervals
-    (2, points) of the means. Each run must have values of y.
+    Of one run these are x and y. Of several they are values of x that all of them reach, the
+    interquartile means of y, interpolated there, and the lower and upper ends of the 95 % intervals
+    of these means. Each run must have values of y.
     """
+    if len(runs) == 1:
+        return [runs[0].metrics[x], runs[0].metrics[y]]
     curves = []
     for run in runs:
         known = np.isfinite(run.metrics[y])
@@ -70,7 +73,8 @@ def aggregate(runs: Sequence[RunRecord], x: str, y: str) -> tuple[ndarray, ndarr
     end = min(xs[-1] for xs, _ in curves)
     grid = np.linspace(start, end, POINTS)
     values = np.stack([np.interp(grid, xs, ys) for xs, ys in curves])
-    return grid, interquartile_mean(values), confidence_interval(values, interquartile_mean)
+    interval = confidence_interval(values, interquartile_mean)
+    return [grid, interquartile_mean(values), *interval]
 
 
 def draw(runs: Sequence[RunRecord], path: Path) -> None:
@@ -104,14 +108,11 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
 
 
 def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
-    """Draw a curve for each group: that of its one run, or the interquartile mean and 95 % interval
-    of several."""
+    """Draw the curve of each group that has one, and the interval of its means."""
     for group in groups:
-        runs = [run for run in group if has_values(run, y)]
-        if len(runs) == 1:
-            axes.plot(runs[0].metrics[x], runs[0].metrics[y], label=name_of(runs))
-        elif runs:
-            grid, mean, interval = aggregate(runs, x, y)
-            (line,) = axes.plot(grid, mean, label=name_of(runs))
-            axes.fill_between(grid, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
+        if runs := with_values(group, y):
+            xs, ys, *interval = curve(runs, x, y)
+            (line,) = axes.plot(xs, ys, label=name_of(runs))
+            if interval:
+                axes.fill_between(xs, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
     axes.grid(alpha=0.3)

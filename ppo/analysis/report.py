@@ -17,7 +17,7 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.analysis.overview import NOTHING, describe_evaluation, evaluations_of, overview
-from ppo.analysis.plots import PANELS, aggregate, draw, group_by_settings, has_values, name_of
+from ppo.analysis.plots import PANELS, curve, draw, group_by_settings, name_of, with_values
 from ppo.config.config import Config
 from ppo.config.flags import as_arguments
 from ppo.errors import ConfigError
@@ -148,7 +148,7 @@ def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     for name, title in titles.items():
         series = []
         for number, group in enumerate(groups):
-            if known := [run for run in group if has_values(run, name)]:
+            if known := with_values(group, name):
                 series.append({"number": number, **_series(known, name)})
         if series:
             target = _target({run.config["env_name"] for run in runs}) if name == RETURN else None
@@ -161,12 +161,9 @@ def _series(group: Sequence[RunRecord], name: str) -> dict[str, Any]:
     and over seconds: columns x and y, or x, mean, low and high."""
     series: dict[str, Any] = {"label": name_of(group)}
     for unit, x in {"steps": "step", "seconds": "seconds"}.items():
-        if len(group) > 1:
-            grid, mean, interval = aggregate(group, x, name)
-            columns = [grid, mean, *interval]
-        else:
-            metrics = group[0].metrics
-            columns = _thin(metrics[x], metrics[name])
+        columns = curve(group, x, name)
+        if len(group) == 1:
+            columns = _thin(*columns)
         if name == "explained_variance":  # far below 0 it means nothing
             columns[1:] = [np.clip(column, -1, 1) for column in columns[1:]]
         series[unit] = [[float(f"{value:.6g}") for value in column] for column in columns]
