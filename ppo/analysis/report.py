@@ -29,6 +29,7 @@ from ppo.system.files import atomic_write, read_json_lines
 
 PAGE = Path(__file__).parent / "page"
 POINTS = 200  # of a curve; more points are averaged
+Chart = dict[str, Any]  # or a part of one, as page.js takes them
 LARGEST_VIDEO = 500_000  # bytes of a video in the page; a larger one is linked
 CURVES = """<h2>Learning</h2>
 <p>Over <button data-unit="steps">environment steps</button>
@@ -56,11 +57,11 @@ def write_report(runs: Sequence[RunRecord], path: Path) -> None:
     """Write a page about one run, or one that compares several. Raises OSError."""
     sections = _compare(runs) if len(runs) > 1 else _describe(runs[0], path.absolute().parent)
     title = ", ".join(run.name for run in runs)
-    write_page(title, sections, path, _charts(runs))
+    write_page(title, sections, path, [*_charts(runs)])
 
 
 def write_page(
-    title: str, sections: Iterable[str], path: Path, charts: Sequence[dict[str, Any]] = ()
+    title: str, sections: Iterable[str], path: Path, charts: Sequence[Chart] = ()
 ) -> None:
     """Write a page of sections, which are HTML, and charts, as page.js takes them. Raises OSError.
 
@@ -133,17 +134,15 @@ def _video(path: Path, place: Path) -> str:
     return f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
 
 
-def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Return charts of the returns, of PANELS and of the environment's own metrics, as page.js
+def _charts(runs: Sequence[RunRecord]) -> Iterator[Chart]:
+    """Yield charts of the returns, of PANELS and of the environment's own metrics, as page.js
     takes them."""
-    own = [name for run in runs for name in run.metrics if name.startswith("env/")]
     titles = {
         RETURN: "mean return of 100 episodes",
         "evaluation_return_mean": "mean return of evaluations",
         **PANELS,
-        **{name: name for name in own},
+        **{name: name for run in runs for name in run.metrics if name.startswith("env/")},
     }
-    charts: list[dict[str, Any]] = []
     groups = group_by_settings(runs)
     for name, title in titles.items():
         series = []
@@ -152,14 +151,13 @@ def _charts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
                 series.append({"number": number, **_series(known, name)})
         if series:
             target = _target({run.config["env_name"] for run in runs}) if name == RETURN else None
-            charts.append({"title": title, "series": series, "target": target})
-    return charts
+            yield {"title": title, "series": series, "target": target}
 
 
-def _series(group: Sequence[RunRecord], name: str) -> dict[str, Any]:
+def _series(group: Sequence[RunRecord], name: str) -> Chart:
     """Return the curve of a run, or the interquartile mean and 95 % interval of several, over steps
     and over seconds: columns x and y, or x, mean, low and high."""
-    series: dict[str, Any] = {"label": name_of(group)}
+    series: Chart = {"label": name_of(group)}
     for unit, x in {"steps": "step", "seconds": "seconds"}.items():
         columns = curve(group, x, name)
         if len(group) == 1:
