@@ -111,17 +111,15 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
 
 def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield the sections about several runs."""
-    overviews = [overview(run) for run in runs]
-    names = [run.name for run in runs]
-    rows = ((name, *facts.values()) for name, facts in zip(names, overviews, strict=True))
-    yield _table(["run", *overviews[0]], rows)
+    facts = [{"run": run.name, **overview(run)} for run in runs]
+    yield _table(facts[0], (row.values() for row in facts))
     yield CURVES
     ignored = {"run_id", *Config.names(scope="run")}
     settings = dict.fromkeys(name for run in runs for name in run.config if name not in ignored)
     values = {name: [run.config.get(name) for run in runs] for name in settings}
     differences = ((name, *x) for name, x in values.items() if any(one != x[0] for one in x))
     yield "<h2>Settings that differ</h2>"
-    yield _table(["setting", *names], differences)
+    yield _table(["setting", *(run.name for run in runs)], differences)
 
 
 def _video(path: Path, place: Path) -> str:
@@ -191,7 +189,7 @@ def _target(env_names: set[str]) -> float | None:
     return None
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     text = "".join(f"<th>{escape(name)}</th>" for name in head)
     for row in rows:
         cells = "".join(f"<td>{escape(_text(cell))}</td>" for cell in row)
