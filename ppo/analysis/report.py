@@ -161,12 +161,12 @@ def _series(group: Sequence[RunRecord], name: str) -> Chart:
         if len(group) == 1:
             columns = _thin(*columns)
         if name == "explained_variance":  # far below 0 it means nothing
-            columns[1:] = [np.clip(column, -1, 1) for column in columns[1:]]
+            columns[1:] = np.clip(columns[1:], -1, 1)
         series[unit] = [[float(f"{value:.6g}") for value in column] for column in columns]
     return series
 
 
-def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
+def _thin(xs: ndarray, ys: ndarray) -> list[Any]:
     """Return x and y (n,) where y is finite. Of more than POINTS values, return POINTS parts: their
     last x, and the mean, minimum and maximum of their y."""
     known = np.isfinite(ys)
@@ -175,7 +175,7 @@ def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
     parts = np.array_split(ys[known], POINTS)
     ends = [part[-1] for part in np.array_split(xs[known], POINTS)]
     reduced = [[f(part) for part in parts] for f in (np.mean, np.min, np.max)]
-    return [np.array(ends), *map(np.array, reduced)]
+    return [ends, *reduced]
 
 
 def _target(env_names: set[str]) -> float | None:
@@ -202,6 +202,6 @@ def _text(value) -> str:
         return value
     if isinstance(value, float):
         return f"{value:,.6g}"
-    if isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int:  # a bool is written as JSON
         return f"{value:,}"
     return NOTHING if value is None else json.dumps(value)
