@@ -81,9 +81,11 @@ def write_page(
 
 def command(config: dict[str, Any]) -> str:
     """Return the command line that repeats a run. config: the content of its config.json."""
-    ignored = {"preset", *Config.names(scope="run")}
-    names = [name for name in Config.names() if name in config and name not in ignored]
-    settings = {name: config[name] for name in names}
+    settings = {
+        name: config[name]
+        for name in Config.names(scope="training")
+        if name in config and name != "preset"
+    }
     return shlex.join(["python", "main.py", "--preset=none", *as_arguments(settings)])
 
 

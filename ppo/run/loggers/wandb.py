@@ -98,8 +98,7 @@ class WandbLogger(Logger):
         """Return wandb.init's arguments. Runs with the same settings, apart from the seed and flags
         of scope "run", form a group."""
         config = self.config.__getstate__()
-        different = {"seed", *Config.names(scope="run")}
-        alike = {name: value for name, value in config.items() if name not in different}
+        alike = {name: config[name] for name in Config.names(scope="training") if name != "seed"}
         tags = [str(config[name]) for name in ("env_name", "model", "preset")]
         tags += filter(None, (self.config.wandb_tags or "").split(","))
         return {
