@@ -1,14 +1,13 @@
 """Summarise a run in a few texts."""
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
 from ppo.analysis.statistics import confidence_interval
 from ppo.run.reader import RETURN, RunRecord
 from ppo.system.files import read_json
+from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
 
@@ -37,7 +36,7 @@ def overview(run: RunRecord) -> dict[str, str]:
     }
 
 
-def evaluations_of(run: RunRecord) -> list[dict[str, Any]]:
+def evaluations_of(run: RunRecord) -> list[State]:
     """Return the results of the evaluation at the end of a run and of later ones by ppo evaluate.
 
     Evaluations without episodes are left out.
@@ -47,7 +46,7 @@ def evaluations_of(run: RunRecord) -> list[dict[str, Any]]:
     return [made for made in (last, *later) if made.get("returns")]
 
 
-def describe_evaluation(made: Mapping[str, Any]) -> tuple[str, str, str]:
+def describe_evaluation(made: State) -> tuple[str, str, str]:
     """Return texts about an evaluation: when it was made, its number of episodes, and its mean
     return with a 95 % interval and the environment's own metrics."""
     when = "at the end of training"

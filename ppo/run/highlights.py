@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def find_episode(folder: Path, kind: str) -> Note:
         ) from error
 
 
-def video_path(folder: Path, episode: Mapping[str, Any]) -> Path:
+def video_path(folder: Path, episode: Note) -> Path:
     """Return the path of an episode's video, which may not exist yet.
 
     episode: as find_episode returns it.
