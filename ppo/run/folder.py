@@ -1,17 +1,17 @@
 """The folder of a run: created once, used by one process at a time, never reused by another run."""
 
-import importlib.metadata
 import json
 import os
 import platform
 import socket
 import subprocess
-import uuid
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from functools import cache
+from importlib import metadata
 from io import FileIO
 from pathlib import Path
+from secrets import token_hex
 from threading import Lock
 
 from ppo.config.config import Config
@@ -76,7 +76,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
             ) from error
         saved = read_json(self.path / "config.json", {})
-        self.run_id = str(saved.get("run_id", uuid.uuid4().hex[:8]))
+        self.run_id = str(saved.get("run_id", token_hex(4)))
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.
@@ -120,8 +120,8 @@ def versions() -> dict[str, str]:
     results."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return found
 
 
@@ -136,6 +136,6 @@ def describe_run(config: Config) -> State:
         **config.__getstate__(),
         "versions": versions(),
         "git_commit": commit or None,  # None outside a git checkout
-        "run_id": uuid.uuid4().hex[:8],
+        "run_id": token_hex(4),
         "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # identifies the run after a restart
     }
