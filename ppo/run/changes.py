@@ -40,7 +40,7 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
         path = run.path / f"set-{iteration}.json"
         if is_pending and not path.exists():
             os.replace(pending, path)
-        return dict(read_json(path, {}))
+        return read_json(path, {})
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)

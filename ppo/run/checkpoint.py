@@ -121,8 +121,11 @@ def misfits(state: State, wanted: State) -> str:
     A misfit is a model parameter that is not in wanted, or a tensor of wanted that the state lacks
     or has with another dtype or shape.
     """
-    others = sorted(state.keys() - wanted.keys())
-    problems = [f"{name} is not wanted" for name in others if name.startswith("model.")]
+    problems = [
+        f"{name} is not wanted"
+        for name in sorted(state.keys() - wanted.keys())
+        if name.startswith("model.")
+    ]
     for name, value in sorted(wanted.items()):
         if hasattr(value, "dtype"):
             here = torch.as_tensor(value)

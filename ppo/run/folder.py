@@ -75,8 +75,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise ConfigError(
                 f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
             ) from error
-        saved = read_json(self.path / "config.json", {})
-        self.run_id = str(saved.get("run_id", token_hex(4)))
+        self.run_id = str(read_json(self.path / "config.json", {}).get("run_id", token_hex(4)))
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.

@@ -37,9 +37,8 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
 
     Raises CheckpointError if there is none, and as restore does.
     """
-    on_damage = partial(run.event, "checkpoint_damaged")
     path, state = parts.ranks.broadcast_from_rank0(
-        lambda: load_newest(checkpoints.folder, on_damage)
+        lambda: load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state)
     forget_changes(run.path, (text.partition("=")[0] for text in differences))
@@ -65,8 +64,7 @@ def restore(parts, monitor, state: State) -> list[str]:
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
     saved = {**Config().__getstate__(), **state["config"]}  # older versions lack some flags
-    names = Config.names(scope="training")
-    changed = [name for name in names if saved[name] != present[name]]
+    changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
         raise CheckpointError(

@@ -96,8 +96,7 @@ class Loggers(AbstractContextManager["Loggers"]):
             names.discard("console")
         for name in sorted(names):
             with self._guard(name):
-                make = resolve_name(LOGGERS[name])
-                self.loggers[name] = make(config, run, notes, first_step)
+                self.loggers[name] = resolve_name(LOGGERS[name])(config, run, notes, first_step)
 
     def log(self, metrics: Metrics, histograms: Histograms | None = None) -> None:
         """Log the metrics of an iteration; later iterations may have more names."""
