@@ -357,8 +357,7 @@ def seal(path: Path, state: dict[str, Any]) -> None:
     values = {name: value for name, value in state.items() if name not in tensors}
     values["format"] = checkpoint.FORMAT
     values["sha256"] = checkpoint.digest(
-        {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16},
-        json.dumps(values, sort_keys=True),
+        {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16}, values
     )
     save_file(tensors, path, {"state": json.dumps(values, sort_keys=True)})
 

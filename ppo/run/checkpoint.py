@@ -62,8 +62,8 @@ def save(path: Path, state: State) -> None:
         if is_own and tensor.is_floating_point() and not tensor.isfinite().all():
             raise ValueError(f"{name} would be saved with numbers that are not finite")
     values["format"] = FORMAT
-    values["sha256"] = digest(tensors, _canonical(values))
-    content = safetensors.torch.save(tensors, {"state": _canonical(values)})
+    values["sha256"] = digest(tensors, values)
+    content = safetensors.torch.save(tensors, {"state": json.dumps(values, sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
@@ -90,7 +90,7 @@ def load(path: Path) -> State:
                 raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in names}
-        if values.pop("sha256", None) != digest(tensors, _canonical(values)):
+        if values.pop("sha256", None) != digest(tensors, values):
             raise ValueError("it is damaged: its content is not what was saved")
         if values.pop("format", None) != FORMAT:
             raise ValueError(f"this version reads format {FORMAT} only")
@@ -106,9 +106,10 @@ def load(path: Path) -> State:
     return {**values, **tensors}
 
 
-def digest(tensors: Mapping[str, Tensor], values: str) -> str:
-    """Return the SHA-256 of a checkpoint's content, in hexadecimal. values: canonical JSON."""
-    result = hashlib.sha256(values.encode())
+def digest(tensors: Mapping[str, Tensor], values: State) -> str:
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal. values: those that are saved as
+    JSON, in which NaN and Infinity are read back, too."""
+    result = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         result.update(tensor.numpy().tobytes())
@@ -267,10 +268,6 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 f"the checkpoint of step {state['step']} cannot be written to {self.folder} "
                 f"({error}); older ones are intact, and it is tried again",
             )
-
-
-def _canonical(values: State) -> str:
-    return json.dumps(values, sort_keys=True)  # NaN and Infinity are read back, too
 
 
 def _sync(path: Path) -> None:
