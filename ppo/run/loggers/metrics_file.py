@@ -77,6 +77,5 @@ class MetricsFile:
     def _format(self) -> str:
         """Return the waiting rows as lines of CSV."""
         text = io.StringIO(newline="")
-        lines = ([row.get(name) for name in self.names] for row in self.rows)
-        csv.writer(text, lineterminator="\n").writerows(lines)
+        csv.DictWriter(text, self.names, lineterminator="\n").writerows(self.rows)
         return text.getvalue()
