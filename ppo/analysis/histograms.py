@@ -54,4 +54,4 @@ def _some_values(tensor: Tensor) -> ndarray:
     count = min(len(flat), MOST_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
     values = flat[chosen.to(flat.device)].double().cpu().numpy()
-    return np.extract(np.isfinite(values), values)
+    return values[np.isfinite(values)]
