@@ -44,8 +44,9 @@ class ConsoleLogger(Logger):
         if config.verbose > 1:
             lines[:0] = [f"{name}={value}" for name, value in config.__getstate__().items()]
         if self.total_steps != config.total_steps and not config.num_iterations:
-            size = f"{config.rollout_size:,}"
-            lines.append(f"trains {self.total_steps:,} steps, as whole rollouts of {size}")
+            lines.append(
+                f"trains {self.total_steps:,} steps, as whole rollouts of {config.rollout_size:,}"
+            )
         self._print("\n".join(lines))
         self.bar = Progress(
             BarColumn(),
@@ -70,8 +71,8 @@ class ConsoleLogger(Logger):
         if log_every := self.config.log_every:
             is_due = metrics["iteration"] % log_every == 0
         else:
-            is_due = now >= self.next_line or step >= self.total_steps
-            is_due = is_due and self.bar.disable
+            is_late = now >= self.next_line or step >= self.total_steps
+            is_due = self.bar.disable and is_late
         if is_due:
             self.next_line = now + SECONDS_BETWEEN_LINES
             seconds_per_step = (now - self.start_time) / (step - self.first_step)
@@ -103,8 +104,10 @@ class ConsoleLogger(Logger):
                 limit = "environments and acting limit the speed"
             self._print(f"time: {share:.0%} collecting, {1 - share:.0%} learning: {limit}")
         folder = os.path.relpath(self.run.path)
-        files = ["metrics.csv", "summary.json", *(["report.html"] if self.config.report else [])]
-        self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
+        files = f"files: {folder}/metrics.csv, {folder}/summary.json"
+        if self.config.report:
+            files += f", {folder}/report.html"
+        self._print(files)
         self._print(f"next: ppo evaluate {folder} --episodes=100, ppo render {folder}")
 
     def close(self) -> None:
