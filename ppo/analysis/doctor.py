@@ -55,11 +55,7 @@ class Doctor(Callback):
         }
         for name, is_present in symptoms.items():
             self.streaks[name] = self.streaks[name] + 1 if is_present else 0
-        problems = [*self._problems(run)]
-        is_late = run.iteration >= EARLY * run.config.iterations
-        if is_late and metrics["episodes"] >= FEW_EPISODES:
-            problems += self._late_problems(run.config, metrics)
-        for name, text in problems:
+        for name, text in self._problems(run):
             if name not in self.reported:
                 self.reported.add(name)
                 run.folder.event("doctor", text)
@@ -75,7 +71,7 @@ class Doctor(Callback):
                     self.best_return = max(self.best_return, value)
 
     def _problems(self, run) -> Problems:
-        """Yield problems that may show in any iteration."""
+        """Yield problems that may show in any iteration, and then those of a late one."""
         kl = run.metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # or NaN
             fix = "lower --learning_rate, or set --target_kl"
@@ -96,8 +92,11 @@ class Doctor(Callback):
         if self.streaks["clipped"] >= LONG:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
+        is_late = run.iteration >= EARLY * run.config.iterations
+        if is_late and run.metrics["episodes"] >= FEW_EPISODES:
+            yield from self._late_problems(run)
 
-    def _late_problems(self, config, metrics: Metrics) -> Problems:
+    def _late_problems(self, run) -> Problems:
         """Yield problems of a run that should have learned something by now."""
         first = self.first.get("entropy", 0.0)
         if self.num_actions:
@@ -106,8 +105,8 @@ class Doctor(Callback):
         else:
             high = 0.9 * first
             low = 0.05 * first
-        entropy = metrics.get("entropy", first)
-        bonus = config.entropy_coef
+        entropy = run.metrics.get("entropy", first)
+        bonus = run.config.entropy_coef
         if entropy > high and isinstance(bonus, float) and bonus >= LARGE_BONUS:
             fix = f"lower --entropy_coef={bonus:g}"
             yield "bonus", f"actions stay nearly as random as at first: {fix}"
