@@ -43,7 +43,15 @@ class EpisodeHighlights(Callback):
     def on_checkpoint(self, run) -> None:
         """Append the best, the median and the worst episode to episodes.jsonl, one line each."""
         for kind, episode in _choose(self.episodes).items():
-            note = {"kind": kind, "step": run.step, **_pack(episode._asdict())}
+            actions = episode.actions
+            note = {
+                "kind": kind,
+                "step": run.step,
+                **episode._asdict(),
+                "shape": actions.shape,
+                "dtype": str(actions.dtype),
+                "actions": base64.b64encode(zlib.compress(actions.tobytes())).decode(),
+            }
             run.folder.episodes.append(json.dumps(note) + "\n")
         self.episodes.clear()
         self.num_steps = 0
@@ -57,10 +65,12 @@ def find_episode(folder: Path, kind: str) -> Note:
     """
     sign = {"best": 1, "median": 0, "worst": -1}[kind]
     try:
-        episodes = read_json_lines(folder / EPISODES)
-        found = [episode for episode in episodes if episode["kind"] == kind]
+        found = [note for note in read_json_lines(folder / EPISODES) if note["kind"] == kind]
         found.reverse()  # the last one wins a tie
-        return _unpack(max(found, key=lambda episode: sign * episode["episode_return"]))
+        note = max(found, key=lambda note: sign * note["episode_return"])
+        content = zlib.decompress(base64.b64decode(note["actions"]))
+        actions = np.frombuffer(content, note["dtype"]).reshape(note["shape"])
+        return {**note, "actions": actions}
     except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise ConfigError(
             f"there is no {kind} episode in {folder / EPISODES} ({error}): one is noted with each "
@@ -82,15 +92,3 @@ def _choose(episodes: Sequence[Any]) -> dict[str, Any]:
         return {}
     ranked = sorted(episodes, key=lambda episode: episode.episode_return)
     return {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
-
-
-def _pack(episode: Note) -> Note:
-    actions = episode["actions"]
-    packed = base64.b64encode(zlib.compress(actions.tobytes())).decode()
-    return {**episode, "shape": actions.shape, "dtype": str(actions.dtype), "actions": packed}
-
-
-def _unpack(episode: Note) -> Note:
-    content = zlib.decompress(base64.b64decode(episode["actions"]))
-    actions = np.frombuffer(content, episode["dtype"]).reshape(episode["shape"])
-    return {**episode, "actions": actions}
