@@ -12,7 +12,6 @@ from ppo.models.parts import images_of, split, vectors_of
 from ppo.run.loggers.logger import Histograms
 
 MOST_VALUES = 10_000  # in a histogram
-OF_BATCH = ("observations", "actions", "advantages", "returns", "values")
 
 
 @torch.no_grad()
@@ -23,7 +22,10 @@ def make_histograms(
 
     observations: the network's input, without images unless there is nothing else; ratios: of the
     probabilities after the update and before; image: the newest one of environment 0."""
-    tensors = {name: batch[name] for name in OF_BATCH}
+    tensors = {
+        name: batch[name]
+        for name in ("observations", "actions", "advantages", "returns", "values")
+    }
     parts = split(observation_space, batch["observations"])
     if vectors := vectors_of(observation_space):
         tensors["observations"] = torch.cat([parts[name].flatten(1) for name in vectors], 1)

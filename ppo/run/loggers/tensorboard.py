@@ -4,8 +4,6 @@ from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger, by_group
 from ppo.system.imports import extra
 
-BINS = 50
-
 
 class TensorBoardLogger(Logger):
     """Write event files to the run's folder. Events of earlier files after first_step, from which a
@@ -24,7 +22,7 @@ class TensorBoardLogger(Logger):
                 self.writer.add_scalar(name, value, step)
         if histograms:
             for name, values in histograms.values.items():
-                self.writer.add_histogram(f"histograms/{name}", values, step, bins=BINS)
+                self.writer.add_histogram(f"histograms/{name}", values, step, bins=50)
             if histograms.image is not None:
                 self.writer.add_image("frame", histograms.image, step, dataformats="HW")
 

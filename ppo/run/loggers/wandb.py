@@ -13,7 +13,6 @@ from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger, by_group
 
-SECONDS_TO_START = 10
 SECONDS_TO_FINISH = 15
 MOST_WAITING = 1000  # calls in the queue, one per iteration
 
@@ -84,7 +83,7 @@ class WandbLogger(Logger):
 
             settings = wandb.Settings(
                 login_timeout=1,
-                init_timeout=SECONDS_TO_START,
+                init_timeout=10,
                 finish_timeout=SECONDS_TO_FINISH,
                 finish_timeout_raises=False,
             )
