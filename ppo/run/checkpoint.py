@@ -58,8 +58,7 @@ def save(path: Path, state: State) -> None:
     tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     values = {name: x for name, x in state.items() if name not in tensors}
     for name, tensor in tensors.items():
-        is_own = not name.startswith("callbacks.")
-        if is_own and tensor.is_floating_point() and not tensor.isfinite().all():
+        if not name.startswith("callbacks.") and not tensor.isfinite().all():
             raise ValueError(f"{name} would be saved with numbers that are not finite")
     values["format"] = FORMAT
     values["sha256"] = digest(tensors, values)
