@@ -26,7 +26,7 @@ def overview(run: RunRecord) -> dict[str, str]:
     faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
     kinds = ", ".join(name.removeprefix("faults/").replace("_", " ") for name in faults)
     return {
-        "environment": str(run.config["env_name"]),
+        "environment": run.config["env_name"],
         "return in evaluation": last,
         "return in training": NOTHING if np.isnan(mean_return) else f"{mean_return:,.1f}",
         "steps": f"{metrics['step']:,.0f}",

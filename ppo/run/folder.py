@@ -75,7 +75,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise ConfigError(
                 f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
             ) from error
-        self.run_id = str(read_json(self.path / "config.json", {}).get("run_id", token_hex(4)))
+        self.run_id = read_json(self.path / "config.json", {}).get("run_id", token_hex(4))
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.
@@ -89,9 +89,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         event: State = {"time": now, "iteration": self.iteration, "kind": kind}
         for name, value in {"message": message, **details}.items():
             event[name] = shorten(value) if isinstance(value, str) else value
-        line = json.dumps(event) + "\n"
         with self.guard:
-            self.events.append(line)
+            self.events.append(json.dumps(event) + "\n")
         if message:
             show(f"warning: {message}")
 

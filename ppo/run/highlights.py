@@ -71,7 +71,7 @@ def find_episode(folder: Path, kind: str) -> Note:
         content = zlib.decompress(base64.b64decode(note["actions"]))
         actions = np.frombuffer(content, note["dtype"]).reshape(note["shape"])
         return {**note, "actions": actions}
-    except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise ConfigError(
             f"there is no {kind} episode in {folder / EPISODES} ({error}): one is noted with each "
             "checkpoint, once an episode is over"
