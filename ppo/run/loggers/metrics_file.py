@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 from ppo.errors import NotSaved
 from ppo.run.folder import RunFolder
@@ -21,6 +20,7 @@ class MetricsFile:
 
     def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
         self.run = run
+        self.path = run.path / METRICS
         self.rows = list(rows)  # still to be written
         self.names = dict.fromkeys(rows[0] if rows else ())
         self.num_columns = 0  # in the file
@@ -32,11 +32,10 @@ class MetricsFile:
         row = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in metrics.items()}
         self.rows.append(row)
         self.names |= dict.fromkeys(row)
-        path = self.run.path / METRICS
         failure = None
         try:
             if self.file is None or len(self.names) > self.num_columns:
-                self._replace(path)
+                self._replace()
             else:
                 failure = self.file.append(self._format())
             self.rows.clear()
@@ -44,7 +43,7 @@ class MetricsFile:
             failure = error
         if failure and not self.failure:
             self.run.event(
-                "log_delayed", f"{path} cannot be written ({failure}); training continues"
+                "log_delayed", f"{self.path} cannot be written ({failure}); training continues"
             )
         self.failure = failure
 
@@ -52,7 +51,7 @@ class MetricsFile:
         """Raise NotSaved if rows are missing."""
         if self.failure:
             raise NotSaved(
-                f"rows are missing in {self.run.path / METRICS}, which could not be written "
+                f"rows are missing in {self.path}, which could not be written "
                 f"({self.failure}): checkpoints are not affected"
             )
 
@@ -60,14 +59,14 @@ class MetricsFile:
         if self.file:
             self.file.close()
 
-    def _replace(self, path: Path) -> None:
+    def _replace(self) -> None:
         """Write the file anew, with all columns and the waiting rows. Raises OSError."""
         text = ",".join(self.names) + "\n"
         if self.file:
-            written = path.read_text(errors="replace") + self.file.waiting.decode()
+            written = self.path.read_text(errors="replace") + self.file.waiting.decode()
             ending = "," * (len(self.names) - self.num_columns) + "\n"
             text += written.partition("\n")[2].replace("\n", ending)
-        with atomic_write(path) as temporary:
+        with atomic_write(self.path) as temporary:
             temporary.write_text(text + self._format())
             file = AppendedFile(temporary)  # stays open when the file is renamed
         self.close()
