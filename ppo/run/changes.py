@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
@@ -50,8 +50,8 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
         run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
 
-def forget_changes(folder: Path, names: Iterable[str]) -> None:
+def forget_changes(folder: Path, names: Collection[str]) -> None:
     """Remove the named settings, which a resumed run was given new values for, from all changes."""
     for path in folder.glob("set*.json"):
         changes = read_json(path, {})
-        write_json(path, {name: changes[name] for name in changes.keys() - {*names}})
+        write_json(path, {name: changes[name] for name in changes.keys() - names})

@@ -41,7 +41,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
         lambda: load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state)
-    forget_changes(run.path, (text.partition("=")[0] for text in differences))
+    forget_changes(run.path, [text.partition("=")[0] for text in differences])
     checkpoints.adopt(state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
