@@ -72,7 +72,7 @@ def curve(runs: Sequence[RunRecord], x: str, y: str) -> list[ndarray]:
     start = max(xs[0] for xs, _ in curves)
     end = min(xs[-1] for xs, _ in curves)
     grid = np.linspace(start, end, POINTS)
-    values = np.stack([np.interp(grid, xs, ys) for xs, ys in curves])
+    values = [np.interp(grid, xs, ys) for xs, ys in curves]
     interval = confidence_interval(values, interquartile_mean)
     return [grid, interquartile_mean(values), *interval]
 

@@ -75,6 +75,6 @@ class MetricsFile:
 
     def _format(self) -> str:
         """Return the waiting rows as lines of CSV."""
-        text = io.StringIO(newline="")
+        text = io.StringIO()
         csv.DictWriter(text, self.names, lineterminator="\n").writerows(self.rows)
         return text.getvalue()

@@ -98,7 +98,7 @@ class WandbLogger(Logger):
         of scope "run", form a group."""
         config = self.config.__getstate__()
         alike = {name: config[name] for name in Config.names(scope="training") if name != "seed"}
-        tags = [str(config[name]) for name in ("env_name", "model", "preset")]
+        tags = [config[name] for name in ("env_name", "model", "preset")]
         tags += filter(None, (self.config.wandb_tags or "").split(","))
         return {
             "config": config,
