@@ -32,10 +32,11 @@ class ConsoleLogger(Logger):
     each line, "-" for one without a value.
     """
 
+    next_line = 0.0
+
     def __post_init__(self) -> None:
         config = self.config
         self.start_time = time.monotonic()
-        self.next_line = 0.0
         self.shown = config.show.split(",") if config.show else []
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
