@@ -84,7 +84,7 @@ def load(path: Path) -> State:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
             raise ValueError("it is no file, or larger than a quarter of this machine's memory")
         with safe_open(path, "pt") as file:
-            names = list(file.keys())
+            names = file.keys()
             if len(names) > MOST_TENSORS:
                 raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))

@@ -14,8 +14,7 @@ def initialize(parts) -> str:
     given, CheckpointError if it is damaged.
     """
     config = parts.config
-    path = config.init_from
-    state = parts.ranks.broadcast_from_rank0(lambda: load(find_checkpoint(path)))
+    state = parts.ranks.broadcast_from_rank0(lambda: load(find_checkpoint(config.init_from)))
     wanted = select_parts(config.init_parts, parts.learning_state())
     found = select_parts(config.init_parts, state)
     fitting = {
@@ -26,14 +25,14 @@ def initialize(parts) -> str:
     if problems := misfits(found, wanted):
         if not config.init_partial:
             raise ConfigError(
-                f"--init_from={path} does not fit ({problems}): "
+                f"--init_from={config.init_from} does not fit ({problems}): "
                 "give --init_partial to take what does"
             )
         problems = f", without {', '.join(sorted({**found, **wanted}.keys() - fitting.keys()))}"
     if "normalize_observation.mean" not in fitting:
         fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))
-    return f"begins with {config.init_parts} of {path}{problems}"
+    return f"begins with {config.init_parts} of {config.init_from}{problems}"
 
 
 def select_parts(init_parts: str, state: State) -> State:
