@@ -104,7 +104,12 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         yield "<h2>Evaluation</h2>"
         yield _table(["made", "episodes", "return"], map(describe_evaluation, evaluations))
     with suppress(ConfigError):
-        yield _video(video_path(run.folder, find_episode(run.folder, "best")), place)
+        path = video_path(run.folder, find_episode(run.folder, "best"))
+        if path.exists():
+            source = quote(relpath(path.absolute(), place))
+            if path.stat().st_size <= LARGEST_VIDEO:
+                source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+            yield f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
     yield '<h2>Reproduction</h2><p><button data-copy="command">copy</button></p>'
     yield f'<pre id="command">{escape(command(run.config))}</pre>'
     settings = _table(["setting", "value"], run.config.items())
@@ -122,16 +127,6 @@ def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:
     differences = ((name, *x) for name, x in values.items() if any(one != x[0] for one in x))
     yield "<h2>Settings that differ</h2>"
     yield _table(["setting", *(run.name for run in runs)], differences)
-
-
-def _video(path: Path, place: Path) -> str:
-    """Return the HTML of the video of a run's best episode; "" if there is no such file."""
-    if not path.exists():
-        return ""
-    source = quote(relpath(path.absolute(), place))
-    if path.stat().st_size <= LARGEST_VIDEO:
-        source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
-    return f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
 
 
 def _charts(runs: Sequence[RunRecord]) -> Iterator[Chart]:
