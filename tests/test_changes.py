@@ -71,6 +71,13 @@ def test_values_given_on_resuming_take_precedence_over_earlier_changes(tmp_path:
     assert read_json(tmp_path / "set.json", {}) == {}
 
 
+def test_a_value_given_on_resuming_is_forgotten_in_all_changes(cartpole_copy: Path) -> None:
+    for iteration in (21, 22):
+        write_json(cartpole_copy / f"set-{iteration}.json", {"num_epochs": 2})
+    train("CartPole-v1", resume=str(cartpole_copy), total_steps=22 * 256, num_epochs=3)
+    assert [int(row["gradient_steps"]) for row in metrics(cartpole_copy)[-2:]] == [12, 12]
+
+
 def events_of(run: Path, kind: str) -> list[dict[str, Any]]:
     path = run / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
