@@ -14,6 +14,7 @@ from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
+from ppo.system.hardware import core_numbers
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05  # a worker that has died or hangs
@@ -48,6 +49,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
         attributes=(),
+        own_cores: bool = False,
     ) -> None:
         """Start the workers, without waiting until they are ready.
 
@@ -55,7 +57,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
         count as a hang; sampler: samples actions for all environments, if workers do not;
         first_id: the number of the first environment in the whole run; attributes: of environments
-        in episodes that begin from now on, which the caller may change."""
+        in episodes that begin from now on, which the caller may change; own_cores: whether each
+        worker stays on a core of its own, if there are as many and workers sample actions."""
         self.on_event = on_event
         self.attributes = attributes
         self.sampler: Any = sampler
@@ -69,6 +72,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         else:
             cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
             shares = [range(*ends) for ends in pairwise(cuts)]
+        cores = core_numbers()
+        own_cores = own_cores and not sampler and len(cores) == num_workers
         self.workers = [
             kind(
                 make_worker,
@@ -76,6 +81,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 [first_id + index for index in share],
                 number=number,
                 timeouts={"step": step_timeout, "reset": reset_timeout},
+                cores=cores[number : number + 1] if own_cores else (),
             )
             for number, share in enumerate(shares)
         ]

@@ -21,7 +21,7 @@ from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import WholeLines
-from ppo.system.process import die_with_parent
+from ppo.system.process import die_with_parent, yield_on_waking
 from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
@@ -29,14 +29,17 @@ SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit co
 CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
 
 
-def run_worker(make_worker: Callable[[], Any], connection: Connection, parent: int) -> None:
+def run_worker(
+    make_worker: Callable[[], Any], connection: Connection, parent: int, cores: Sequence[int]
+) -> None:
     """Run a worker process: execute commands, the arguments of Worker.run, until one is None.
 
     Each result is sent back. An exception is sent back, too, and ends the process. parent: the
-    trainer's process id."""
+    trainer's process id; cores: as those of WorkerProcess."""
     die_with_parent()  # the kernel kills it even while an environment hangs
     if os.getppid() != parent:
         return
+    yield_on_waking(cores)
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -73,13 +76,15 @@ class WorkerProcess:
     """Run a ppo.envs.worker.Worker in its own process.
 
     env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
-    seconds after which it counts as hung, in a "step", or in a "reset" or its start."""
+    seconds after which it counts as hung, in a "step", or in a "reset" or its start; cores: those
+    it may run on, () for all."""
 
     make_worker: Callable[..., Any]
     env_indices: range
     env_ids: Sequence[Any]
     number: int
     timeouts: Mapping[str, float]
+    cores: Sequence[int] = ()
     num_calls = 0
     replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
@@ -93,7 +98,7 @@ class WorkerProcess:
     def start(self) -> None:
         self.connection, theirs = PROCESSES.Pipe()
         self.process = PROCESSES.Process(
-            target=run_worker, args=(self.make, theirs, os.getpid()), daemon=True
+            target=run_worker, args=(self.make, theirs, os.getpid(), self.cores), daemon=True
         )
         resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
         main = sys.modules["__main__"]

@@ -172,6 +172,7 @@ class Components:
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 attributes=self.env_attributes,
+                own_cores=not self.config.overlap,  # then the learner needs one, too
                 **options,
             )
 
@@ -250,9 +251,8 @@ class Components:
 
     def environment_state(self) -> State:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
-        rollout = vars(self.rollout)
         return {
-            **add_prefix("next", {name: rollout[name][-1] for name in CARRIED}),
+            **add_prefix("next", {name: vars(self.rollout)[name][-1] for name in CARRIED}),
             "episodes.begun": self.buffers.episode_counts_at_rollout_end,
             "normalize_reward.returns": self.normalize_reward.returns,
         }

@@ -1,5 +1,9 @@
 """The parts of a run, wired together."""
 
+import os
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -130,3 +134,48 @@ def test_what_one_run_saves_another_takes_over() -> None:
 def test_seeds_are_for_the_command_line() -> None:
     with pytest.raises(ConfigError, match="--seeds=2"):
         prepare_run(Config(seeds=2), SINGLE_PROCESS, make_learner)
+
+
+@pytest.fixture
+def two_cores() -> Iterator[list[int]]:
+    """All cores of this machine, if there are two or more, for this process."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("only Linux has cores to choose")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(1024))
+    cores = sorted(os.sched_getaffinity(0))
+    try:
+        if len(cores) < 2:
+            pytest.skip("there is one core only")
+        os.sched_setaffinity(0, cores[:2])
+        yield cores[:2]
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "options", "has_own"),
+    [
+        (2, {}, True),
+        (1, {}, False),
+        (2, {"overlap": True}, False),
+        (2, {"inference": "learner"}, False),
+    ],
+)
+def test_a_worker_has_a_core_of_its_own_where_nothing_else_needs_one(
+    two_cores: list[int], num_workers: int, options: dict[str, Any], has_own: bool
+) -> None:
+    parts = make_components("Counting-v0", **SMALL, num_workers=num_workers, **options)
+    with parts.make_pool() as pool:
+        pool.collect(1)
+        lost = pool.workers[0].process
+        lost.kill()
+        pool.collect(2)  # by another process in its place
+        assert pool.workers[0].process is not lost
+        for worker, core in zip(pool.workers, two_cores, strict=False):
+            pid = worker.process.pid
+            assert pid is not None
+            assert os.sched_getaffinity(pid) == ({core} if has_own else {*two_cores})
+            assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert os.sched_getaffinity(0) == {*two_cores}

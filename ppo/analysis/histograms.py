@@ -23,8 +23,7 @@ def make_histograms(
     observations: the network's input, without images unless there is nothing else; ratios: of the
     probabilities after the update and before; image: the newest one of environment 0."""
     tensors = {
-        name: batch[name]
-        for name in ("observations", "actions", "advantages", "returns", "values")
+        name: batch[name] for name in ("observations", "actions", "advantages", "returns", "values")
     }
     parts = split(observation_space, batch["observations"])
     if vectors := vectors_of(observation_space):

@@ -42,13 +42,18 @@ def has_bfloat16(device: str) -> bool:
 
 def available_cores() -> int:
     """Return how many cores this process may use; ranks on one machine share them equally."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    cores = len(core_numbers()) or os.cpu_count() or 1
     quota, *period = _container_limit("cpu.max")
     if quota != "max":
         cores = min(cores, round(int(quota) / int(*period)))
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def core_numbers() -> list[int]:
+    """Return the numbers of the cores that this process may use, [] where nothing tells them."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return []
 
 
 def physical_memory() -> int:

@@ -5,6 +5,8 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Collection
+from contextlib import suppress
 
 from ppo.system.state_dict import State
 
@@ -67,3 +69,16 @@ def die_with_parent() -> None:
     On other systems, do nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def yield_on_waking(cores: Collection[int]) -> None:
+    """Let this process, when it wakes up, wait until the one on its core has gone to sleep, and run
+    on some cores only, unless there are none.
+
+    By default Linux may let it run at once: the trainer, which has just woken a worker, would wait
+    for milliseconds before it can wake the next one. On other systems, do nothing."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            if cores:
+                os.sched_setaffinity(0, cores)
