@@ -1,5 +1,6 @@
 """Watch a run by callbacks, which read rollouts, batches and metrics."""
 
+import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 RECENT = 100  # episodes that are averaged
 MOST_METRICS = 64  # of an environment's own
+MOST_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
 
 
 class EpisodeStatistics:
@@ -82,6 +84,21 @@ class EpisodeStatistics:
         self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
 
 
+class RegularCheckpoints(Callback):
+    """Save a checkpoint every --checkpoint_every iterations, and MOST_SECONDS after the last."""
+
+    def __init__(self) -> None:
+        self.last_time = time.monotonic()
+
+    def on_iteration(self, run: Run) -> None:
+        is_late = time.monotonic() - self.last_time >= MOST_SECONDS
+        if is_late or run.is_due(run.config.checkpoint_every):
+            run.save()
+
+    def on_checkpoint(self, run: Run) -> None:
+        self.last_time = time.monotonic()
+
+
 class Evaluation(Callback):
     """Evaluate the policy every --eval_every iterations."""
 
@@ -126,7 +143,7 @@ class Monitor:
         is_discrete = head.action_dtype is np.int64
         doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
-        built_in = [EpisodeHighlights(), Evaluation(), Videos(), doctor]
+        built_in = [RegularCheckpoints(), EpisodeHighlights(), Evaluation(), Videos(), doctor]
         self.callbacks = [*built_in, *callbacks, *stopping]
 
     def notify(self, method: str, *arguments) -> None:

@@ -94,7 +94,7 @@ def train(
                         metrics = monitor.after_update(rollout, batch, metrics, clock)
                     is_stopped = stop.agree_to_stop(ranks.gather) or monitor.run.stop_reason
                     is_last = is_stopped or iteration == config.iterations
-                    is_due = monitor.run.is_save_due or iteration % config.checkpoint_every == 0
+                    is_due = monitor.run.is_save_due
                     if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                         checkpoints.keep(snapshot(parts, monitor))
                     loggers.log(metrics, monitor.histograms)

@@ -2,7 +2,9 @@
 
 import json
 import signal
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +48,16 @@ def test_the_summary_and_the_path_of_the_last_checkpoint_are_returned(tmp_path: 
 def test_checkpoints_are_saved_at_the_start_when_due_and_at_the_end(tmp_path: Path) -> None:
     train(config(tmp_path, checkpoint_every=3))
     assert steps(tmp_path) == [0, 96, 128]
+
+
+def test_a_checkpoint_is_saved_when_the_last_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four_minutes_each = count(0, 240)  # 8 minutes after two iterations, 12 after three
+    clock = SimpleNamespace(monotonic=lambda: next(four_minutes_each))
+    monkeypatch.setattr("ppo.monitor.time", clock)
+    train(config(tmp_path, checkpoint_every=1000, total_steps=5 * 32))
+    assert steps(tmp_path) == [0, 96, 160]
 
 
 class Stopping(Learner):

@@ -89,7 +89,9 @@ class RunFlags(Flags):
         high=1000,
     )
     checkpoint_every: Count = run_flag(
-        100, "Iterations between checkpoints, of which the last three and the best are kept."
+        100,
+        "Iterations between checkpoints, of which the last three and the best are kept; ten "
+        "minutes after one there is another in any case.",
     )
     eval_episodes: int = flag(
         20,
