@@ -3,7 +3,8 @@
 
 Trains each environment that has tuned values; others by the values of their family, of which these
 and those of the id are no part; CartPole by the values of the CleanRL tutorial and of Lightning
-Baselines3; CartPole without velocities with and without a memory; and Pong in two ways. Each run
+Baselines3; CartPole without velocities with and without a memory; Breakout; and Pong in two ways.
+CarRacing is evaluated by --episodes=20, whose pictures take half an hour otherwise. Each run
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
@@ -54,7 +55,6 @@ FAMILIES = {
 }
 # By default, which is by the family's values where there are none of their own.
 MORE = {
-    "Acrobot-v1": " --total_steps=500000",
     "InvertedDoublePendulum-v5": "",
     "MountainCar-v0": " --total_steps=500000",
     "Reacher-v5": "",
@@ -77,6 +77,9 @@ RUNS = {
     "CartPole-v1-lightning": "--env_name=CartPole-v1 --preset=lightning",
     "HiddenVelocity-lstm": f"{HIDDEN} --total_steps=200000 --model=lstm",
     "HiddenVelocity-mlp": f"{HIDDEN} --total_steps=200000 --model=mlp",
+    "Breakout": (
+        "--env_name=BreakoutNoFrameskip-v4 --total_steps=5000000 --learning_rate=linear:0.0005"
+    ),
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
@@ -85,6 +88,7 @@ PUBLISHED = {
     "Acrobot-v1": "-73.5",
     "Ant-v5": "1,327; Tianshou 3,258",
     "BipedalWalker-v3": "287.9 (5 M)",
+    "Breakout": "398 (10 M)",
     "CartPole-v1": "500 (100 k)",
     "HalfCheetah-v5": "5,819; Tianshou 5,784",
     "Hopper-v5": "2,410; Tianshou 2,609",
@@ -100,6 +104,7 @@ PUBLISHED = {
     "Swimmer-v5": "281.6; Tianshou 66.7",
     "Walker2d-v5": "3,479; Tianshou 3,588",
 }
+GAMES = {"Pong": 18, "Breakout": 300, "CarRacing": 700}  # seen as images; goals of returns
 POINTS = 50  # of a curve in the results
 CHECKED = 10  # first iterations, whose metrics are hashed
 
@@ -157,15 +162,16 @@ def show(results: dict[str, harness.Result]) -> str:
 
 
 def draw(results: dict[str, harness.Result]) -> None:
-    """Draw return against steps of all runs of Pong."""
-    figure, axes = pyplot.subplots(figsize=(8, 5))
-    for run, result in results.items():
-        for each in result["runs"] if run.startswith("Pong") else ():
-            axes.plot(*zip(*each["curve"], strict=True), label=f"{run}, seed {each['seed']}")
-    axes.axhline(18, color="gray", linewidth=0.5)
-    axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title="Pong")
-    axes.legend()
-    harness.save_figure("learning/Pong.png", figure)
+    """Draw return against steps for each of GAMES, of all runs whose names begin with it."""
+    for game, goal in GAMES.items():
+        figure, axes = pyplot.subplots(figsize=(8, 5))
+        for run, result in results.items():
+            for each in result["runs"] if run.startswith(game) else ():
+                axes.plot(*zip(*each["curve"], strict=True), label=f"{run}, seed {each['seed']}")
+        axes.axhline(goal, color="gray", linewidth=0.5)
+        axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title=game)
+        axes.legend()
+        harness.save_figure(f"learning/{game}.png", figure)
 
 
 def read_ours() -> dict[str, harness.Result]:
@@ -175,7 +181,8 @@ def read_ours() -> dict[str, harness.Result]:
 
 
 def write_page(results: dict[str, harness.Result]) -> None:
-    parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results), "![Pong](Pong.png)"]
+    parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results)]
+    parts += [f"![{game}]({game}.png)" for game in GAMES]
     parts += zoo_learning.show(results, zoo_learning.read())
     harness.write_page("learning/README.md", __doc__, *parts)
 

@@ -113,7 +113,8 @@ class Grid(gymnasium.Env):
 FAMILY_OF = {
     "Taxi-v4": "discrete",
     "tests.environments:Target-v0": "continuous",
-    "CarRacing-v3": "images",
+    "tests.environments:Picture": "images",
+    "CarRacing-v3": "CarRacing-v3",
     "tests.test_resolve:Grid": "categories",
     "PongNoFrameskip-v4": "Atari",
     "CartPole-v1": "CartPole-v1",
