@@ -21,10 +21,10 @@ RESULTS = "all.json"
 COMMANDS = (
     "startup",
     "throughput --repetitions=5",
-    "throughput --workloads=robotics,small-batches,sb3-defaults,memory --repetitions=5",
+    "throughput --workloads=all --repetitions=5",
     "throughput --scaling",
     "solve --env=CartPole-v1 --sb3=3",
-    "solve --env=Acrobot-v1 --sb3=1",
+    "solve --env=Acrobot-v1 --sb3=3",
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
     "solve --stop_when=",

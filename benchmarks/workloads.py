@@ -1,7 +1,8 @@
 """Training speed on other workloads: python -m benchmarks.throughput --workloads=robotics,memory
 [--repetitions=5] [--threads=1,2] [--quick]
 
-- robotics: HalfCheetah, large networks, observations and rewards normalised by both
+- robotics: HalfCheetah, large networks, observations and rewards normalised by both; and the same
+  with ours by --precision=bfloat16, which needs a processor that multiplies it
 - sb3-defaults: HalfCheetah by all defaults of Stable-Baselines3, one environment
 - small-batches: LunarLander, many gradient steps of 64 rows
 - memory: CartPole without velocities, an LSTM; the peer is RecurrentPPO of SB3-Contrib, with one
@@ -76,18 +77,22 @@ class Workload(NamedTuple):
         }
 
 
+ROBOTICS = Workload(
+    "HalfCheetah-v5",
+    num_envs=16,
+    num_steps=512,
+    batch_size=512,
+    num_epochs=10,
+    steps=81_920,
+    network="2 x 256",
+    flags="--hidden_size=256",
+    settings={"policy_kwargs": {"net_arch": [256, 256]}},
+    normalizes=True,
+)
 WORKLOADS = {
-    "robotics": Workload(
-        "HalfCheetah-v5",
-        num_envs=16,
-        num_steps=512,
-        batch_size=512,
-        num_epochs=10,
-        steps=81_920,
-        network="2 x 256",
-        flags="--hidden_size=256",
-        settings={"policy_kwargs": {"net_arch": [256, 256]}},
-        normalizes=True,
+    "robotics": ROBOTICS,
+    "robotics-bfloat16": ROBOTICS._replace(
+        network="2 x 256, ours in bfloat16", flags="--hidden_size=256 --precision=bfloat16"
     ),
     "sb3-defaults": Workload(
         "HalfCheetah-v5",
