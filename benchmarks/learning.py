@@ -77,6 +77,9 @@ RUNS = {
     "CartPole-v1-lightning": "--env_name=CartPole-v1 --preset=lightning",
     "HiddenVelocity-lstm": f"{HIDDEN} --total_steps=200000 --model=lstm",
     "HiddenVelocity-mlp": f"{HIDDEN} --total_steps=200000 --model=mlp",
+    "Breakout": (
+        "--env_name=BreakoutNoFrameskip-v4 --total_steps=5000000 --learning_rate=linear:0.0005"
+    ),
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
