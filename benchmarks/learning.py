@@ -80,6 +80,11 @@ RUNS = {
     "Breakout": (
         "--env_name=BreakoutNoFrameskip-v4 --total_steps=5000000 --learning_rate=linear:0.0005"
     ),
+    "CarRacing": (
+        "--env_name=CarRacing-v3 --total_steps=200000 --frame_skip=4 --num_steps=256"
+        " --batch_size=256 --num_epochs=8 --learning_rate=linear:0.0003 --clip_coef=0.2"
+        " --clip_value_coef=none --entropy_coef=0 --normalize_rewards=True --log_std_init=-0.5"
+    ),
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
