@@ -344,7 +344,7 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "--num_minibatches=4: give at most the 3 steps",
         ),
         ("--preset=none --total_steps=100", "--total_steps=100: give at least the 1024 steps"),
-        ("--preset=mine", "--preset=mine: give auto, none, a .json file, Acrobot-v1, Atari, "),
+        ("--preset=mine", "--preset=mine: give auto, none, a .json file, Acrobot-v1, "),
         (
             "--env_name=CartPole-v1 --run_dir={used}",
             "is not empty, and no run is overwritten: choose another",
