@@ -1,7 +1,7 @@
 """Every benchmark of results/ but the learning tables: python -m benchmarks.all [NAME ...]
 
 Runs the commands of the table below one after the other, or those of the benchmarks named, some
-three hours on two cores, with nothing else to do on the machine. A command that has succeeded at
+three and a half hours on two cores, with nothing else to do on the machine. A command that has succeeded at
 this commit is not run again: after an interruption the same command continues. The last one checks
 that the learning tables would come out the same: it trains the first ten iterations of their runs
 again and compares every bit. Stable-Baselines3, sb3-contrib and MuJoCo are in the extra bench;
@@ -27,6 +27,7 @@ COMMANDS = (
     "solve --env=Acrobot-v1 --sb3=3",
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
+    "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900",
     "solve --stop_when=",
     "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
     "kills",
