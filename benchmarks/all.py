@@ -1,12 +1,12 @@
 """Every benchmark of results/ but the learning tables: python -m benchmarks.all [NAME ...]
 
 Runs the commands of the table below one after the other, or those of the benchmarks named, some
-three and a half hours on two cores, with nothing else to do on the machine. A command that has succeeded at
-this commit is not run again: after an interruption the same command continues. The last one checks
-that the learning tables would come out the same: it trains the first ten iterations of their runs
-again and compares every bit. Stable-Baselines3, sb3-contrib and MuJoCo are in the extra bench;
-hosts needs root. Left out are third_party, which needs more packages, and commits, which compares
-with another commit. Writes results/all.json and README.md.
+three and a half hours on two cores, with nothing else to do on the machine. A command that has
+succeeded at this commit is not run again: after an interruption the same command continues. The
+last one checks that the learning tables would come out the same: it trains the first ten iterations
+of their runs again and compares every bit. Stable-Baselines3, sb3-contrib and MuJoCo are in the
+extra bench; hosts needs root. Left out are third_party, which needs more packages, and commits,
+which compares with another commit. Writes results/all.json and README.md.
 """
 
 import shlex
