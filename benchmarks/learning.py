@@ -20,8 +20,8 @@ times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_le
 - discrete, continuous, categories: by the values of the family, --preset=FAMILY. They were chosen
   on CartPole, LunarLander, LunarLanderContinuous, BipedalWalker, Pendulum, InvertedPendulum,
   Hopper, Walker2d and MiniGrid-Empty only
-- Ant-v5's preset leaves contact forces out of the observation, as Ant-v4 does unless told otherwise;
-  by the family's values Ant has them
+- Ant-v5's preset leaves contact forces out of the observation, as Ant-v4 does unless told
+  otherwise; by the family's values Ant has them
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
