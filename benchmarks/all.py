@@ -1,12 +1,13 @@
 """Every benchmark of results/ but the learning tables: python -m benchmarks.all [NAME ...]
 
-Runs the commands of the table below one after the other, or those of the benchmarks named, some
-three and a half hours on two cores, with nothing else to do on the machine. A command that has
-succeeded at this commit is not run again: after an interruption the same command continues. The
-last one checks that the learning tables would come out the same: it trains the first ten iterations
-of their runs again and compares every bit. Stable-Baselines3, sb3-contrib and MuJoCo are in the
-extra bench; hosts needs root. Left out are third_party, which needs more packages, and commits,
-which compares with another commit. Writes results/all.json and README.md.
+Runs the commands of the table below one after the other, or those that begin with a name, such as
+solve or 'solve --env=CartPole-v1', some three and a half hours on two cores, with nothing else to
+do on the machine. A command that has succeeded at this commit is not run again: after an
+interruption the same command continues. The last one checks that the learning tables would come out
+the same: it trains the first ten iterations of their runs again and compares every bit.
+Stable-Baselines3, sb3-contrib and MuJoCo are in the extra bench; hosts needs root. Left out are
+third_party, which needs more packages, and commits, which compares with another commit. Writes
+results/all.json and README.md.
 """
 
 import shlex
@@ -69,9 +70,9 @@ def rows(done: harness.Result) -> list[str]:
 
 def main() -> int:
     parser = harness.make_parser(__doc__)
-    parser.add_argument("names", nargs="*", help="benchmarks, of those in the table; all if none")
+    parser.add_argument("names", nargs="*", help="beginnings of commands in the table; all if none")
     names = parser.parse_args().names
-    chosen = [command for command in COMMANDS if not names or command.split()[0] in names]
+    chosen = [command for command in COMMANDS if command.startswith(tuple(names) or "")]
     if not chosen:
         parser.error(f"give some of {', '.join(sorted({x.split()[0] for x in COMMANDS}))}")
     about = harness.describe_machine()

@@ -408,7 +408,7 @@ def test_all_benchmarks_go_on_where_they_were_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    monkeypatch.setattr("sys.argv", ["all", "startup", "throughput"])
+    monkeypatch.setattr("sys.argv", ["all", "startup", "solve --env=CartPole", "throughput"])
     begun: list[str] = []
 
     def run(command: str) -> dict[str, Any]:
@@ -416,8 +416,9 @@ def test_all_benchmarks_go_on_where_they_were_stopped(
         return {"exit_code": int(len(begun) == 2), "minutes": 1.5}
 
     monkeypatch.setattr(all_benchmarks, "run", run)
-    chosen = [x for x in all_benchmarks.COMMANDS if x.startswith(("startup", "throughput"))]
     assert all_benchmarks.main() == 1
+    chosen = [x for x in all_benchmarks.COMMANDS if x.startswith(("startup", "throughput"))]
+    chosen.append("solve --env=CartPole-v1 --sb3=3")
     assert begun == chosen
     assert all_benchmarks.main() == 0
     assert begun == [*chosen, chosen[1]]  # which had failed
