@@ -17,6 +17,12 @@ from ppo.system.process import configure_process
 configure_process({threads}, {deterministic})
 print(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
 """
+DENORMALS = """
+import torch
+from ppo.system.process import configure_process
+configure_process(2, False)
+print((torch.full((1_000_000,), 1e-20) * 1e-20).count_nonzero().item())  # by both threads
+"""
 FREEZE = """
 import gc
 from ppo.system.process import freeze_garbage
@@ -71,6 +77,10 @@ def output(code: str, *arguments: str) -> str:
 def test_threads_and_determinism_are_set(deterministic: bool) -> None:
     code = THREADS.format(threads=2, deterministic=deterministic)
     assert output(code) == f"2 {deterministic}"
+
+
+def test_denormal_numbers_are_zero_in_all_threads() -> None:
+    assert output(DENORMALS) == "0"
 
 
 def test_objects_of_an_earlier_run_are_collected_before_the_next_one_is_frozen() -> None:
