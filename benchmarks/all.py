@@ -1,10 +1,10 @@
 """Every benchmark of results/ but the learning tables: python -m benchmarks.all [NAME ...]
 
 Runs the commands of the table below one after the other, or those that begin with a name, such as
-solve or 'solve --env=CartPole-v1', some three and a half hours on two cores, with nothing else to
-do on the machine. A command that has succeeded at this commit is not run again: after an
-interruption the same command continues. The last one checks that the learning tables would come out
-the same: it trains the first ten iterations of their runs again and compares every bit.
+solve or 'solve --env=CartPole-v1', some six hours on two cores, with nothing else to do on the
+machine. A command that has succeeded at this commit is not run again: after an interruption the
+same command continues. The last one checks that the learning tables would come out the same: it
+trains the first ten iterations of their runs again and compares every bit.
 Stable-Baselines3, sb3-contrib and MuJoCo are in the extra bench; hosts needs root. Left out are
 third_party, which needs more packages, and commits, which compares with another commit. Writes
 results/all.json and README.md.
@@ -29,6 +29,8 @@ COMMANDS = (
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
     "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900",
+    "solve --env=PongNoFrameskip-v4 --stop_when='episode_return_mean>=18' --sb3=1"
+    " --sb3_seconds=4500",
     "solve --stop_when=",
     "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
     "kills",

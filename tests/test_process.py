@@ -19,9 +19,13 @@ print(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
 """
 DENORMALS = """
 import torch
-from ppo.system.process import configure_process
+from ppo.system.process import configure_process, flush_denormals
 configure_process(2, False)
-print((torch.full((1_000_000,), 1e-20) * 1e-20).count_nonzero().item())  # by both threads
+numbers = torch.full((1_000_000,), 1e-20)  # a part for each of the threads
+with flush_denormals():
+    flushed = numbers * 1e-20
+kept = numbers * 1e-20
+print(flushed.view(torch.int32).any().item(), kept.view(torch.int32).any().item())
 """
 FREEZE = """
 import gc
@@ -79,8 +83,8 @@ def test_threads_and_determinism_are_set(deterministic: bool) -> None:
     assert output(code) == f"2 {deterministic}"
 
 
-def test_denormal_numbers_are_zero_in_all_threads() -> None:
-    assert output(DENORMALS) == "0"
+def test_denormal_numbers_are_zero_in_all_threads_and_there_only() -> None:
+    assert output(DENORMALS) == "False True"
 
 
 def test_objects_of_an_earlier_run_are_collected_before_the_next_one_is_frozen() -> None:

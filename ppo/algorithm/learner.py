@@ -18,6 +18,7 @@ from ppo.config.schedule import scheduled
 from ppo.errors import ConfigError, NotFinite
 from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
+from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 KL_TOLERANCE = 1.5
@@ -73,6 +74,7 @@ class Learner:
             gae_lambda=self.config.gae_lambda,
         )
 
+    @flush_denormals()
     def update(self, batch: Batch, iteration: int) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
@@ -140,10 +142,9 @@ class Learner:
         """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics."""
         distribution, values = self.forward(minibatch)
         log_probs = distribution.log_prob(minibatch["actions"])
-        clip_coef = self.clip_coef
-        behaviour_log_probs = minibatch["log_probs"]
+        old_log_probs = minibatch["log_probs"]
         policy_loss = losses.clipped_surrogate(
-            log_probs, behaviour_log_probs, minibatch["advantages"], clip_coef=clip_coef
+            log_probs, old_log_probs, minibatch["advantages"], clip_coef=self.clip_coef
         )
         value_loss = losses.value_loss(
             values, minibatch["values"], minibatch["returns"], clip_coef=self.clip_value_coef
@@ -155,8 +156,8 @@ class Learner:
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": losses.approximate_kl(log_probs, behaviour_log_probs),
-                "clip_fraction": losses.clip_fraction(log_probs, behaviour_log_probs, clip_coef),
+                "approx_kl": losses.approximate_kl(log_probs, old_log_probs),
+                "clip_fraction": losses.clip_fraction(log_probs, old_log_probs, self.clip_coef),
             }
             if self.clip_value_coef is not None:
                 moves = (values - minibatch["values"]).abs()

@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 
 from ppo.system.state_dict import State
 
@@ -16,20 +16,33 @@ M_MMAP_MAX = -4
 
 
 def configure_process(num_threads: int, deterministic: bool) -> None:
-    """Set torch's number of intra-op threads and its determinism, flush denormal numbers to zero,
-    and keep freed memory.
-
-    Adam's averages of weights without a gradient decay to denormal numbers, which processors take
-    up to a hundred times as long to compute with.
-    """
+    """Set torch's number of intra-op threads and its determinism, start the threads so that they
+    flush denormal numbers, and keep freed memory."""
     import torch  # heavy
 
-    torch.set_flush_denormal(True)  # before torch starts threads, which inherit it
     torch.set_num_threads(num_threads)
+    with flush_denormals():
+        torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
     disable_malloc_trim()
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on CUDA
         torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
+
+
+@contextmanager
+def flush_denormals() -> Iterator[None]:
+    """Compute with zero instead of denormal numbers, with which processors take up to a hundred
+    times as long. Adam's averages of weights without a gradient decay to them.
+
+    Only there: environments, and a program that calls train, compute as they would by themselves.
+    """
+    import torch
+
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def disable_malloc_trim() -> None:
