@@ -29,8 +29,7 @@ COMMANDS = (
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
     "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900",
-    "solve --env=PongNoFrameskip-v4 --stop_when='episode_return_mean>=18' --sb3=1"
-    " --sb3_seconds=4500",
+    "solve --env=PongNoFrameskip-v4 --stop_when='solved>=18' --sb3=1 --sb3_seconds=4500",
     "solve --stop_when=",
     "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
     "kills",

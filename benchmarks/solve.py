@@ -4,9 +4,8 @@
 Measured from starting the command that a user would give, with its tuned preset, its output not on
 a terminal, and without a report, until it has ended with an evaluation over 100 deterministic
 episodes; the first start after installing is slower. By --stop_when, as of main.py, training ends
-once the environment is solved: its mean return of the last 100 episodes reaches the environment's
-own reward_threshold, and so does that of 100 deterministic episodes, which is the evaluation then;
-or by a condition such as episode_return_mean>=18.
+once the environment is solved: the mean return of 100 deterministic episodes, which is the
+evaluation then, reaches the environment's own reward_threshold, or 18 by solved>=18.
 Without it, --stop_when=, all steps of the preset are trained.
 
 --sb3: with so many of the seeds, in turn with ours, also Stable-Baselines3 with the values that

@@ -9,9 +9,9 @@ default. Environments are made as by the zoo: one after another in the only proc
 Monitor, none able to render.
 
 The run ends after --total_steps, by default as many as the zoo's; after --seconds of training; or
-by --stop_when, as of main.py: "solved" is a mean return of the last 100 episodes of training that
-reaches the environment's own reward_threshold and is then proved by 100 deterministic episodes,
-which are tried after an update, once in 100 episodes; "episode_return_mean>=18" needs no proof.
+by --stop_when, as of main.py: "solved" is the environment's own reward_threshold, "solved>=18"
+another return, reached by the mean of 100 deterministic episodes, which are tried as main.py tries
+them; "episode_return_mean>=18" is the mean of the last 100 episodes of training.
 Then 100 deterministic episodes are played, with frozen statistics of normalisation, and a line of
 JSON is printed. By default, MLPs have one thread, which is the best for them, and others one per
 core. benchmarks/solve.py and benchmarks/zoo_learning.py call this.
@@ -24,7 +24,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from benchmarks import harness
@@ -195,9 +195,10 @@ ZOO: dict[str, dict[str, Any]] = {
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
 WINDOW = 100  # episodes that running means are taken over, as in ppo/stopping.py
 EPISODES = 100  # of an evaluation, and of a proof
+FEW = 10  # episodes before a proof, as in ppo/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side
 SECONDS = 1.0  # between two points of a curve
-RETURN = r"episode_return_mean>=(-?[\d.]+)"
+GOAL = r"(episode_return_mean|solved)>=(-?[\d.]+)"
 
 
 def make_envs(env_name: str, num_envs: int, seed: int, is_training: bool) -> Any:
@@ -248,19 +249,19 @@ def make_model(env_name: str, seed: int) -> Any:
     return PPO(env=envs, seed=seed, **settings_of(env_name))
 
 
-def make_evaluation(env_name: str, seed: int, model: Any) -> Callable[[], float]:
-    """Return what evaluates a model: the mean return of 100 deterministic episodes."""
+def make_evaluation(env_name: str, seed: int, model: Any) -> Callable[..., float]:
+    """Return what evaluates a model: the mean return of so many deterministic episodes."""
     from stable_baselines3.common.evaluation import evaluate_policy
 
     made: list[Any] = []  # environments, when they are first needed
 
-    def evaluate() -> float:
+    def evaluate(episodes: int = EPISODES) -> float:
         if not made:
             made.append(make_envs(env_name, EVALUATED, seed + 1_000_000, is_training=False))
         (envs,) = made
         if normalizer := model.get_vec_normalize_env():
             envs.obs_rms = normalizer.obs_rms
-        mean_return, _ = evaluate_policy(model, envs, EPISODES, deterministic=True)
+        mean_return, _ = evaluate_policy(model, envs, episodes, deterministic=True)
         return float(mean_return)
 
     return evaluate
@@ -270,7 +271,7 @@ def make_watch(
     threshold: float | None,
     needs_proof: bool,
     seconds: float | None,
-    evaluate: Callable[[], float],
+    evaluate: Callable[..., float],
 ) -> Any:
     """Make the callback that measures a run, and ends it when it is solved or its time is over."""
     from stable_baselines3.common.callbacks import BaseCallback
@@ -280,7 +281,7 @@ def make_watch(
             super().__init__()
             self.returns: deque[float] = deque(maxlen=WINDOW)
             self.episodes = 0
-            self.tried_after = 0  # episodes
+            self.next_try = 0  # after so many episodes
             self.curve: list[tuple[int, float, float | None]] = []  # step, seconds, mean return
             self.stopped = ""  # why, if it has
             self.steps = 0
@@ -317,23 +318,27 @@ def make_watch(
             self.look()
 
         def _on_training_end(self) -> None:
-            self.look()
+            self.look(is_last=True)
             self.took = self.seconds
             self.curve.append((self.steps, self.took, self.mean_return))
 
-        def look(self) -> None:
+        def look(self, is_last: bool = False) -> None:
             """Do as StopWhen in ppo/stopping.py."""
             if threshold is None or self.stopped or self.episodes < WINDOW:
                 return
-            is_reached = fmean(self.returns) >= threshold
-            if is_reached and needs_proof:
-                if self.episodes < self.tried_after + WINDOW:
-                    return
-                self.tried_after = self.episodes
+            if not needs_proof:
+                if fmean(self.returns) >= threshold:
+                    self.stopped = "solved"
+                return
+            is_early = self.episodes < self.next_try and not is_last
+            if is_early or fmean(self.returns) + pstdev(self.returns) < threshold:
+                return
+            self.next_try = self.episodes + 3 * FEW
+            if evaluate(FEW) >= threshold:
+                self.next_try = self.episodes + EPISODES
                 self.proof = evaluate()
-                is_reached = self.proof >= threshold
-            if is_reached:
-                self.stopped = "solved"
+                if self.proof >= threshold:
+                    self.stopped = "solved"
 
     return Watch()
 
@@ -382,13 +387,13 @@ def read_goal(env_name: str, stop_when: str) -> tuple[float | None, bool]:
     """
     if not stop_when:
         return None, False
-    if found := re.fullmatch(RETURN, stop_when):
-        return float(found[1]), False
+    if found := re.fullmatch(GOAL, stop_when):
+        return float(found[2]), found[1] == "solved"
     if stop_when != "solved":
-        raise ValueError(f"{stop_when}: give solved, or episode_return_mean>=X")
+        raise ValueError(f"{stop_when}: give solved, solved>=X or episode_return_mean>=X")
     threshold = spec_of(env_name).reward_threshold
     if threshold is None:
-        raise ValueError(f"{env_name} names no reward_threshold, give episode_return_mean>=X")
+        raise ValueError(f"{env_name} names no reward_threshold, give solved>=X")
     return threshold, True
 
 
@@ -422,7 +427,9 @@ def main() -> None:
     parser.add_argument("--env", required=True, choices=ZOO, metavar="ENV", help=", ".join(ZOO))
     parser.add_argument("--total_steps", type=int, help="default: the zoo's")
     parser.add_argument("--seconds", type=float, help="of training, at most")
-    parser.add_argument("--stop_when", default="", help="solved, or episode_return_mean>=X")
+    parser.add_argument(
+        "--stop_when", default="", help="solved, solved>=X or episode_return_mean>=X"
+    )
     parser.add_argument("--num_threads", type=int, help="of torch")
     given = parser.parse_args()
     try:

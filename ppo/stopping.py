@@ -2,6 +2,8 @@
 
 import operator
 import re
+from collections import deque
+from statistics import fmean, pstdev
 
 from ppo.callback import Callback
 from ppo.config.config import Config
@@ -11,18 +13,20 @@ from ppo.system.state_dict import State
 
 WINDOW = 100  # episodes that running means are taken over
 EVALUATION = "evaluation_return_mean"
+SOLVED = "solved"  # in place of a metric
 PROOF = 100  # episodes of the evaluation that proves an environment to be solved
+FEW = 10  # episodes of the evaluation before that, which costs less where it fails
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 def make_stopping(config: Config, reward_threshold: float | None) -> list[Callback]:
     """Make the callbacks that flags ask for. reward_threshold: the environment's own."""
     found: list[Callback] = [KeepBest()]
-    if config.stop_when == "solved":
-        solved = f"episode_return_mean>={reward_threshold}"
-        found.append(StopWhen("stop_when", solved, needs_proof=True))
-    elif config.stop_when:
-        found.append(StopWhen("stop_when", config.stop_when))
+    condition = config.stop_when
+    if condition == SOLVED:
+        condition = f"{SOLVED}>={reward_threshold}"
+    if condition:
+        found.append(StopWhen("stop_when", condition))
     if config.max_time:
         found.append(StopWhen("max_time", f"seconds>={seconds_of(config.max_time)}"))
     return found
@@ -66,29 +70,30 @@ class KeepBest(Callback):
 class StopWhen(Callback):
     """End the run when a metric passes a limit, as in "env/success_rate>0.95".
 
-    needs_proof: the mean return of an evaluation must pass the limit, too. An evaluation takes
-    place at most once every 100 training episodes.
+    In place of a metric, "solved" is the mean return of 100 episodes without exploration. They are
+    played only where they may succeed: if the mean return of the last 100 episodes of training,
+    plus its standard deviation, passes the limit, and then that of the first 10 of them. After a
+    failure at least as many episodes of training come first, three times as many after that of 10,
+    unless the iteration is the last one.
     """
 
-    tried_after = 0  # episodes
+    next_try = 0  # after so many episodes
     has_ended = ""  # the condition that has ended the run
 
-    def __init__(self, flag: str, condition: str, needs_proof: bool = False) -> None:
+    def __init__(self, flag: str, condition: str) -> None:
         self.flag = flag
         self.condition = condition
         self.name, comparison, limit = re.findall(CONDITION, condition)[0]
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
-        self.needs_proof = needs_proof
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+
+    def on_episode(self, run, episode) -> None:
+        self.returns.append(episode.episode_return)
 
     def on_iteration(self, run) -> None:
-        value = read_metric(run, self.flag, self.name)
-        episodes = run.metrics["episodes"]
-        if self.needs_proof and self._holds(value) and episodes >= self.tried_after + WINDOW:
-            self.tried_after = episodes
-            value = run.evaluate(PROOF)["mean"]
-        elif self.needs_proof:
-            return
+        is_metric = self.name != SOLVED
+        value = read_metric(run, self.flag, self.name) if is_metric else self._prove(run)
         if self._holds(value):
             self.has_ended = self.condition
             run.stop(f"{self.condition}: it is {value:.4g}")
@@ -98,10 +103,29 @@ class StopWhen(Callback):
             run.stop(f"{self.condition}, before it was resumed")
 
     def state_dict(self) -> State:
-        return {"tried_after": self.tried_after, "has_ended": self.has_ended}
+        return {
+            "next_try": self.next_try,
+            "has_ended": self.has_ended,
+            "returns": [*self.returns],
+        }
 
     def load_state_dict(self, state: State) -> None:
-        vars(self).update(state)
+        returns = deque(state.get("returns", ()), WINDOW)  # an earlier version saved none
+        vars(self).update({**state, "returns": returns})
+
+    def _prove(self, run) -> float | None:
+        """Return the mean return of an evaluation; None if it is too early for one, or hopeless."""
+        episodes = run.metrics["episodes"]
+        is_early = episodes < self.next_try and run.iteration < run.config.iterations
+        if is_early or len(self.returns) < WINDOW:
+            return None
+        if not self._holds(fmean(self.returns) + pstdev(self.returns)):
+            return None
+        self.next_try = episodes + 3 * FEW
+        if not self._holds(run.evaluate(FEW)["mean"]):
+            return None
+        self.next_try = episodes + PROOF
+        return run.evaluate(PROOF)["mean"]
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and self.compare(value, self.limit)

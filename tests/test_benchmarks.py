@@ -238,8 +238,9 @@ def test_evaluations_have_the_statistics_of_training_and_do_not_change_them(
 def test_a_run_of_stable_baselines3_ends_when_an_evaluation_proves_it(
     sb3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    returns = iter([9.0, 10.0])  # of the two proofs: the second is the run's last evaluation, too
-    monkeypatch.setattr(zoo, "make_evaluation", lambda *_: lambda: next(returns))
+    # Of few episodes and the proof, twice: the second proof is the run's last evaluation, too.
+    returns = iter([10.0, 9.0, 10.0, 10.0])
+    monkeypatch.setattr(zoo, "make_evaluation", lambda *_: lambda episodes=100: next(returns))
     found = zoo.learn("CartPole-v1", seed=1, threshold=10, num_threads=1)
     assert (found["solved"], found["stopped"], found["evaluation"]) == (True, "solved", 10)
     assert 200 <= found["episodes"] < 300
@@ -261,6 +262,7 @@ def test_a_run_of_stable_baselines3_ends_at_its_limits(
 def test_goals_are_those_of_stop_when() -> None:
     assert zoo.read_goal("MountainCar-v0", "solved") == (-110, True)
     assert zoo.read_goal("PongNoFrameskip-v4", "episode_return_mean>=18") == (18, False)
+    assert zoo.read_goal("PongNoFrameskip-v4", "solved>=18") == (18, True)
     assert zoo.read_goal("CartPole-v1", "") == (None, False)
     for env_name, stop_when in (
         ("PongNoFrameskip-v4", "solved"),

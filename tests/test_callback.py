@@ -160,5 +160,5 @@ def test_solved_is_proved_by_an_evaluation(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["stopped"].startswith("episode_return_mean>=475.0: it is")
+    assert summary["stopped"].startswith("solved>=475.0: it is")
     assert summary["evaluation"]["mean"] >= 475

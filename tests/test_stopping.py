@@ -112,16 +112,62 @@ def test_patience_counts_iterations_since_the_best() -> None:
         Config(patience=3)
 
 
-def test_solved_needs_the_return_and_its_proof() -> None:
-    proofs = iter([150.0, 205.0])
-    run = Run(evaluate=lambda episodes: {"mean": next(proofs)})
-    solved = StopWhen("stop_when", "episode_return_mean>=200.0", needs_proof=True)
-    solved.on_iteration(run.at(100, episode_return_mean=199.0))
-    solved.on_iteration(run.at(110, episode_return_mean=201.0))  # the proof fails
-    solved.on_iteration(run.at(209, episode_return_mean=201.0))  # too early for another
-    assert run.told == []
-    solved.on_iteration(run.at(210, episode_return_mean=201.0))
-    assert run.told == ["episode_return_mean>=200.0: it is 205"]
+def solved_run(*means: float, spread: float = 10.0) -> tuple[Run, StopWhen, list[int]]:
+    """Return a run whose evaluations have these means, its condition, and what it evaluates: the
+    returns of training deviate by spread from their mean, 190."""
+    evaluations = iter(means)
+    asked: list[int] = []
+
+    def evaluate(episodes: int) -> dict[str, float]:
+        asked.append(episodes)
+        return {"mean": next(evaluations)}
+
+    run = Run(evaluate=evaluate)
+    (_, solved) = make_stopping(Config(stop_when="solved"), 200.0)
+    assert isinstance(solved, StopWhen)
+    for sign in (-1, 1) * 50:
+        solved.on_episode(run, SimpleNamespace(episode_return=190 + sign * spread))
+    return run, solved, asked
+
+
+def test_solved_is_proved_by_an_evaluation_after_a_shorter_one() -> None:
+    run, solved, asked = solved_run(199.0, 201.0, 150.0, 201.0, 205.0)
+    for episodes in (100, 129):
+        solved.on_iteration(run.at(episodes))  # too early for another
+    assert asked == [10]
+    solved.on_iteration(run.at(130))  # the proof fails
+    solved.on_iteration(run.at(229))
+    assert (asked, run.told) == ([10, 10, 100], [])
+    again = StopWhen("stop_when", "solved>=200")
+    again.load_state_dict(solved.state_dict())
+    again.on_iteration(run.at(229))
+    assert len(asked) == 3
+    again.on_iteration(run.at(230))
+    assert (asked[3:], run.told) == ([10, 100], ["solved>=200: it is 205"])
+
+
+def test_solved_is_not_tried_without_hope_or_before_100_episodes() -> None:
+    run, solved, asked = solved_run(spread=9.9)
+    solved.on_iteration(run.at(100))
+    assert asked == []
+    run, solved, asked = solved_run(199.0)
+    solved.returns.pop()
+    solved.on_iteration(run.at(99))
+    assert asked == []
+
+
+def test_solved_is_tried_after_the_last_iteration_however_early() -> None:
+    run, solved, asked = solved_run(199.0, 200.0, 200.0)
+    run.config = Config(stop_when="solved", num_iterations=2)
+    solved.on_iteration(run.at(100))
+    solved.on_iteration(run.at(101))
+    assert (asked, run.told) == ([10, 10, 100], ["solved>=200.0: it is 200"])
+
+
+def test_solved_has_a_limit_of_its_own() -> None:
+    (_, solved) = make_stopping(Config(stop_when="solved>=18"), None)
+    assert isinstance(solved, StopWhen)
+    assert (solved.name, solved.limit) == ("solved", 18)
 
 
 def test_times_have_units() -> None:

@@ -173,7 +173,7 @@ def test_what_counts_is_what_the_score_says(tmp_path: Path) -> None:
     config = Config(stop_when="solved", max_time="1m")
     search = make_search(tmp_path / "c", score="seconds")
     assert search._score(summary, config) == 120
-    reached = {**summary, "stopped": "episode_return_mean>=475: it is 480"}
+    reached = {**summary, "stopped": "solved>=475: it is 480"}
     assert search._score(reached, config) == 3.5
     gave_up = {**summary, "stopped": "episode_return_mean has not risen above 9 for 5 iterations"}
     assert search._score(gave_up, config) == 120

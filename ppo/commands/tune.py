@@ -247,8 +247,7 @@ class Search:
                 if value is not None:
                     return value
             raise ConfigError("--total_steps: give more, for no episode has ended")
-        goal = f"{RETURN}>=" if config.stop_when == "solved" else f"{config.stop_when}:"
-        if str(summary["stopped"]).startswith(goal):
+        if str(summary["stopped"]).startswith(str(config.stop_when)):
             return summary[self.own.score]
         if self.own.score == "steps":
             return 2 * config.total_steps

@@ -131,8 +131,7 @@ def _check_environment_flags(
         )
     if config.stop_when == "solved" and spaces.reward_threshold is None:
         raise ConfigError(
-            f"--stop_when=solved: {config.env_name} names no reward_threshold, give "
-            "episode_return_mean>NUMBER"
+            f"--stop_when=solved: {config.env_name} names no reward_threshold, give solved>=NUMBER"
         )
     for key in (config.normalize_keys or "").split(","):
         if key and key not in vectors:

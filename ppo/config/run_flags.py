@@ -112,9 +112,10 @@ class RunFlags(Flags):
     stop_when: str | None = run_flag(
         None,
         "Condition that ends the run, of means from the 100th episode on, as env/success_rate>0.9; "
-        "solved is the environment's own reward_threshold, proved by an evaluation.",
+        "solved>=200 is a mean return that an evaluation proves, solved the environment's own "
+        "reward_threshold.",
         pattern=f"solved|{CONDITION}",
-        form="a metric, <, <=, > or >= and a number, or solved",
+        form="a metric or solved, <, <=, > or >= and a number, or solved alone",
     )
     max_time: str | None = run_flag(
         None,
