@@ -54,13 +54,15 @@ class Run:
     """A run as callbacks see it.
 
     parts: its ppo.components.Components; folder: its ppo.run.folder.RunFolder; notify: calls a
-    method of all callbacks; rows: the metrics before a resumed run; metrics, rollout, batch: of the
-    last iteration; is_best: whether its metric of --best_by is the greatest so far.
+    method of all callbacks; returns: of the last 100 episodes; rows: the metrics before a resumed
+    run; metrics, rollout, batch: of the last iteration; is_best: whether its metric of --best_by is
+    the greatest so far.
     """
 
     parts: Any
     folder: Any
     notify: Callable[..., None]
+    returns: Sequence[float]
     rows: Sequence[State] = ()
     metrics: State = field(default_factory=dict)
     rollout: Any = None

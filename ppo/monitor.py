@@ -136,8 +136,8 @@ class Monitor:
     ) -> None:
         self.parts = parts
         self.config = parts.config
-        self.run = Run(parts, folder, self.notify)
         self.episodes = EpisodeStatistics()
+        self.run = Run(parts, folder, self.notify, self.episodes.returns)
         self.warned_envs: set[int] = set()
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64

@@ -2,7 +2,6 @@
 
 import operator
 import re
-from collections import deque
 from statistics import fmean, pstdev
 
 from ppo.callback import Callback
@@ -86,10 +85,6 @@ class StopWhen(Callback):
         self.name, comparison, limit = re.findall(CONDITION, condition)[0]
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
-        self.returns: deque[float] = deque(maxlen=WINDOW)
-
-    def on_episode(self, run, episode) -> None:
-        self.returns.append(episode.episode_return)
 
     def on_iteration(self, run) -> None:
         is_metric = self.name != SOLVED
@@ -103,23 +98,18 @@ class StopWhen(Callback):
             run.stop(f"{self.condition}, before it was resumed")
 
     def state_dict(self) -> State:
-        return {
-            "next_try": self.next_try,
-            "has_ended": self.has_ended,
-            "returns": [*self.returns],
-        }
+        return {"next_try": self.next_try, "has_ended": self.has_ended}
 
     def load_state_dict(self, state: State) -> None:
-        returns = deque(state.get("returns", ()), WINDOW)  # an earlier version saved none
-        vars(self).update({**state, "returns": returns})
+        vars(self).update(state)
 
     def _prove(self, run) -> float | None:
         """Return the mean return of an evaluation; None if it is too early for one, or hopeless."""
         episodes = run.metrics["episodes"]
         is_early = episodes < self.next_try and run.iteration < run.config.iterations
-        if is_early or len(self.returns) < WINDOW:
+        if is_early or episodes < WINDOW:
             return None
-        if not self._holds(fmean(self.returns) + pstdev(self.returns)):
+        if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
         self.next_try = episodes + 3 * FEW
         if not self._holds(run.evaluate(FEW)["mean"]):

@@ -122,11 +122,9 @@ def solved_run(*means: float, spread: float = 10.0) -> tuple[Run, StopWhen, list
         asked.append(episodes)
         return {"mean": next(evaluations)}
 
-    run = Run(evaluate=evaluate)
+    run = Run(evaluate=evaluate, returns=[190 - spread, 190 + spread] * 50)
     (_, solved) = make_stopping(Config(stop_when="solved"), 200.0)
     assert isinstance(solved, StopWhen)
-    for sign in (-1, 1) * 50:
-        solved.on_episode(run, SimpleNamespace(episode_return=190 + sign * spread))
     return run, solved, asked
 
 
@@ -151,7 +149,6 @@ def test_solved_is_not_tried_without_hope_or_before_100_episodes() -> None:
     solved.on_iteration(run.at(100))
     assert asked == []
     run, solved, asked = solved_run(199.0)
-    solved.returns.pop()
     solved.on_iteration(run.at(99))
     assert asked == []
 
