@@ -15,8 +15,9 @@ and counts as that in a median, a lower bound; "unsolved" is one, also of ours, 
 after all steps of its values, and counts as longer than any other. The ratio is that of the
 medians, theirs to ours.
 
-Writes a file for each environment, or for --name, and a table of them all, to results/solve/. The
-machine should have nothing else to do.
+Writes a file for each environment, or for --name, and a table of them all, to results/solve/, after
+each run: the same command at the same commit continues what was interrupted, and --sb3 or more
+--seeds are added to what is there. The machine should have nothing else to do.
 """
 
 import argparse
@@ -53,13 +54,30 @@ def solve_by_sb3(env_name: str, stop_when: str, seconds: float, seed: int) -> ha
     }
 
 
-def measure(given: argparse.Namespace, flags: str) -> dict[str, Runs]:
-    """Run ours with all seeds, and Stable-Baselines3 with the first of them, in turn."""
-    variants = {"ours": partial(solve, flags)}
-    both = {**variants, "sb3": partial(solve_by_sb3, given.env, given.stop_when, given.sb3_seconds)}
-    found = harness.alternate(both, range(1, given.sb3 + 1), given.env)
-    others = range(given.sb3 + 1, given.seeds + 1)
-    found["ours"] += harness.alternate(variants, others, given.env)["ours"]
+def measure(given: argparse.Namespace, flags: str, name: str, result: harness.Result) -> None:
+    """Run ours with all seeds, and Stable-Baselines3 with the first of them, in turn, and write the
+    result after each. result: with the runs that are done, which are not repeated."""
+    sb3 = partial(solve_by_sb3, given.env, given.stop_when, given.sb3_seconds)
+    wanted = {"runs": (partial(solve, flags), given.seeds), "sb3": (sb3, given.sb3)}
+    for seed in range(1, given.seeds + 1):
+        for kind, (run, count) in wanted.items():
+            if len(result[kind]) < seed <= count:
+                found = run(seed)
+                result[kind].append(found)
+                print(f"{name}, {kind}, {seed} of {count}: {found}", flush=True)
+                harness.write_json(f"solve/{name}.json", result)
+
+
+def read_before(name: str, about: harness.Result) -> dict[str, Runs]:
+    """Return the runs of a file that were made by the same command at the same commit."""
+    before = harness.read_all("solve").get(name, {})
+    found: dict[str, Runs] = {}
+    for kind, conditions in (
+        ("runs", ("command", "commit")),
+        ("sb3", ("command", "commit", "sb3_seconds")),
+    ):
+        is_same = all(before.get(key) == about[key] for key in conditions)
+        found[kind] = before.get(kind, []) if is_same else []
     return found
 
 
@@ -166,12 +184,10 @@ def main() -> None:
     name = given.name or given.env + ("-solved" if given.stop_when else "")
     packages = ["stable-baselines3"] if given.sb3 else []
     about = {**harness.describe(*packages), "command": f"python main.py {flags} --seed=SEED"}
-    found = measure(given, flags)
-    result = {**about, "runs": found["ours"]}
+    about["sb3_seconds"] = given.sb3_seconds
     if given.sb3:
-        values = zoo.ZOO[given.env]
-        result |= {"sb3": found["sb3"], "sb3_seconds": given.sb3_seconds, "zoo": values}
-    harness.write_json(f"solve/{name}.json", result)
+        about["zoo"] = zoo.ZOO[given.env]
+    measure(given, flags, name, {**about, **read_before(name, about)})
     write_page()
 
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -317,6 +318,36 @@ def test_the_page_of_seconds_shows_runs_that_were_not_solved(results: Path) -> N
     assert row_of(page, "slow")[2:5] == ["> 1,800", "> 1,800, 90.0, > 1,800", "> 180.0"]
     assert row_of(page, "never")[:5] == ["unsolved", "unsolved", "60.0", "60.0", ""]
     assert len({len(row_of(page, name)) for name in ("file", *examples) if name != "empty"}) == 1
+
+
+def test_seconds_are_measured_after_those_of_an_interrupted_command(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[tuple[str, int]] = []
+
+    def run(trainer: str, *arguments: Any) -> dict[str, Any]:
+        measured.append((trainer, arguments[-1]))
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return run_of(10.0)
+
+    def command(line: str, commit: str = "c0") -> None:
+        monkeypatch.setattr("sys.argv", ["solve", *line.split()])
+        monkeypatch.setattr(harness, "describe", lambda *_: {**MACHINE, "commit": commit})
+        solve.main()
+
+    monkeypatch.setattr(solve, "solve", partial(run, "ours"))
+    monkeypatch.setattr(solve, "solve_by_sb3", partial(run, "sb3"))
+    with pytest.raises(KeyboardInterrupt):
+        command("--env=CartPole-v1 --seeds=2 --sb3=1")
+    command("--env=CartPole-v1 --seeds=2 --sb3=1")
+    assert measured == [("ours", 1), ("sb3", 1), ("ours", 2), ("ours", 2)]
+    command("--env=CartPole-v1 --seeds=2 --sb3=2 --sb3_seconds=7")  # other runs of SB3, not of ours
+    assert measured[4:] == [("sb3", 1), ("sb3", 2)]
+    command("--env=CartPole-v1 --seeds=1", commit="c1")
+    assert measured[6:] == [("ours", 1)]
+    (kept,) = harness.read_all("solve").values()
+    assert (len(kept["runs"]), kept["sb3"], kept["commit"]) == (1, [], "c1")
 
 
 def test_the_page_of_learning_shows_both_trainers(results: Path) -> None:
