@@ -28,7 +28,8 @@ COMMANDS = (
     "solve --env=Acrobot-v1 --sb3=3",
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
-    "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900",
+    "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900"
+    " --flags='--total_steps=1900000 --learning_rate=linear:0.0005'",
     "solve --env=PongNoFrameskip-v4 --stop_when='solved>=18' --sb3=1 --sb3_seconds=4500",
     "solve --stop_when=",
     "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
