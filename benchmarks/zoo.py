@@ -281,7 +281,7 @@ def make_watch(
             super().__init__()
             self.returns: deque[float] = deque(maxlen=WINDOW)
             self.episodes = 0
-            self.next_try = 0  # after so many episodes
+            self.next_try = FEW  # after so many episodes
             self.curve: list[tuple[int, float, float | None]] = []  # step, seconds, mean return
             self.stopped = ""  # why, if it has
             self.steps = 0
@@ -324,10 +324,10 @@ def make_watch(
 
         def look(self, is_last: bool = False) -> None:
             """Do as StopWhen in ppo/stopping.py."""
-            if threshold is None or self.stopped or self.episodes < WINDOW:
+            if threshold is None or self.stopped or not self.returns:
                 return
             if not needs_proof:
-                if fmean(self.returns) >= threshold:
+                if self.episodes >= WINDOW and fmean(self.returns) >= threshold:
                     self.stopped = "solved"
                 return
             is_early = self.episodes < self.next_try and not is_last

@@ -76,7 +76,7 @@ class StopWhen(Callback):
     unless the iteration is the last one.
     """
 
-    next_try = 0  # after so many episodes
+    next_try = FEW  # after so many episodes
     has_ended = ""  # the condition that has ended the run
 
     def __init__(self, flag: str, condition: str) -> None:
@@ -107,7 +107,7 @@ class StopWhen(Callback):
         """Return the mean return of an evaluation; None if it is too early for one, or hopeless."""
         episodes = run.metrics["episodes"]
         is_early = episodes < self.next_try and run.iteration < run.config.iterations
-        if is_early or episodes < WINDOW:
+        if is_early or not run.returns:
             return None
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None

@@ -144,12 +144,19 @@ def test_solved_is_proved_by_an_evaluation_after_a_shorter_one() -> None:
     assert (asked[3:], run.told) == ([10, 100], ["solved>=200: it is 205"])
 
 
-def test_solved_is_not_tried_without_hope_or_before_100_episodes() -> None:
+def test_solved_is_not_tried_without_hope_or_before_10_episodes() -> None:
     run, solved, asked = solved_run(spread=9.9)
     solved.on_iteration(run.at(100))
     assert asked == []
     run, solved, asked = solved_run(199.0)
-    solved.on_iteration(run.at(99))
+    solved.on_iteration(run.at(9))
+    assert asked == []
+    solved.on_iteration(run.at(10))
+    assert asked == [10]
+    run, solved, asked = solved_run()
+    run.config = Config(num_iterations=1)
+    run.returns = []
+    solved.on_iteration(run.at(0))  # the last iteration, before any episode has ended
     assert asked == []
 
 
