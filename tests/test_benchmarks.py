@@ -451,7 +451,7 @@ def test_all_benchmarks_go_on_where_they_were_stopped(
     monkeypatch.setattr(all_benchmarks, "run", run)
     assert all_benchmarks.main() == 1
     chosen = [x for x in all_benchmarks.COMMANDS if x.startswith(("startup", "throughput"))]
-    chosen.append("solve --env=CartPole-v1 --sb3=3")
+    chosen.append("solve --env=CartPole-v1 --sb3=5")
     assert begun == chosen
     assert all_benchmarks.main() == 0
     assert begun == [*chosen, chosen[1]]  # which had failed
@@ -465,7 +465,7 @@ def test_all_benchmarks_go_on_where_they_were_stopped(
 
 def test_each_of_all_benchmarks_is_there() -> None:
     for command in all_benchmarks.COMMANDS:
-        name, *flags = command.split()
+        name, *flags = shlex.split(command)
         about = resolve_name(f"benchmarks.{name}").__doc__
         for flag in flags:
             assert flag.partition("=")[0] in about, command
