@@ -1,12 +1,12 @@
-"""Environments of benchmarks.digests. They import nothing of the trainer, so any commit of it can
-run them.
-"""
+"""Environments and a callback of benchmarks.digests, which any commit of the trainer can run."""
 
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from ppo import Callback
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -59,3 +59,41 @@ class Camera(gymnasium.Env[Any, Any]):
         self.speed = self.np_random.uniform(-1, 1, 3).astype(np.float32)
         image = self.np_random.integers(0, 100 + 100 * self.lighter, (40, 48, 3), np.uint8)
         return {"image": image, "speed": self.speed}
+
+
+class Slippery(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """CartPole with noise in its actions, by a level that training sets."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", **options))
+        self.level = 0.0
+
+    def set_training(self, level: float) -> None:
+        self.level = level
+
+    def step(self, action: Any) -> Any:
+        if self.env.np_random.random() < self.level:
+            action = 1 - action
+        *results, info = self.env.step(action)
+        return *results, {**info, "level": self.level}
+
+
+class Harder(Callback):
+    """Raise the level of Slippery every second iteration, and remember how many episodes ended."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+
+    def on_episode(self, run: Any, episode: Any) -> None:
+        self.episodes += 1
+
+    def on_iteration(self, run: Any) -> None:
+        run.log("own/episodes", self.episodes)
+        if run.is_due(2):
+            run.set_env(level=min(0.3, run.iteration / 20))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"episodes": self.episodes, "table": np.full(3, float(self.episodes))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.episodes = state["episodes"]
