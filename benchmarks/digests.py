@@ -158,7 +158,7 @@ def main() -> None:
     for name in names:
         run(name, given.source.absolute(), parent / name)
         found[name] = digest(parent / name)
-        if name.startswith(KILLED):  # highlights noted between the last checkpoint and the kill stay noted
+        if name.startswith(KILLED):  # noted again after the kill
             del found[name]["episodes"]
         outcome = "recorded"
         if not given.write:

@@ -14,8 +14,8 @@ from ppo import Learner
 class CountBonus(Learner):
     """Reward a visit by 0.1 / sqrt(number of visits) of its cell in a grid of the state space."""
 
-    def __init__(self, model: Any, config: Any) -> None:
-        super().__init__(model, config)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.visits = Counter[bytes]()
 
     def advantages(self, rollout: Any, rewards: Any, values: Any, next_values: Any) -> Any:

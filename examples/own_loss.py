@@ -4,6 +4,8 @@ python -m examples.own_loss, or
 python main.py --env_name=CartPole-v1 --learner=examples.own_loss:PenalizedLearner
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from ppo import Config, Learner, train
@@ -13,9 +15,10 @@ from ppo.algorithm.rollout import Batch
 class PenalizedLearner(Learner):
     """Penalise the KL between the behaviour policy and the present one."""
 
-    def loss(self, minibatch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, metrics = super().loss(minibatch)
-        distribution, _ = self.forward(minibatch)
+    def loss(
+        self, minibatch: Batch, distribution: Any, values: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(minibatch, distribution, values)
         log_ratio = distribution.log_prob(minibatch["actions"]) - minibatch["log_probs"]
         penalty = (log_ratio.exp() - 1 - log_ratio).mean()
         return loss + 0.5 * penalty, {**metrics, "penalty": penalty.detach()}

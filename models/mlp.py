@@ -21,11 +21,7 @@ def layer_sizes(size, num_layers: int) -> list[int]:
 
 
 class VectorTrunk(Trunk):
-    """An MLP without output layer, on flattened observations.
-
-    size: as layer_sizes takes it. Everything is float32; with --precision=bfloat16, torch may round
-    the inputs of matrix products.
-    """
+    """An MLP without output layer, on flattened observations. size: as layer_sizes takes it."""
 
     def __init__(self, observation_space, config, size) -> None:
         super().__init__()

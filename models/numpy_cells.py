@@ -31,14 +31,15 @@ class NumpyCell:
         weight_ih, weight_hh, bias_ih, bias_hh = self.copies
         size = weight_hh.shape[-1]
         output, cell = states[:, :size], states[:, size:]
-        of_input = inputs @ weight_ih + bias_ih
-        of_output = output @ weight_hh + bias_hh
+        input_part = inputs @ weight_ih + bias_ih
+        hidden_part = output @ weight_hh + bias_hh
         if self.kind == "gru":
-            reset, keep = 0.5 + 0.5 * np.tanh(of_input[:2] + of_output[:2])
-            new = np.tanh(of_input[2] + reset * of_output[2])
-            output[:] = new + keep * (output - new)
+            reset_gate, update_gate = 0.5 + 0.5 * np.tanh(input_part[:2] + hidden_part[:2])
+            candidate = np.tanh(input_part[2] + reset_gate * hidden_part[2])
+            output[:] = candidate + update_gate * (output - candidate)
         else:
-            let_in, keep, new, let_out = 1 - self.scale + self.scale * np.tanh(of_input + of_output)
-            cell[:] = keep * cell + let_in * new
-            output[:] = let_out * np.tanh(cell)
+            gates = 1 - self.scale + self.scale * np.tanh(input_part + hidden_part)
+            input_gate, forget_gate, candidate, output_gate = gates
+            cell[:] = forget_gate * cell + input_gate * candidate
+            output[:] = output_gate * np.tanh(cell)
         return output

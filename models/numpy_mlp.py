@@ -72,26 +72,22 @@ def layout_of(model) -> Layout | None:
 
 
 class Linear(NamedTuple):
-    """A layer with weights (out, in) and a bias (out,), and arrays for the gradients of both.
-
-    multiply: multiplies two matrices, as np.matmul does.
-    """
+    """A layer with weights (out, in) and a bias (out,), and arrays for the gradients of both."""
 
     weight: ndarray
     grad_weight: ndarray
     bias: ndarray
     grad_bias: ndarray
-    multiply: Any = np.matmul
 
     def __call__(self, inputs: ndarray):
         """Return the outputs (B, out) of inputs (B, in)."""
-        outputs = self.multiply(inputs, self.weight.T)
+        outputs = inputs @ self.weight.T
         outputs += self.bias
         return outputs
 
     def backward(self, inputs: ndarray, grad_outputs: ndarray) -> None:
         """Write the gradients of weight and bias, given the gradient of the outputs (B, out)."""
-        self.multiply(grad_outputs.T, inputs, out=self.grad_weight)
+        np.matmul(grad_outputs.T, inputs, out=self.grad_weight)
         ones = np.ones(len(grad_outputs), np.float32)
         np.matmul(ones, grad_outputs, out=self.grad_bias)  # twice as fast as a sum
 
@@ -101,7 +97,7 @@ class NumpyVectorTrunk:
 
     def __init__(self, layers: list[Linear], activation: str) -> None:
         self.layers = layers
-        self.activate, self.slope = ACTIVATIONS[activation]
+        self.activate, self.activation_grad = ACTIVATIONS[activation]
 
     def __call__(self, observations: ndarray) -> list[ndarray]:
         """Return the flattened observations, then the outputs (B, F) of each layer."""
@@ -119,10 +115,10 @@ class NumpyVectorTrunk:
         """
         for layer in reversed(self.layers):
             x = outputs.pop()
-            gradient *= self.slope(x, out=x)
+            gradient *= self.activation_grad(x, out=x)
             layer.backward(outputs[-1], gradient)
             if len(outputs) > 1:  # the observations have no use for a gradient
-                gradient = layer.multiply(gradient, layer.weight)
+                gradient = gradient @ layer.weight
 
 
 class NumpyCategorical:
@@ -204,14 +200,9 @@ class NumpyDiagonalGaussian:
 
 
 class NumpyMLP:
-    """The model of a layout, on views of its weights (P,) and of their gradients (P,).
+    """The model of a layout, on views of its weights (P,) and of their gradients (P,)."""
 
-    multiply: multiplies matrices of hidden layers, as np.matmul does.
-    """
-
-    def __init__(
-        self, layout: Layout, weights: ndarray, gradients: ndarray, multiply=np.matmul
-    ) -> None:
+    def __init__(self, layout: Layout, weights: ndarray, gradients: ndarray) -> None:
         self.num_choices = layout.num_choices
         self.gradients = gradients
         arrays: dict[str, list[ndarray]] = defaultdict(list)  # each beside its gradient, by module
@@ -224,7 +215,7 @@ class NumpyMLP:
 
         def trunk(prefix: str) -> NumpyVectorTrunk:
             parts = [found for name, found in arrays.items() if name.startswith(prefix)]
-            layers = [Linear(*found)._replace(multiply=multiply) for found in parts]
+            layers = [Linear(*found) for found in parts]
             return NumpyVectorTrunk(layers, layout.activation)
 
         self.policy_trunk = trunk("policy_trunk.encoder" if layout.cell else "policy_trunk")

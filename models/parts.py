@@ -1,4 +1,4 @@
-"""The parts of observations by name, as spaces of ppo.envs.observations.ObserveParts know them."""
+"""Split flattened observations into their named parts."""
 
 from typing import Any
 

@@ -62,22 +62,23 @@ class RecurrentTrunk(Trunk):
         """
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
         weight_ih, weight_hh, bias_ih, bias_hh = self.weights
-        further = -bias_ih
-        further[: 2 * self.num_features] = MASKED_LOGIT
-        weights = [torch.cat([weight_ih, further.unsqueeze(1)], 1), weight_hh, bias_ih, bias_hh]
+        reset_column = -bias_ih
+        reset_column[: 2 * self.num_features] = MASKED_LOGIT
+        weight_ih = torch.cat([weight_ih, reset_column.unsqueeze(1)], 1)
 
-        rows = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
-        places = (rows, torch.arange(len(states)))
+        positions = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
+        index = (positions, torch.arange(len(states)))
         steps = functional.pad(inputs, (0, 1))
-        table = steps.new_zeros(int(rows.max()) + 1, *steps.shape[1:])
-        table[..., -1] = 1
-        table[places] = steps
+        padded = steps.new_zeros(int(positions.max()) + 1, *steps.shape[1:])
+        padded[..., -1] = 1
+        padded[index] = steps
         state: Any = states.unsqueeze(0)
         if self.kind == "lstm":
             state = [part.contiguous() for part in state.chunk(2, -1)]
         unroll = getattr(torch, self.kind)
-        outputs = unroll(table, state, weights, True, 1, 0.0, self.training, False, False)[0]
-        return outputs[places].flatten(0, 1)
+        weights = [weight_ih, weight_hh, bias_ih, bias_hh]
+        outputs = unroll(padded, state, weights, True, 1, 0.0, self.training, False, False)[0]
+        return outputs[index].flatten(0, 1)
 
 
 make_lstm_trunk = partial(RecurrentTrunk, "lstm")

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppo.algorithm.batch import make_batch
 from ppo.algorithm.buffers import SharedBuffers
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner
-from ppo.algorithm.parameters import replaced_weights
+from ppo.algorithm.numpy_learner import keeps_gradients, with_numpy_gradients
+from ppo.algorithm.parameters import temporary_weights
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
@@ -39,23 +38,24 @@ from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory, has_bfloat16, within_limits
+from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_class
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-MakeLearner = Callable[[Any, Config], Learner]
+MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
-def make_learner(model, config: Config) -> Learner:
-    """Make the learner of a model: --learner if it is given, else one in numpy where that can do
-    all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
+def make_learner(model, config: Config, ranks: ProcessGroup) -> Learner:
+    """Make the learner of a model: of the class that --learner names, with gradients in numpy where
+    they can be. Raises ConfigError if --learner is no class derived from Learner."""
+    own = Learner
     if config.learner != "auto":
-        return import_class("learner", config.learner, Learner)(model, config)
+        own = import_class("learner", config.learner, Learner)
     layout = layout_of(model)
-    if layout and not layout.cell and config.device == "cpu":
-        return NumpyLearner(model, config, layout)
-    return Learner(model, config)
+    if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
+        return with_numpy_gradients(own)(model, config, ranks, layout=layout)
+    return own(model, config, ranks)
 
 
 def prepare_run(
@@ -81,17 +81,11 @@ def prepare_run(
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:
-    """Set threads, precision and seed of this process. Raises ConfigError if it does not support
-    the precision, or if the layers need more than the machine's memory."""
+    """Set threads and seed of this process. Raises ConfigError if the layers need more than the
+    machine's memory."""
     images = images_of(spaces.observations)
     # With small matrices, more threads would only wait for each other.
     configure_process(available_cores() if images else 1, config.torch_deterministic)
-    is_rounded = config.precision == "bfloat16" and not images  # image trunks cast by themselves
-    if is_rounded and not has_bfloat16(config.device):
-        raise ConfigError(
-            "--precision=bfloat16 takes a processor with bfloat16 in hardware: leave it out"
-        )
-    torch.set_float32_matmul_precision("medium" if is_rounded else "highest")
     torch.manual_seed(
         integer_seed(config.seed, Stream.MODEL)
     )  # for losses that draw random numbers
@@ -130,8 +124,7 @@ class Components:
         self.faults = dict.fromkeys(FAULTS, 0)
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
         self.model = new_model(config, spaces).to(config.device)
-        self.learner = self.make_learner(self.model, config)
-        self.learner.ranks = self.ranks
+        self.learner = self.make_learner(self.model, config, self.ranks)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )
@@ -209,8 +202,8 @@ class Components:
                 rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
-        with replaced_weights(self.learner.weights, acted):
-            return make_batch(self.learner, rollout, self.normalize_observation, rewards)
+        with temporary_weights(self.learner.weights, acted):
+            return self.learner.make_batch(rollout, self.normalize_observation, rewards)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Add a rollout to the statistics of observations, which were frozen during it."""

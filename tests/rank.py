@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.rollout import MinibatchRows
+from ppo.algorithm.minibatches import Minibatch
 from ppo.components import make_learner
 from ppo.config.config import Config
 from ppo.errors import ConfigError, Diverged
@@ -37,8 +37,8 @@ def exchanges(rank: int) -> dict[str, Any]:
         )
         count, mean, variance = ranks.all_reduce_moments((len(own), own.mean(0), own.var(0)))
         column = torch.from_numpy(own[:, 0]).float()
-        half = MinibatchRows(torch.arange(5), 0.5)
-        none = MinibatchRows(torch.arange(1), 0.0)
+        half = Minibatch(np.arange(5), 0.5)
+        none = Minibatch(np.arange(1), 0.0)
         moments = ranks.minibatch_moments(column, [half, half if rank else none])
         gradients = torch.full((4,), float(rank + 1))
         metrics = ranks.all_reduce_gradients(
@@ -83,8 +83,8 @@ def weights(folder: Path) -> list[float]:
     """Train for five iterations; return the model's weights."""
     learners = []
 
-    def make(model: Any, config: Config) -> Learner:
-        learners.append(make_learner(model, config))
+    def make(model: Any, config: Config, ranks: Any) -> Learner:
+        learners.append(make_learner(model, config, ranks))
         return learners[-1]
 
     sizes = {"num_envs": 4, "num_steps": 32, "num_iterations": 5, "eval_episodes": 0}

@@ -1,14 +1,18 @@
 """From a rollout to the batch that is learned from, and its minibatches."""
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm.batch import log_probs_and_values, make_batch, split_into_minibatches
+from ppo import Learner
+from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients, with_numpy_gradients
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
+from ppo.config.config import Config
+from ppo.models.numpy_mlp import layout_of
 from tests.running import make_components, worker_of
 
 
@@ -25,7 +29,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
     After a termination there is no value."""
     parts = make_components("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
     rollout = parts.receive(1, worker_of(parts, 8).collect(1))
-    batch = make_batch(parts.learner, rollout, lambda observations: observations, rollout.rewards)
+    batch = parts.learner.make_batch(rollout, lambda observations: observations, rollout.rewards)
 
     def value(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -40,9 +44,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
         led_to[step, environment] = last
     next_values = np.where(rollout.terminations, 0, value(led_to))
     expected = rollout.rewards + 0.99 * next_values - value(rollout.observations[:-1])
-    np.testing.assert_allclose(
-        batch["advantages"].numpy().reshape(16, 8), expected, rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(batch["advantages"].reshape(16, 8), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(batch["returns"], batch["advantages"] + batch["values"])
 
 
@@ -59,7 +61,7 @@ def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
     observations = parts.rollout.observations
     for t in range(16):
         for environment in range(4):
-            row = batch["observations"][4 * t + environment].numpy()
+            row = batch["observations"][4 * t + environment]
             np.testing.assert_array_equal(row, observations[t, environment])
 
 
@@ -68,26 +70,89 @@ def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
 def test_evaluating_in_parts_is_evaluating_at_once(size: int) -> None:
     parts, batch = collected(batch_size=size)
     expected = parts.learner.log_probs_and_values(batch)
-    found = log_probs_and_values(parts.learner, batch)
-    torch.testing.assert_close(found, tuple(expected), rtol=1e-5, atol=1e-5)
+    found = parts.learner.evaluate(batch)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_advantages_may_be_standardized_over_the_whole_rollout() -> None:
     parts, batch = collected(normalize_advantages="rollout", num_minibatches=2, num_epochs=3)
-    split, minibatches, moments = split_into_minibatches(parts.learner, batch, 1)
-    assert split["advantages"].mean().item() == pytest.approx(0, abs=1e-6)
-    assert split["advantages"].std().item() == pytest.approx(1, abs=1e-5)
-    assert batch["advantages"].std().item() != pytest.approx(1, abs=1e-2)
+    minibatches = [minibatch for minibatch, _ in parts.learner._minibatches(batch, 1)]
     assert len(minibatches) == 6
-    assert moments == [None] * 6
+    epoch = np.concatenate([minibatch["advantages"] for minibatch in minibatches[:2]])
+    assert epoch.mean() == pytest.approx(0, abs=1e-6)
+    assert epoch.std(ddof=1) == pytest.approx(1, abs=1e-5)
+    assert minibatches[0]["advantages"].mean() != pytest.approx(0, abs=1e-6)
+    assert batch["advantages"].std() != pytest.approx(1, abs=1e-2)
 
 
 def test_minibatches_differ_between_iterations_and_repeat_with_the_seed() -> None:
     parts, batch = collected(num_minibatches=2, num_epochs=1)
+    batch["row"] = np.arange(64)
     first, again, second = (
-        [rows.rows.tolist() for rows in split_into_minibatches(parts.learner, batch, iteration)[1]]
+        [minibatch["row"].tolist() for minibatch, _ in parts.learner._minibatches(batch, iteration)]
         for iteration in (1, 1, 2)
     )
     assert first == again
     assert first != second
     assert sorted(chain(*first)) == [*range(64)]
+
+
+class Conversions:
+    """Count calls of torch.from_numpy, torch.as_tensor and Tensor.numpy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: dict[str, list[int]] = {"to torch": [], "to numpy": []}
+        for owner, name, way, size in (
+            (torch, "from_numpy", "to torch", np.size),
+            (torch, "as_tensor", "to torch", np.size),
+            (torch.Tensor, "numpy", "to numpy", torch.Tensor.numel),
+        ):
+            convert = getattr(owner, name)
+
+            def counted(table: Any, *rest: Any, _do=convert, _way=way, _size=size, **more: Any):
+                self.sizes[_way].append(int(_size(table)))
+                return _do(table, *rest, **more)
+
+            monkeypatch.setattr(owner, name, counted)
+
+
+def test_numpy_learns_from_a_rollout_that_never_becomes_a_tensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for its values and returns, of which torch computes the explained variance."""
+    parts = make_components("Counting-v0", num_envs=4, num_steps=16, num_minibatches=2)
+    rollout = parts.receive(1, worker_of(parts, 4).collect(1))
+    conversions = Conversions(monkeypatch)
+    batch = parts.make_batch(rollout)
+    assert conversions.sizes == {"to torch": [], "to numpy": []}
+    assert all(isinstance(table, np.ndarray) for table in batch.values())
+    assert np.shares_memory(batch["actions"], rollout.actions)
+    parts.learner.update(batch, 1)
+    assert conversions.sizes["to torch"] == [64, 64]
+    assert set(conversions.sizes["to numpy"]) <= {64}  # an epoch's permutation of 64 rows
+
+
+def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
+    class Doubled(Learner):
+        def advantages(self, *tables: Any) -> Any:
+            return 2 * super().advantages(*tables)
+
+    class Other(Learner):
+        def loss(self, minibatch: Batch, distribution: Any, values: Any) -> Any:
+            return super().loss(minibatch, distribution, values)
+
+    assert keeps_gradients(Doubled)
+    assert not keeps_gradients(Other)
+    model = make_components("Counting-v0").model
+    made = with_numpy_gradients(Doubled)(model, Config(), layout=layout_of(model))
+    assert isinstance(made, Doubled)
+    assert isinstance(made, NumpyLearner)
+    plain, doubled = (collected(**options)[1] for options in ({}, {"learner": f"{__name__}:Own"}))
+    np.testing.assert_allclose(doubled["advantages"], 2 * plain["advantages"], rtol=1e-6)
+
+
+class Own(Learner):
+    """For --learner."""
+
+    def advantages(self, *tables: Any) -> Any:
+        return 2 * super().advantages(*tables)

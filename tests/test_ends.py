@@ -230,11 +230,11 @@ from ppo import Learner
 class Ending(Learner):
     calls = 0
 
-    def loss(self, minibatch):
+    def loss(self, minibatch, distribution, values):
         self.calls += 1
         if self.calls == 5:
             sys.exit(0)
-        return super().loss(minibatch)
+        return super().loss(minibatch, distribution, values)
 """
 
 

@@ -21,7 +21,7 @@ def test_histograms_are_of_the_batch_after_its_update() -> None:
     assert torch.equal(torch.get_rng_state(), generator)
     assert found.image is None
     assert not np.allclose(found.values["ratios"], 1, rtol=1e-5)
-    np.testing.assert_array_equal(found.values["returns"], batch["returns"].numpy())
+    np.testing.assert_array_equal(found.values["returns"], batch["returns"])
     lengths = [episode.episode_length for episode in rollout.info.episodes]
     assert found.values["episode_lengths"].tolist() == lengths
 

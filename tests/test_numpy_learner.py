@@ -15,11 +15,9 @@ from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.components import Components, make_learner
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
-from ppo.errors import ConfigError
 from ppo.models.numpy_mlp import layout_of
 from ppo.system.distributed import SINGLE_PROCESS
-from ppo.system.hardware import has_bfloat16
-from tests.running import learn, make_components, make_network, worker_of
+from tests.running import learn, make_network, worker_of
 from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
 
 
@@ -47,16 +45,20 @@ def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
     }
 
 
+def arrays(batch: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
+
+
 def learners(model, **values):
     config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
-    return Learner(deepcopy(model), config), NumpyLearner(model, config, layout_of(model))
+    return Learner(deepcopy(model), config), NumpyLearner(model, config, layout=layout_of(model))
 
 
 def assert_same_gradient(model, batch, **values) -> None:
     by_autograd, written_out = learners(model, **values)
     expected = by_autograd.compute_gradients(batch)
     by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
-    metrics = written_out.compute_gradients(batch)
+    metrics = written_out.compute_gradients(arrays(batch))
     written_out.gradients /= scale
     torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
     assert list(metrics) == list(expected)
@@ -71,7 +73,7 @@ def assert_same_gradient(model, batch, **values) -> None:
 def test_the_gradient_is_that_of_autograd(
     action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_learner, "LARGE", large)  # work from which on there are two threads
+    monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", large)
     model = make_model(
         action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
     )
@@ -83,7 +85,7 @@ def test_the_gradient_is_that_of_autograd(
 def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
     action_space, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_learner, "LARGE", large)
+    monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", large)
     model = make_model(action_space, policy_layers="7", value_layers="11,5,9")
     widths = [layer.weight.shape for layer in model.value_trunk.layers]
     assert widths == [(11, 5), (5, 11), (9, 5)]
@@ -121,59 +123,17 @@ def test_the_gradient_is_that_of_autograd_for_a_single_transition_and_for_extrem
         assert_same_gradient(model, batch)
 
 
-@pytest.fixture
-def rounding():
-    """Let torch round the factors of products to bfloat16."""
-    torch.set_float32_matmul_precision("medium")
-    yield
-    torch.set_float32_matmul_precision("highest")
-
-
-@pytest.mark.skipif(not has_bfloat16("cpu"), reason="the processor has no bfloat16")
-@EACH_TRUNK
-def test_in_bfloat16_the_gradient_is_that_of_autograd_but_for_the_rounding_of_factors(
-    share_trunk, rounding
-) -> None:
-    model = make_network(VECTOR, SPACES["numbers"], share_trunk=share_trunk, hidden_size=128)
-    batch = make_batch(model)
-    unclipped = {"clip_coef": 10.0, "clip_value_coef": None}  # nothing crosses a limit
-    by_autograd, in_float32 = learners(model, **unclipped)
-    in_bfloat16 = learners(model, precision="bfloat16", **unclipped)[1]
-    for learner in (in_float32, in_bfloat16):
-        learner.compute_gradients(batch)
-    torch.set_float32_matmul_precision("highest")
-    by_autograd.compute_gradients(batch)
-    exact = by_autograd.gradients
-    scale = exact.norm()
-    assert (in_float32.gradients - exact).norm() < 1e-5 * scale
-    assert 1e-4 * scale < (in_bfloat16.gradients - exact).norm() < 1e-2 * scale
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_one_thread_and_two_compute_the_same_bits(
-    precision, rounding, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_thread_and_two_compute_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_network(VECTOR, SPACES["numbers"], hidden_size=128)
-    batch = make_batch(model)
+    batch = arrays(make_batch(model))
     found = []
-    for large in (10**9, 1):
-        monkeypatch.setattr(numpy_learner, "LARGE", large)
-        learner = learners(deepcopy(model), precision=precision)[1]
+    for work in (10**9, 1):
+        monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", work)
+        learner = learners(deepcopy(model))[1]
         metrics = learner.compute_gradients(batch)
         evaluated = learner.log_probs_and_values(batch)
         found.append((metrics, learner.gradients.tolist(), [x.tolist() for x in evaluated]))
     assert found[0] == found[1]
-
-
-def test_products_are_rounded_in_a_run_in_bfloat16_and_in_no_other(rounding, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    for precision, expected in (("float32", "highest"), ("bfloat16", "medium")):
-        make_components("Bandit-v0", precision=precision)
-        assert torch.get_float32_matmul_precision() == expected
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    with pytest.raises(ConfigError, match="bfloat16 takes a processor with bfloat16 in hardware"):
-        make_components("Bandit-v0", precision="bfloat16")
 
 
 @EACH_TRUNK
@@ -188,17 +148,15 @@ def test_values_and_log_probabilities_are_those_of_torch(action_space, share_tru
     by_torch, by_numpy = learners(model, num_minibatches=3)
     with torch.no_grad():
         expected = by_torch.log_probs_and_values(batch)
-        found = by_numpy.log_probs_and_values(batch)
+        found = by_numpy.log_probs_and_values(arrays(batch))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         if share_trunk:
-            batch["features"] = model.policy_trunk(batch["observations"])
-            torch.testing.assert_close(
-                by_numpy.log_probs_and_values(batch), expected, rtol=1e-5, atol=1e-5
-            )
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    with torch.no_grad():
+            features = {"features": model.policy_trunk(batch["observations"])}
+            found = by_numpy.log_probs_and_values(arrays(batch | features))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         expected_values = by_torch.predict_values(batch["observations"])
-        found_values = by_numpy.predict_values(batch["observations"])
-    torch.testing.assert_close(found_values, expected_values, rtol=1e-5, atol=1e-5)
+    found_values = by_numpy.predict_values(batch["observations"].numpy())
+    np.testing.assert_allclose(found_values, expected_values, rtol=1e-5, atol=1e-5)
 
 
 def test_learning_leads_to_the_same_weights() -> None:

@@ -13,7 +13,7 @@ from ppo.algorithm.parameters import (
     flatten_parameters,
     frozen_weights,
     make_optimizer,
-    replaced_weights,
+    temporary_weights,
 )
 from ppo.config.config import Config
 from ppo.errors import ConfigError
@@ -35,10 +35,10 @@ def test_a_models_parameters_and_gradients_are_views_of_two_vectors() -> None:
 
 def test_other_weights_are_used_until_the_context_is_left_even_by_an_error() -> None:
     weights = torch.ones(3)
-    with replaced_weights(weights, None):
+    with temporary_weights(weights, None):
         assert weights.tolist() == [1, 1, 1]
     others = np.zeros(3, np.float32)
-    with pytest.raises(ZeroDivisionError), replaced_weights(weights, others):  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), temporary_weights(weights, others):  # noqa: PT012
         assert weights.tolist() == [0, 0, 0]
         raise ZeroDivisionError
     assert weights.tolist() == [1, 1, 1]

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from ppo.algorithm.batch import make_batch
-from ppo.algorithm.rollout import Batch, minibatches
+from ppo.algorithm.minibatches import draw_minibatches
+from ppo.algorithm.rollout import Batch
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
@@ -161,7 +161,7 @@ def test_sequences_are_what_their_steps_are_one_by_one(kind: str, share: float) 
 def batch_of(parts: Components, report: RolloutInfo) -> Batch:
     rollout = parts.rollout
     rollout.info = report
-    return make_batch(parts.learner, rollout, parts.normalize_observation, rollout.rewards)
+    return parts.learner.make_batch(rollout, parts.normalize_observation, rollout.rewards)
 
 
 def ends(parts: Components) -> np.ndarray:
@@ -221,7 +221,7 @@ def split(
     batch: Batch, *, num_epochs: int, batch_size: int | None = None, seed: int = 0
 ) -> list[Batch]:
     """Split a batch of whole sequences in two, or by a batch size, in each epoch."""
-    found = minibatches(
+    found = draw_minibatches(
         SimpleNamespace(
             num_steps=T,
             num_envs=N,

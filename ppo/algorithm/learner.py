@@ -1,6 +1,7 @@
-"""Learning from one rollout: advantages, then epochs of minibatch steps on the PPO objective."""
+"""PPO: make a batch of a rollout, then take gradient steps on its minibatches."""
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,27 @@ from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm import losses
-from ppo.algorithm.batch import split_into_minibatches
 from ppo.algorithm.gae import generalized_advantages
+from ppo.algorithm.minibatches import Minibatch, draw_minibatches
 from ppo.algorithm.parameters import flatten_parameters, frozen_weights, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
+from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NotFinite
 from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+RECORDED = ("observations", "actions", "states", "action_masks", "features")  # by workers
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
-MOST_SKIPPED = 3  # gradient steps in a row
+MAX_SKIPPED = 3  # gradient steps in a row
 NOT_FINITE = (
-    f"in iteration {{}} weights, or {MOST_SKIPPED} gradients in a row, were not finite: "
+    f"in iteration {{}} weights, or {MAX_SKIPPED} gradients in a row, were not finite: "
     "resume from the state before it with a lower --learning_rate"
 )
 
@@ -35,26 +38,73 @@ NOT_FINITE = (
 class Learner:
     """Own a model's weights, gradients and optimizer, and improve the model rollout by rollout.
 
-    weights, gradients: the model's, as two vectors (P,). Override loss() for another objective,
-    advantages() for another estimator, and state_dict() and load_state_dict() to keep more state.
+    weights, gradients: the model's, as two vectors (P,). ranks: the processes that learn the same
+    policy. Override loss() for another objective, advantages() for another estimator, and
+    state_dict() and load_state_dict() to keep more state.
     """
 
-    ranks: ProcessGroup = SINGLE_PROCESS  # the processes that learn the same policy
-    standardize: Any = staticmethod(losses.standardize)
-    has_modes = True  # whether the model may behave differently in training mode
-    num_skipped = 0  # gradient steps in a row
+    uses_train_mode = True  # whether gradient steps need model.train()
 
-    def __init__(self, model, config: Config) -> None:
+    def __init__(self, model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
         self.config = config
-        if config.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
+        self.ranks = ranks
+        self.objective = torch.compile(self._objective) if config.compile else self._objective
         self.weights, self.gradients = flatten_parameters(model)
         self.frozen = frozen_weights(model, config.freeze)
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
+        self.num_skipped = 0  # gradient steps in a row
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self._set_coefficients(1.0)
+
+    @torch.no_grad()
+    def make_batch(
+        self, rollout: Rollout, normalize: Callable[[ndarray], ndarray], rewards: ndarray
+    ) -> Batch:
+        """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
+
+        normalize: applied to observations. rewards (T, N): the rollout's, normalised.
+        """
+        observations = normalize(rollout.observations)
+        tables = {**vars(rollout), "observations": observations}
+        recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
+        batch = {name: self.to_device(_flatten(table)) for name, table in recorded.items()}
+        log_probs, values = self.evaluate(batch)
+        batch.pop("features", None)  # gradient steps change the weights that made them
+        values = values.reshape(rewards.shape)
+        bootstrap = self._bootstrap_values(observations[-1], rollout.states[-1])
+        next_values = np.concatenate([values[1:], bootstrap[None]])
+        if truncated := rollout.info.last_observations:
+            steps, environments, last, states = zip(*truncated, strict=True)
+            last_values = self._bootstrap_values(normalize(np.stack(last)), np.stack(states))
+            next_values[steps, environments] = last_values
+        advantages = self.advantages(rollout, rewards, values, next_values)
+        advantages = np.asarray(advantages, np.float32)
+        found = {
+            "log_probs": log_probs,
+            "values": values,
+            "advantages": advantages,
+            "returns": advantages + values,
+        }
+        if "states" in batch:
+            dones = rollout.dones
+            found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
+        return batch | {name: self.to_device(table.reshape(-1)) for name, table in found.items()}
+
+    def evaluate(self, batch: Batch) -> tuple[ndarray, ndarray]:
+        """Return the log-probabilities of a batch's actions, and its values: (B,) each.
+
+        The batch is processed in chunks of the size of a minibatch, so that memory suffices.
+        """
+        num_rows = len(batch["actions"])
+        size = self.config.batch_size or -(-num_rows // self.config.num_minibatches)
+        chunks = [
+            self.log_probs_and_values({name: x[first : first + size] for name, x in batch.items()})
+            for first in range(0, num_rows, size)
+        ]
+        log_probs, values = zip(*chunks, strict=True)
+        return self._to_numpy(log_probs), self._to_numpy(values)
 
     def advantages(
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
@@ -82,49 +132,42 @@ class Learner:
         NotFinite after several of those in a row, or if a weight is not finite.
         """
         self._set_coefficients(1 - (iteration - 1) / self.config.iterations)
-        batch, parts, all_moments = split_into_minibatches(self, batch, iteration)
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
-        if self.has_modes:
+        if self.uses_train_mode:
             self.model.train()
-        for part, moments in zip(parts, all_moments, strict=True):
-            minibatch = self._take(batch, part.rows)
-            if self.config.normalize_advantages == "minibatch":
-                minibatch["advantages"] = self.standardize(minibatch["advantages"], moments)
+        for minibatch, weight in self._minibatches(batch, iteration):
             metrics = self.ranks.all_reduce_gradients(
-                self.gradients, self.compute_gradients(minibatch), part.weight
+                self.gradients, self.compute_gradients(minibatch), weight
             )
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
             if self.frozen is not None:
                 self.gradients[self.frozen] = 0
-                kept = self.weights[self.frozen]
             metrics["grad_norm"] = self._clip_gradients()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
-                self.optimizer.step()
-                if self.frozen is not None:  # weight decay and momentum move weights, too
-                    self.weights[self.frozen] = kept
+                self._step()
                 self.num_skipped = 0
                 history.append(metrics)
             else:
                 num_skipped += 1
                 self.num_skipped += 1
-                if self.num_skipped == MOST_SKIPPED:
+                if self.num_skipped == MAX_SKIPPED:
                     break
-        if self.has_modes:
+        if self.uses_train_mode:
             self.model.eval()
-        if self.num_skipped == MOST_SKIPPED or not self.weights.isfinite().all():
+        if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
             raise NotFinite(NOT_FINITE.format(iteration))
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
+        values, returns = (torch.as_tensor(batch[name]) for name in ("values", "returns"))
+        explained_variance = losses.explained_variance(values, returns, self.ranks.variance)
         return {
             **_means(history or [metrics]),
-            "explained_variance": losses.explained_variance(
-                batch["values"], batch["returns"], self.ranks.variance
-            ).item(),
+            "explained_variance": explained_variance.item(),
             "gradient_steps": len(history),
             "skipped_steps": num_skipped,
             "learning_rate": learning_rate,
@@ -134,13 +177,15 @@ class Learner:
     def compute_gradients(self, minibatch: Batch) -> Metrics:
         """Write the gradient of a minibatch's loss; return metrics: scalar tensors, or numbers."""
         self.gradients.zero_()
-        loss, metrics = self.loss(minibatch)
+        loss, metrics = self.objective(minibatch)
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
-    def loss(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
-        """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics."""
-        distribution, values = self.forward(minibatch)
+    def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
+        """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics.
+
+        distribution, values (B,): the network's present outputs. Override for another loss.
+        """
         log_probs = distribution.log_prob(minibatch["actions"])
         old_log_probs = minibatch["log_probs"]
         policy_loss = losses.clipped_surrogate(
@@ -209,10 +254,74 @@ class Learner:
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
 
-    def _take(self, batch: Batch, rows: Tensor):
-        """Return some rows of a batch, as compute_gradients takes it."""
-        rows = rows.to(self.weights.device)
-        return {name: tensor.index_select(0, rows) for name, tensor in batch.items()}
+    def to_device(self, table: ndarray) -> Any:
+        """Return a table in the form that this learner computes with: a tensor on its device."""
+        if table.dtype == np.float64:
+            table = table.astype(np.float32)  # models compute in float32 at most
+        return torch.from_numpy(table).to(self.weights.device)
+
+    def standardize(self, advantages: Any, moments) -> Any:
+        """Scale advantages (B,) to mean 0 and deviation 1, as losses.standardize does."""
+        return losses.standardize(advantages, moments)
+
+    def configure(self, config: Config) -> None:
+        """Take other settings from the next update on; an adaptive learning rate begins anew if its
+        setting has changed."""
+        if config.learning_rate != self.config.learning_rate:
+            self.learning_rate = scheduled(config.learning_rate, 1.0)
+        self.config = config
+
+    def _minibatches(self, batch: Batch, iteration: int) -> Iterator[tuple[Batch, float]]:
+        """Yield the minibatches of all epochs, with standardised advantages, and this rank's weight
+        in each. Several ranks exchange the moments of all minibatches at once."""
+        config = self.config
+        parts = draw_minibatches(
+            config,
+            sequence_length=config.num_steps if "states" in batch else 1,
+            env_ids=self.ranks.env_ids(config.num_envs),
+            seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
+        )
+        advantages = batch["advantages"]
+        moments: Sequence[Any] = [None] * len(parts)
+        if config.normalize_advantages == "minibatch":
+            moments = self.ranks.minibatch_moments(advantages, parts)
+        elif config.normalize_advantages == "rollout":
+            everything = Minibatch(np.arange(len(advantages)), 1.0)
+            (whole,) = self.ranks.minibatch_moments(advantages, [everything])
+            batch = {**batch, "advantages": self.standardize(advantages, whole)}
+        for part, own in zip(parts, moments, strict=True):
+            minibatch = self._gather(batch, part.rows)
+            if config.normalize_advantages == "minibatch":
+                minibatch["advantages"] = self.standardize(minibatch["advantages"], own)
+            yield minibatch, part.weight
+
+    def _gather(self, batch: Batch, rows: ndarray) -> Batch:
+        """Return some rows of a batch."""
+        index = self.to_device(rows)
+        return {name: tensor.index_select(0, index) for name, tensor in batch.items()}
+
+    def _objective(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
+        """Compute the network's outputs, and their loss."""
+        return self.loss(minibatch, *self.forward(minibatch))
+
+    def _bootstrap_values(self, observations: ndarray, states: ndarray) -> ndarray:
+        """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
+        inputs = [self.to_device(table) for table in (observations, states) if table.size]
+        return self._to_numpy([self.predict_values(*inputs)])
+
+    def _to_numpy(self, chunks: Sequence[Any]) -> ndarray:
+        """Concatenate chunks (b,) of what the network returned, as one array (B,)."""
+        return torch.cat([*chunks]).cpu().numpy()
+
+    def _step(self) -> None:
+        """Step the optimizer. Frozen weights stay, which weight decay and momentum would move even
+        without a gradient."""
+        if self.frozen is None:
+            self.optimizer.step()
+            return
+        kept = self.weights[self.frozen]
+        self.optimizer.step()
+        self.weights[self.frozen] = kept
 
     def _set_coefficients(self, remaining: float) -> None:
         """Set scheduled coefficients. remaining: share of the run, from 1 down to 0."""
@@ -247,13 +356,18 @@ def _check_model(model, config: Config) -> None:
 
 
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:
-    """Steer the KL of an update towards a goal by the learning rate of the next one (Schulman et
-    al. 2017, section 4, where it is the KL's own coefficient that is adapted)."""
+    """Scale the learning rate by 1.5 to keep the KL near its target (after Schulman et al. 2017,
+    section 4, which adapts a coefficient of the KL instead)."""
     if kl > KL_TOLERANCE * goal:
         learning_rate *= 1 / ADAPTIVE_FACTOR
     elif kl < goal / 2:
         learning_rate *= ADAPTIVE_FACTOR
     return float(np.clip(learning_rate, *ADAPTIVE_RATES))
+
+
+def _flatten(table: ndarray) -> ndarray:
+    """Return a table (T, N, ...) as (T * N, ...)."""
+    return table.reshape(-1, *table.shape[2:])
 
 
 def _means(history: list[Metrics]) -> Metrics:

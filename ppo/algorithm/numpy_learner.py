@@ -1,59 +1,70 @@
 """Learn with hand-written gradients, in numpy, of the PPO objective and the mlp."""
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-import torch
 from numpy import ndarray
-from torch import Tensor
 
 from ppo.algorithm import losses
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.rollout import Batch, Metrics
+from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.models.noise import EMPTY
 from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
+from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 
 Arrays = dict[str, ndarray]
 Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
-LARGE = 12_000_000  # rows times weights from which on a second thread is worth waking
+MIN_WORK_FOR_THREADS = 12_000_000  # rows times weights from which a second thread is worth waking
+# Methods that a learner of the user's may override without changing gradients.
+BESIDE_GRADIENTS = {"__init__", "advantages", "state_dict", "load_state_dict"}
 
 
 class NumpyLearner(Learner):
     """A Learner in numpy: a third of the time, the same results up to rounding (tests check it).
 
-    layout: the model's, from ppo.models.numpy_mlp.layout_of. If policy and value share no trunk,
-    large minibatches take a thread for each.
+    layout: the model's, from ppo.models.numpy_mlp.layout_of. Batches are numpy arrays, which share
+    the rollout's memory. If policy and value share no trunk, large minibatches take a thread for
+    each.
     """
 
-    has_modes = False  # setting them would take 0.1 ms
+    uses_train_mode = False  # setting it would take 0.1 ms
 
-    def __init__(self, model, config: Config, layout: Layout) -> None:
-        super().__init__(model, config)
-        self.standardize = standardize
-        multiply = multiply_by_torch if config.precision == "bfloat16" else np.matmul
-        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy(), multiply)
-        # By default torch would use all cores in a new thread.
-        self.value_thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+    def __init__(
+        self,
+        model,
+        config: Config,
+        ranks: ProcessGroup = SINGLE_PROCESS,
+        *,
+        layout: Layout,
+    ) -> None:
+        super().__init__(model, config, ranks)
+        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
+        self.value_thread = ThreadPoolExecutor(1)
 
-    @np.errstate(all="ignore")  # as torch does; learn() looks for numbers that are not finite
-    def compute_gradients(self, minibatch: Batch) -> Metrics:
+    def to_device(self, table: ndarray) -> ndarray:
+        """Return a table as it is."""
+        return table
+
+    @np.errstate(all="ignore")  # as torch does; update() checks for non-finite values
+    def compute_gradients(self, minibatch: Arrays) -> Metrics:
         mlp = self.mlp
-        batch = _arrays(minibatch)
-        size = len(batch["values"])
-        batch["inv_batch"] = np.full(size, 1 / size, np.float32)  # the product with it is the mean
+        size = len(minibatch["values"])
+        # The product with it is the mean.
+        minibatch = {**minibatch, "inv_batch": np.full(size, 1 / size, np.float32)}
         if mlp.is_shared:
-            outputs = mlp.policy_trunk(batch["observations"])
-            grad_policy, metrics = self._policy_gradients(outputs[-1], batch)
-            grad_value, value_metrics = self._value_gradients(outputs[-1], batch)
+            outputs = mlp.policy_trunk(minibatch["observations"])
+            grad_policy, metrics = self._policy_gradients(outputs[-1], minibatch)
+            grad_value, value_metrics = self._value_gradients(outputs[-1], minibatch)
             mlp.policy_trunk.backward(outputs, grad_policy + grad_value)
         else:
-            arguments = (mlp.value_trunk, self._value_gradients, batch)
-            value_side = self._beside(size, self._side, *arguments)
-            metrics = self._side(mlp.policy_trunk, self._policy_gradients, batch)
-            value_metrics = value_side()
+            arguments = (mlp.value_trunk, self._value_gradients, minibatch)
+            value_part = self._maybe_in_thread(size, self._backprop_network, *arguments)
+            metrics = self._backprop_network(mlp.policy_trunk, self._policy_gradients, minibatch)
+            value_metrics = value_part()
         policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
         loss = policy_loss + self.config.value_coef * value_loss
@@ -61,23 +72,35 @@ class NumpyLearner(Learner):
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**means, **metrics, **value_metrics}
 
-    def _take(self, batch: Batch, rows: Tensor) -> Arrays:
-        indices = rows.numpy()
-        return {name: tensor.numpy().take(indices, 0) for name, tensor in batch.items()}
+    def standardize(self, advantages: ndarray, moments) -> ndarray:
+        size = len(advantages)
+        if moments or size < 2:
+            return losses.standardize(advantages, moments)
+        values = advantages - advantages.sum() / np.float32(size)
+        values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
+        return values
 
-    def _beside(self, num_rows: int, function, *arguments):
+    def _gather(self, batch: Arrays, rows: ndarray) -> Arrays:
+        return {name: table.take(rows, 0) for name, table in batch.items()}
+
+    def _to_numpy(self, chunks: Sequence[ndarray]) -> ndarray:
+        return np.concatenate(chunks)
+
+    def _maybe_in_thread(self, num_rows: int, function, *arguments):
         """Call a function in the second thread if there are many rows; return a function that waits
         for the result, which is bit-identical in either thread."""
         call = partial(function, *arguments)
-        if num_rows * len(self.weights) < LARGE:
+        if num_rows * len(self.weights) < MIN_WORK_FOR_THREADS:
             return call
         return self.value_thread.submit(call).result
 
     @np.errstate(all="ignore")  # which holds for one thread only
-    def _side(self, trunk: NumpyVectorTrunk, head_gradients, batch: Arrays) -> Metrics:
+    def _backprop_network(
+        self, trunk: NumpyVectorTrunk, head_gradients, minibatch: Arrays
+    ) -> Metrics:
         """Write the gradients of a trunk that is not shared, and of its head; return metrics."""
-        outputs = trunk(batch["observations"])
-        grad_features, metrics = head_gradients(outputs[-1], batch)
+        outputs = trunk(minibatch["observations"])
+        grad_features, metrics = head_gradients(outputs[-1], minibatch)
         trunk.backward(outputs, grad_features)
         return dict(metrics)
 
@@ -111,45 +134,36 @@ class NumpyLearner(Learner):
         return norm
 
     @np.errstate(all="ignore")
-    def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def log_probs_and_values(self, batch: Arrays) -> tuple[ndarray, ndarray]:
         mlp = self.mlp
-        arrays = _arrays(batch)
+        observations = batch["observations"]
         if not mlp.is_shared:
-            observations = batch["observations"]
-            values = self._beside(len(observations), self.predict_values, observations)
-        features = arrays.get("features")
+            values = self._maybe_in_thread(len(observations), self.predict_values, observations)
+        features = batch.get("features")
         if features is None:
-            features = mlp.policy_trunk(arrays["observations"])[-1]
+            features = mlp.policy_trunk(observations)[-1]
         if mlp.is_shared:
-            values = partial(torch.from_numpy, mlp.values(features))
-        distribution = mlp.distribution(features, arrays.get("action_masks", EMPTY))
-        log_probs = distribution.log_prob(arrays["actions"])
-        return torch.from_numpy(log_probs), values()
+            values = partial(mlp.values, features)
+        distribution = mlp.distribution(features, batch.get("action_masks", EMPTY))
+        return distribution.log_prob(batch["actions"]), values()
 
     @np.errstate(all="ignore")
-    def predict_values(self, *inputs: Tensor) -> Tensor:
-        features = self.mlp.value_trunk(inputs[0].numpy())[-1]
-        return torch.from_numpy(self.mlp.values(features))
+    def predict_values(self, *inputs: ndarray) -> ndarray:
+        return self.mlp.values(self.mlp.value_trunk(inputs[0])[-1])
 
 
-def multiply_by_torch(left: ndarray, right: ndarray, out: ndarray | None = None):
-    """Multiply matrices as np.matmul does, in the precision that torch is set to."""
-    into = None if out is None else torch.from_numpy(out)
-    return torch.mm(torch.from_numpy(left), torch.from_numpy(right), out=into).numpy()
+def keeps_gradients(own: type[Learner]) -> bool:
+    """Return whether a class derived from Learner has its gradients: whether it overrides none of
+    its methods but those of BESIDE_GRADIENTS."""
+    methods = [name for name, value in vars(Learner).items() if callable(value)]
+    overridden = {name for name in methods if getattr(own, name) is not getattr(Learner, name)}
+    return overridden <= BESIDE_GRADIENTS
 
 
-def _arrays(batch: Batch) -> Arrays:
-    return {name: np.asarray(table) for name, table in batch.items()}
-
-
-def standardize(advantages, moments):
-    """Scale advantages (B,) as ppo.algorithm.losses.standardize does."""
-    size = len(advantages)
-    if moments or size < 2:
-        return losses.standardize(advantages, moments)
-    values = advantages - advantages.sum() / np.float32(size)
-    values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
-    return values
+def with_numpy_gradients(own: type[Learner]) -> type[NumpyLearner]:
+    """Return a class that computes gradients as NumpyLearner does, and all else as a class derived
+    from Learner."""
+    return type(own.__name__, (NumpyLearner, own), {}) if own is not Learner else NumpyLearner
 
 
 def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gradient:

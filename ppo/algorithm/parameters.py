@@ -50,8 +50,8 @@ def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
 
 
 @contextmanager
-def replaced_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
-    """Replace weights (P,) by others inside the context; None changes nothing."""
+def temporary_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
+    """Put other values in place of weights (P,) until the context is left; None changes nothing."""
     if others is None:
         yield
         return

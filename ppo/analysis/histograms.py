@@ -5,7 +5,6 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.algorithm.batch import log_probs_and_values
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.models.parts import images_of, split, vectors_of
@@ -22,10 +21,9 @@ def make_histograms(
 
     observations: the network's input, without images unless there is nothing else; ratios: of the
     probabilities after the update and before; image: the newest one of environment 0."""
-    tensors = {
-        name: batch[name] for name in ("observations", "actions", "advantages", "returns", "values")
-    }
-    parts = split(observation_space, batch["observations"])
+    shown = ("observations", "actions", "advantages", "returns", "values")
+    tensors = {name: torch.as_tensor(batch[name]) for name in shown}
+    parts = split(observation_space, tensors["observations"])
     if vectors := vectors_of(observation_space):
         tensors["observations"] = torch.cat([parts[name].flatten(1) for name in vectors], 1)
     rows = dict(batch)
@@ -33,8 +31,9 @@ def make_histograms(
     device = learner.weights.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # a model's random numbers must not change learning
-        log_probs, _ = log_probs_and_values(learner, rows)
-    tensors["ratios"] = (log_probs - batch["log_probs"]).exp()
+        log_probs, _ = learner.evaluate(rows)
+    before = torch.as_tensor(batch["log_probs"]).cpu()
+    tensors["ratios"] = (torch.from_numpy(log_probs) - before).exp()
     head = learner.model.policy_head
     if hasattr(head, "log_std"):
         tensors["log_std"] = head.log_std

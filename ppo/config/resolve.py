@@ -153,6 +153,8 @@ def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> No
             "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
             "or give --model=mlp --share_trunk=False"
         )
+    if entry.reads == "vectors" and config.precision == "bfloat16":
+        raise ConfigError("--precision=bfloat16 is for images: leave it out, or give float32")
     if config.compile and not on_cuda:
         raise ConfigError(
             "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "

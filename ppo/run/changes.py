@@ -8,7 +8,6 @@ from os.path import exists
 from pathlib import Path
 
 from ppo.config.flags import Settings, as_arguments
-from ppo.config.schedule import scheduled
 from ppo.run.folder import RunFolder
 from ppo.system.files import read_json, write_json
 
@@ -44,9 +43,7 @@ def apply_changes(parts, run: RunFolder, iteration: int) -> None:
 
     if changes := parts.ranks.broadcast_from_rank0(find):
         parts.config = replace(parts.config, **changes)
-        parts.learner.config = parts.config
-        if "learning_rate" in changes:  # an adaptive rate continues from this value
-            parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
+        parts.learner.configure(parts.config)
         run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.errors import ConfigError, Diverged
@@ -128,16 +129,16 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return deviations**2
 
     def minibatch_moments(
-        self, values: Tensor, parts: Sequence[tuple[Tensor, float]]
+        self, values: Any, parts: Sequence[tuple[ndarray, float]]
     ) -> Sequence[tuple[float, float] | None]:
         """Return (standard deviation, mean) over all ranks of the values in each minibatch, (1, 0)
         for fewer than two values; None for each in a single process, which has all values.
 
-        values: (B,), of this rank; parts: for each minibatch, the indices of this rank's rows and
-        their weight as in ppo.algorithm.rollout.MinibatchRows; rows of weight 0 do not count."""
+        values: (B,), of this rank; parts: ppo.algorithm.minibatches.Minibatch of each; rows of
+        weight 0 do not count."""
         if self.size == 1:
             return [None] * len(parts)
-        values = values.cpu().double()
+        values = torch.as_tensor(values).cpu().double()
         own = [values[rows] if weight else values[:0] for rows, weight in parts]
         deviations, means, counts = self._moments(own)
         deviations[counts < 2] = 1.0

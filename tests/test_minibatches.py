@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo.algorithm.rollout import minibatches
+from ppo.algorithm.minibatches import draw_minibatches
 
 
 def epochs(size, num_minibatches, num_epochs=2, seed=0):
@@ -16,7 +16,7 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
         "rewards": 10 * torch.arange(size),
     }
     rows = []
-    parts = minibatches(
+    parts = draw_minibatches(
         SimpleNamespace(
             num_steps=size,
             num_envs=1,
