@@ -35,7 +35,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from benchmarks import harness, zoo_learning
-from ppo.analysis.statistics import confidence_interval, interquartile_mean
+from ppo.run.statistics import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
 PRESETS = harness.ROOT / "ppo" / "config" / "presets"

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks import harness, zoo
-from ppo.analysis.statistics import interquartile_mean
+from ppo.run.statistics import interquartile_mean
 
 SB3 = "sb3-"  # the first letters of the files
 # The runs of ours beside which the zoo's values are trained, the longest first.

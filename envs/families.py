@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.arguments import wrap
 from ppo.envs.checks import CheckData
+from ppo.envs.env_kwargs import wrap
 from ppo.envs.episodes import RecordEpisode
 
 

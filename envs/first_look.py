@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box
 
-from ppo.envs.arguments import tasks_of
 from ppo.envs.checks import CheckData
+from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION

@@ -14,16 +14,16 @@ import gymnasium
 from gymnasium import Env, Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-from ppo.envs.arguments import fill_in, tasks_of, wrap
 from ppo.envs.checks import CheckData
+from ppo.envs.env_factories import EnvObject, unpickle
+from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
+from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import HEARTBEAT
-from ppo.envs.objects import EnvObject, unpickle
 from ppo.envs.observations import can_observe, observe
 from ppo.envs.spaces import holds_numbers
-from ppo.envs.steps import RepeatAction, stack_vectors
 from ppo.errors import PPOError, suggest
 from ppo.system.imports import import_code
 

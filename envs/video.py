@@ -1,7 +1,7 @@
 """Record videos of environments."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, Wrapper
 
+from ppo.envs.episodes import close_env
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
@@ -66,3 +67,17 @@ class Filmed(Wrapper):
         frame = np.asarray(self.env.render(), np.uint8)  # (H, W, 3)
         times = -(-SMALLEST // len(frame))
         self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
+
+
+@contextmanager
+def filmed(envs: Sequence[Env], path: Path | None) -> Iterator[Sequence[Env]]:
+    """Yield environments, filmed into a file if there is a path, and close them afterwards."""
+    try:
+        if path and envs:
+            with open_video(path, envs[0].metadata.get("render_fps", 30)) as video:
+                yield [Filmed(env, video) for env in envs]
+        else:
+            yield envs
+    finally:
+        for env in envs:
+            close_env(env)

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
 LAZY = {
-    "Callback": "ppo.callback:Callback",
+    "Callback": "ppo.callbacks.base:Callback",
     "Config": "ppo.config.config:Config",
     "Learner": "ppo.algorithm.learner:Learner",
     "Policy": "ppo.policy.policy:Policy",

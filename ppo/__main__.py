@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
-from ppo.commands import COMMANDS
+from ppo.commands import all_commands
 from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.output import flush_output, show
 
@@ -56,25 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> None:
     """Run the command named by the first argument; without one, or with an environment id, train.
     Raises ConfigError for an unknown command."""
-    from ppo.config.flags import parse_flags
-
+    commands = all_commands()
     name = "train"
     if arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
-    if name not in COMMANDS and IDENTIFIER.search(name):
+    if name not in commands and IDENTIFIER.search(name):
         name, arguments = "train", [name, *arguments]
-    if name not in COMMANDS:
-        hint = suggest(name, COMMANDS, f"give one of {', '.join(COMMANDS)}, or flags only")
-        raise ConfigError(f"{name} is no command: {hint}")
-    if name in ("train", "check", "tune") and arguments and not arguments[0].startswith("-"):
+    if name not in commands:
+        hint = suggest(name, commands, f"give one of {', '.join(commands)}, or flags only")
+        raise ConfigError(f"unknown command {name}; {hint}")
+    command = commands[name]
+    if command.takes_environment and arguments and not arguments[0].startswith("-"):
         arguments = [f"--env_name={arguments[0]}", *arguments[1:]]
     if name != "train":  # which enables it when it has imported everything
         gc.enable()
-    if name in ("train", "tune"):
-        resolve_name(f"ppo.commands.{name}:{name}")(arguments)
-        return
-    command = resolve_name(f"ppo.commands.{name}:{name.capitalize()}")
-    command(**parse_flags(arguments, command, name))()
+    run = resolve_name(command.path)
+    if isinstance(run, type):
+        from ppo.config.flags import parse_flags
+
+        run(**parse_flags(arguments, run, name))()
+    else:
+        run(arguments)
 
 
 if __name__ == "__main__":

@@ -1,127 +1,29 @@
 """Watch a run by callbacks, which read rollouts, batches and metrics."""
 
-import time
 import traceback
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from statistics import fmean
 
 import numpy as np
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
-from ppo.analysis.doctor import Doctor
-from ppo.analysis.histograms import make_histograms
-from ppo.analysis.report import report_run
-from ppo.callback import Callback, Run
+from ppo.callbacks.base import Callback, Run
+from ppo.callbacks.builtin import Evaluation, RegularCheckpoints, Report, Videos
+from ppo.callbacks.doctor import Doctor
+from ppo.callbacks.highlights import EpisodeHighlights
+from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
+from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.envs.worker import Episode
 from ppo.errors import CallbackError, PPOError
 from ppo.run.folder import RunFolder
-from ppo.run.highlights import EpisodeHighlights
+from ppo.run.loggers.histograms import make_histograms
 from ppo.run.reader import Row
-from ppo.stopping import make_stopping
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.state_dict import State, add_prefix, select_prefix
-
-RECENT = 100  # episodes that are averaged
-MOST_METRICS = 64  # of an environment's own
-MOST_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
-
-
-class EpisodeStatistics:
-    """Count episodes, and average the return and length of the last 100, and each of the
-    environment's own metrics over the last 100 that report it.
-
-    has_too_many: whether the environment has reported more than MOST_METRICS names."""
-
-    count = 0
-    has_too_many = False
-
-    def __init__(self) -> None:
-        self.returns: deque[float] = deque(maxlen=RECENT)
-        self.lengths: deque[float] = deque(maxlen=RECENT)
-        self.metrics: dict[str, deque[float]] = {}
-
-    def add(self, episode: Episode) -> None:
-        """Add an episode that is over."""
-        self.count += 1
-        self.returns.append(episode.episode_return)
-        self.lengths.append(episode.episode_length)
-        for name, value in episode.metrics.items():
-            if name in self.metrics or len(self.metrics) < MOST_METRICS:
-                self.metrics.setdefault(name, deque(maxlen=RECENT)).append(value)
-            else:
-                self.has_too_many = True
-
-    def means(self) -> Metrics:
-        """Return the averages, None before there is an episode; the environment's own by the names
-        env/..., from the first episode on that reports them."""
-        return {
-            "episode_return_mean": fmean(self.returns) if self.returns else None,
-            "episode_length_mean": fmean(self.lengths) if self.lengths else None,
-            **{f"env/{name}": fmean(values) for name, values in self.metrics.items()},
-        }
-
-    def state_dict(self) -> State:
-        """Return the count and the last 100 episodes, and those with the environment's own
-        metrics, if there are any."""
-        recent = np.column_stack([self.returns, self.lengths])
-        state: State = {"episodes": self.count, "episodes.recent": recent}
-        if self.metrics:
-            state["episodes.metrics"] = {name: [*x] for name, x in self.metrics.items()}
-        return state
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored."""
-        self.count = int(state["episodes"])
-        for episode_return, length in state["episodes.recent"].tolist():
-            self.returns.append(episode_return)
-            self.lengths.append(length)
-        metrics = state.get("episodes.metrics", {})
-        self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
-
-
-class RegularCheckpoints(Callback):
-    """Save a checkpoint every --checkpoint_every iterations, and MOST_SECONDS after the last."""
-
-    def __init__(self) -> None:
-        self.last_time = time.monotonic()
-
-    def on_iteration(self, run: Run) -> None:
-        is_late = time.monotonic() - self.last_time >= MOST_SECONDS
-        if is_late or run.is_due(run.config.checkpoint_every):
-            run.save()
-
-    def on_checkpoint(self, run: Run) -> None:
-        self.last_time = time.monotonic()
-
-
-class Evaluation(Callback):
-    """Evaluate the policy every --eval_every iterations."""
-
-    def on_iteration(self, run: Run) -> None:
-        if run.config.eval_every:
-            is_due = run.is_due(run.config.eval_every)
-            run.log("evaluation_return_mean", run.evaluate()["mean"] if is_due else None)
-
-
-class Videos(Callback):
-    """Film an episode of the policy every --video_every iterations; a failure ends nothing."""
-
-    def on_iteration(self, run: Run) -> None:
-        if run.is_due(run.config.video_every):
-            path = run.folder.path / "videos" / f"{run.step}.mp4"
-            try:
-                path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                policy = run.policy()
-                policy.isolated("the video", policy.evaluate, 1, video=path)
-            except Exception as error:
-                run.folder.event(
-                    "video_failed", f"{path} cannot be made: {error}; training continues"
-                )
 
 
 class Monitor:
@@ -144,7 +46,7 @@ class Monitor:
         doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
         built_in = [RegularCheckpoints(), EpisodeHighlights(), Evaluation(), Videos(), doctor]
-        self.callbacks = [*built_in, *callbacks, *stopping]
+        self.callbacks = [*built_in, *callbacks, *stopping, Report()]
 
     def notify(self, method: str, *arguments) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
@@ -207,7 +109,7 @@ class Monitor:
         return run.metrics
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
-        """Evaluate the final policy, and write summary.json and the report; return the summary."""
+        """Evaluate the final policy, write summary.json and call on_end; return the summary."""
         seconds = clock.elapsed
         summary = {
             "env_name": self.config.env_name,
@@ -223,11 +125,6 @@ class Monitor:
         folder = self.run.folder
         write_json(folder.path / "summary.json", summary)
         self.notify("on_end")
-        if self.config.report:
-            try:
-                report_run(folder.path, self.run.policy())
-            except Exception as error:
-                folder.event("report_failed", f"the report is not complete: {error}")
         return summary
 
     def note_lost_episodes(self, env_ids: list[int]) -> None:
@@ -287,7 +184,7 @@ class Monitor:
         if self.episodes.has_too_many and not had_too_many:
             self.run.folder.event(
                 "env_metrics",
-                f"the environment reports more than {MOST_METRICS} numbers by different names; "
+                f"the environment reports more than {MAX_METRICS} numbers by different names; "
                 "further names are ignored",
             )
         for env_id, count in sorted(found for rank in ranks for found in rank[1]):

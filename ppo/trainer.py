@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
-from ppo.callback import Callback, named_callbacks
+from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.envs.isolation import ISOLATION

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from ppo.config.config import Config
-from ppo.envs.arguments import fill_in, wrap
+from ppo.envs.env_kwargs import fill_in, wrap
 from ppo.envs.episodes import layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.errors import CheckpointError

@@ -7,10 +7,10 @@ import pytest
 from tests.running import Call
 
 WRONG = {
-    "evaluat RUN": "evaluat is no command: did you mean evaluate?",
+    "evaluat RUN": "unknown command evaluat; did you mean evaluate?",
     "fly": (
-        "fly is no command: give one of train, check, evaluate, export, plot, render, set, "
-        "tune, report, runs, or flags only"
+        "unknown command fly; give one of train, evaluate, set, check, tune, runs, plot, report, "
+        "render, export, or flags only"
     ),
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN RUN": "unknown flag RUN: see --help",

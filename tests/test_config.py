@@ -11,8 +11,8 @@ import pytest
 import ppo.config.config
 from ppo.config.config import Config, folder_to_resume, load_preset, run_folder
 from ppo.config.flags import parse_flags
-from ppo.config.space import SPACES
 from ppo.errors import ConfigError
+from ppo.tools.tune.space import SPACES
 
 PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")

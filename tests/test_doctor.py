@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from ppo import Config, train
 from ppo.algorithm.rollout import Batch, Rollout
-from ppo.analysis.doctor import Doctor
+from ppo.callbacks.doctor import Doctor
 from ppo.config.config import load_preset
 from tests.running import ROOT, run_main
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ppo import load_policy
-from ppo.analysis.overview import overview
 from ppo.run.reader import read_run
+from ppo.tools.overview import overview
 from tests.running import Call, run_main
 
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ppo.commands import COMMANDS
+from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
+from ppo.tools.tune.command import Tune
 from tests.running import ROOT
 
 FIELDS = dataclasses.fields(Config)
@@ -179,23 +180,24 @@ def test_help_is_in_groups_titled_by_the_classes_that_define_the_flags(capsys, m
     assert titles[-len(Config.__bases__)] == "Environment and preprocessing"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", all_commands())
 def test_every_flag_has_a_plain_sentence(command):
     for option in dataclasses.fields(kind_of(command)):
         assert re.fullmatch(r"[A-Z].*\.", option.metadata["help"]), option.name
-    assert COMMANDS[command].endswith(".")
+    assert all_commands()[command].about.endswith(".")
 
 
 def kind_of(command: str) -> type[Flags]:
     if command == "train":
         return Config
-    return resolve_name(f"ppo.commands.{command}:{command.capitalize()}")
+    found = resolve_name(all_commands()[command].path)
+    return found if isinstance(found, type) else Tune
 
 
 def test_the_page_of_flags_says_what_help_says() -> None:
     page = " ".join((ROOT / "docs" / "flags.md").read_text().split())
-    for command, about in COMMANDS.items():
-        assert about in page
+    for command, entry in all_commands().items():
+        assert entry.about in page
         for option in dataclasses.fields(kind_of(command)):
             assert " ".join(option.metadata["help"].split()) in page, (
                 f"write docs/flags.md again: {option.name}"

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ppo import load_policy
+from ppo.tools.render import replay
+from ppo.callbacks.highlights import EPISODES, EpisodeHighlights, find_episode
 from ppo.envs.episodes import PlayedEpisode
-from ppo.run.highlights import EPISODES, EpisodeHighlights, find_episode
 
 
 def episodes(folder: Path) -> list[dict[str, Any]]:
@@ -29,7 +30,7 @@ def test_the_best_median_and_worst_episodes_are_saved_and_replayed_to_the_same_r
         assert episode["episode_return"] == episode["episode_length"]
         kept = find_episode(cartpole_copy, episode["kind"])
         assert len(kept["actions"]) == kept["episode_length"]
-        policy.replay(kept)
+        replay(policy, kept)
     best, worst = (
         find_episode(cartpole_copy, kind)["episode_return"] for kind in ("best", "worst")
     )

@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-
 from ppo.analysis import histograms
-from ppo.analysis.histograms import make_histograms
+
+from ppo.run.loggers.histograms import make_histograms
 from tests.running import make_components
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppo.envs.frame_skip import RepeatAction
 from ppo.envs.observations import ObserveParts
-from ppo.envs.steps import RepeatAction
 from tests.running import make_env, run_main
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601

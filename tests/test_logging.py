@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main
 from ppo import Config, train
-from ppo.run.highlights import find_episode
+from ppo.callbacks.highlights import find_episode
 from ppo.run.loggers.logger import GROUPED
 from tests.running import BRIEF, metrics, run_main
 

@@ -11,7 +11,7 @@ import pytest
 
 import main
 import ppo.__main__
-from ppo.commands import COMMANDS
+from ppo.commands import all_commands
 from ppo.envs.errors import WorkerError
 from ppo.errors import CheckpointError, PPOError
 from tests.running import ROOT, Call
@@ -94,8 +94,8 @@ def test_help_lists_every_command_with_a_sentence(line: str, call: Call) -> None
     code, output, errors = call(*shlex.split(line))
     assert (code, errors) == (0, "")
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    for name, about in COMMANDS.items():
-        assert f"{name} {about}" in lines
+    for name, command in all_commands().items():
+        assert f"{name} {command.about}" in lines
     assert "Environment and preprocessing:" in lines
 
 

@@ -13,7 +13,8 @@ from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.worker import Episode
-from ppo.monitor import MOST_METRICS, EpisodeStatistics, Monitor
+from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
+from ppo.monitor import Monitor
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
@@ -104,10 +105,10 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
         metrics = {f"name_{number}": 1.0 for number in range(start, start + 50)}
         rollout.info = rollout.info._replace(episodes=[Episode(0, 0, 0.0, 2, metrics)])
         monitor._count_episodes(rollout)
-    assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MOST_METRICS)]
+    assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MAX_METRICS)]
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
-    assert f"more than {MOST_METRICS} numbers by different names" in message
+    assert f"more than {MAX_METRICS} numbers by different names" in message
 
 
 def test_episodes_of_all_ranks_count_in_the_order_of_their_steps(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from gymnasium import spaces
 
 from ppo.config.config import Config
+from ppo.envs.env_factories import EnvObject, as_env_name, unpickle
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.objects import EnvObject, as_env_name, unpickle
 from ppo.errors import CheckpointError, ConfigError
 from ppo.policy.load import load_policy
 from ppo.run import checkpoint

@@ -16,7 +16,7 @@ from ppo import Config, load_policy, train
 from ppo.envs.observations import ObserveParts, pack
 from ppo.models.parts import images_of, parts_of, split, vectors_of
 from ppo.policy.build import describe_observations
-from ppo.policy.export import export
+from ppo.tools.export import export
 from tests.running import make_components, trained
 
 THREE = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import imageio.v3
 import pytest
 
-from ppo.run.highlights import EPISODES, find_episode
+from ppo.callbacks.highlights import EPISODES, find_episode
 from tests.running import Call, run_main
 
 

@@ -13,10 +13,10 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo.analysis.report import command, write_report
-from ppo.run.highlights import find_episode
+from ppo.callbacks.highlights import find_episode
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
+from ppo.tools.report import command, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 
 FLAGS = (*BRIEF, "--logger=none")

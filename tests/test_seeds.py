@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ppo.commands import seeds
+from ppo.commands.parallel_runs import RunFailed
 from ppo.commands.seeds import train_seeds
-from ppo.commands.side_by_side import RunFailed
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from tests.running import ROOT

@@ -3,8 +3,8 @@
 import pytest
 
 from ppo.config.config import Config
-from ppo.config.space import SPACES, default_space, parse_space
 from ppo.errors import ConfigError
+from ppo.tools.tune.space import SPACES, default_space, parse_space
 
 
 class Recorder:

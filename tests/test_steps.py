@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ppo.envs.steps import stack_vectors
+from ppo.envs.frame_skip import stack_vectors
 from tests.running import make_env
 
 

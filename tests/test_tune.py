@@ -11,9 +11,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from ppo.commands.tune import Search, TuneFlags, preset_of
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.tools.tune.command import Search, TuneFlags, preset_of
 from tests.running import ROOT, Call, command, run_main, spaces_of
 
 QUICK = [

@@ -1,19 +1,37 @@
-"""Commands of the command line, one module each, imported when the command is run.
+"""Commands of the command line, imported when they are run.
 
-Most modules, such as evaluate, have a subclass of Flags (Evaluate), and calling an instance of it
-runs the command. Modules train and tune have a function of the command line's arguments instead.
+A command is a subclass of Flags, of which an instance is called; train and tune are functions of
+the command line's arguments instead.
 """
 
-# A line for --help.
-COMMANDS = {
-    "train": "Train; the same as no command.",
-    "check": "Look at an environment before training on it, and recommend flags.",
-    "evaluate": "Play whole episodes with a saved policy and print its mean return.",
-    "export": "Write a policy as an ONNX file that maps an observation to an action.",
-    "plot": "Draw learning curves of runs; those that differ by their seed only become one curve.",
-    "render": "Replay an episode of a run's training and make a video of it.",
-    "set": "Change coefficients of a run that is going on.",
-    "tune": "Search for flags by which an environment is learned better, or sooner.",
-    "report": "Write a report of a run, or a comparison of several, as a single HTML page.",
-    "runs": "List the runs in a folder, and what they have come to.",
+from contextlib import suppress
+from pkgutil import resolve_name
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command: its import path, a line for --help, and whether its first argument may be an
+    environment."""
+
+    path: str
+    about: str
+    takes_environment: bool = False
+
+
+CORE = {
+    "train": Command(
+        "ppo.commands.train:train", "Train; the same as no command.", takes_environment=True
+    ),
+    "evaluate": Command(
+        "ppo.commands.evaluate:Evaluate",
+        "Play whole episodes with a saved policy and print its mean return.",
+    ),
+    "set": Command("ppo.commands.set:Set", "Change settings of a running run."),
 }
+
+
+def all_commands() -> dict[str, Command]:
+    """Return the commands of the trainer, and those of ppo.tools, which it can do without."""
+    with suppress(ImportError):
+        return CORE | resolve_name("ppo.tools:COMMANDS")
+    return CORE

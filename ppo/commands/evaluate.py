@@ -9,7 +9,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ppo.analysis.statistics import confidence_interval
 from ppo.commands.shared import (
     VIDEOS,
     PolicyCommand,
@@ -22,6 +21,7 @@ from ppo.config.flags import Count, flag
 from ppo.errors import ConfigError
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
+from ppo.run.statistics import confidence_interval
 from ppo.system.files import write_json
 
 

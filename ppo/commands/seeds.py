@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo.analysis.plots import draw
-from ppo.analysis.statistics import confidence_interval, interquartile_mean
+from ppo.commands.parallel_runs import Job, run_jobs, start_run, wait_for
 from ppo.commands.shared import interval_text
-from ppo.commands.side_by_side import Job, run_jobs, start_run, wait_for
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError
 from ppo.run.reader import read_run
+from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import folder_name, read_json
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard
+from ppo.tools.plots import draw
 
 
 def train_seeds(given: Settings, config: Config) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ppo.commands import COMMANDS
+from ppo.commands import all_commands
 from ppo.config.config import Config, folder_to_resume
 from ppo.config.flags import Settings, parse_flags
 from ppo.envs.isolation import ISOLATION
@@ -47,7 +47,7 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
     Raises HelpShown for --help, CheckpointError if the run cannot be resumed, ConfigError,
     EnvironmentUnavailable, WorkerError.
     """
-    lines = [f"  {name:10}{about}" for name, about in COMMANDS.items()]
+    lines = [f"  {name:10}{command.about}" for name, command in all_commands().items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     ISOLATION.start()
     from ppo.config.resolve import with_tuned  # heavy; the isolated process starts meanwhile

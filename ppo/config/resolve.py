@@ -8,10 +8,10 @@ from ppo.config.config import Config, load_preset
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
+from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, describe, spaces_of
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.objects import as_env_name
 from ppo.errors import ConfigError, suggest
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import images_of, vectors_of

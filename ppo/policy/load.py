@@ -11,8 +11,8 @@ import torch
 from ppo.config.config import Config, folder_to_resume
 from ppo.config.flags import Settings
 from ppo.config.resolve import resolve, tuned_config, with_tuned
+from ppo.envs.env_factories import EnvObject, as_env_name
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.objects import EnvObject, as_env_name
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models import make_actor
 from ppo.models.actor_critic import named_tensors, to_vector

@@ -1,9 +1,8 @@
-"""Use a trained policy: act, evaluate, and replay episodes of its training."""
+"""Use a trained policy: act and evaluate."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.envs.arguments import tasks_of
-from ppo.envs.episodes import WHOLE_EPISODE, close_env, set_attributes
+from ppo.envs.env_kwargs import tasks_of
+from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
@@ -22,8 +21,8 @@ from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.envs.video import Filmed, open_video
-from ppo.errors import ConfigError, NotRepeated
+from ppo.envs.video import filmed
+from ppo.errors import ConfigError
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
 from ppo.system.state_dict import State
@@ -144,8 +143,8 @@ class Policy:
         act = partial(self.act, deterministic=deterministic)
         state_size = self.actor.state_size
         try:
-            with _filmed(envs, video) as filmed:
-                return evaluate(act, filmed, seeds, state_size=state_size, max_steps=max_steps)
+            with filmed(envs, video) as played:
+                return evaluate(act, played, seeds, state_size=state_size, max_steps=max_steps)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
@@ -159,42 +158,3 @@ class Policy:
         The isolated process gets a pickled copy of the policy. purpose: names the call in error
         messages. Raises WorkerError if the environment raises, crashes or hangs there."""
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)
-
-    def replay(self, episode: State, video: Path | None = None) -> None:
-        """Replay an episode of training by its seed and actions.
-
-        episode: as ppo.run.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
-        Raises NotRepeated if return or length differ from training; then no video is written."""
-        number = episode["number"]
-        is_over = True
-        policy = replace(self, env_attributes=dict(episode.get("attributes", ())))
-        envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
-        with _filmed(envs, video) as (env,):
-            for action in self.to_actions(episode["actions"]):
-                if is_over:  # the episode begins, or a life was lost and the game continues
-                    place = (Stream.EPISODE, episode["environment"], number)
-                    env.reset(seed=integer_seed(self.config.seed, *place))
-                    number += 1
-                _, _, terminated, truncated, info = env.step(action)
-                is_over = terminated or truncated
-            found = list(info.get(WHOLE_EPISODE, ()))
-            expected = [episode["episode_return"], episode["episode_length"]]
-            if found != expected:
-                raise NotRepeated(
-                    f"{self.config.env_name} does not repeat itself: the episode came to "
-                    f"(return, length) = {expected}, its replay to {found or 'no end'}"
-                )
-
-
-@contextmanager
-def _filmed(envs: list[Env], path: Path | None) -> Iterator[list[Env]]:
-    """Yield environments, filmed into a file if there is a path, and close them afterwards."""
-    try:
-        if path and envs:
-            with open_video(path, envs[0].metadata.get("render_fps", 30)) as video:
-                yield [Filmed(env, video) for env in envs]
-        else:
-            yield envs
-    finally:
-        for env in envs:
-            close_env(env)

@@ -14,9 +14,9 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 
+from ppo.callbacks.highlights import EPISODES
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
-from ppo.run.highlights import EPISODES
 from ppo.run.reader import METRICS
 from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
 from ppo.system.output import shorten, show

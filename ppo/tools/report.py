@@ -16,16 +16,18 @@ import gymnasium
 import numpy as np
 from numpy import ndarray
 
-from ppo.analysis.overview import NOTHING, describe_evaluation, evaluations_of, overview
-from ppo.analysis.plots import PANELS, curve, draw, group_by_settings, name_of, with_values
-from ppo.config.config import Config
-from ppo.config.flags import as_arguments
+from ppo.callbacks.highlights import find_episode, video_path
+from ppo.commands.shared import check_folder, new_file
+from ppo.config.config import Config, run_folder
+from ppo.config.flags import Flags, as_arguments, flag
 from ppo.errors import ConfigError
 from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
-from ppo.run.highlights import find_episode, video_path
 from ppo.run.reader import RETURN, RunRecord, read_run
 from ppo.system.files import atomic_write, read_json_lines
+from ppo.tools.overview import NOTHING, describe_evaluation, evaluations_of, overview
+from ppo.tools.plots import PANELS, curve, draw, group_by_settings, name_of, with_values
+from ppo.tools.render import replay
 
 PAGE = Path(__file__).parent / "page"
 POINTS = 200  # of a curve; more points are averaged
@@ -47,7 +49,7 @@ def report_run(folder: Path, policy: Policy) -> None:
         episode = find_episode(folder, "best")
         path = video_path(folder, episode)
         if not path.exists():
-            policy.isolated("the video", policy.replay, episode, path)
+            policy.isolated("the video", replay, policy, episode, path)
     run = read_run(folder)
     write_report([run], folder / "report.html")
     draw([run], folder / "curve.png")
@@ -202,3 +204,26 @@ def _text(value) -> str:
     if type(value) is int:  # a bool is written as JSON
         return f"{value:,}"
     return NOTHING if value is None else json.dumps(value)
+
+
+class Report(Flags):
+    """Report all of a run, or compare several, on an HTML page that needs nothing but a browser."""
+
+    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    output: str | None = flag(
+        None,
+        "New .html file; none replaces report.html in the run's folder, or is comparison.html for "
+        "several.",
+    )
+
+    def __call__(self) -> None:
+        """Write the page. Raises ConfigError for a folder that is no run or a file that is
+        unsuitable, OSError if writing fails."""
+        runs = [read_run(run_folder(name)) for name in self.runs]
+        output = self.output or ("comparison.html" if len(runs) > 1 else None)
+        if output:
+            path = new_file("--output=", output, (".html",))
+        else:
+            path = check_folder("--output=", runs[0].folder / "report.html")
+        write_report(runs, path)
+        print(f"page: {path}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppo.algorithm.rollout import Metrics
-from ppo.callback import Callback
+from ppo.callbacks.base import Callback
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once

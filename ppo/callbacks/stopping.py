@@ -4,7 +4,7 @@ import operator
 import re
 from statistics import fmean, pstdev
 
-from ppo.callback import Callback
+from ppo.callbacks.base import Callback
 from ppo.config.config import Config
 from ppo.config.run_flags import CONDITION, seconds_of
 from ppo.errors import ConfigError, suggest

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.analysis.statistics import confidence_interval, interquartile_mean
-from ppo.config.config import Config
-from ppo.run.reader import RETURN, RunRecord
+from ppo.commands.shared import new_file
+from ppo.config.config import Config, run_folder
+from ppo.config.flags import Flags, flag
+from ppo.run.reader import RETURN, RunRecord, read_run
+from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
@@ -116,3 +118,17 @@ def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> Non
             if interval:
                 axes.fill_between(xs, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
     axes.grid(alpha=0.3)
+
+
+class Plot(Flags):
+    """Plot the learning curves of runs, those of several seeds with a 95 % interval."""
+
+    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    output: str = flag("curves.png", "New .png or .svg file.")
+
+    def __call__(self) -> None:
+        """Draw the picture. Raises ConfigError for a folder that is no run or a file that is
+        unsuitable, OSError if writing fails."""
+        path = new_file("--output=", self.output, (".png", ".svg"))
+        draw([read_run(run_folder(name)) for name in self.runs], path)
+        print(f"picture: {self.output}")

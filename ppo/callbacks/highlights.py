@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppo.callback import Callback
+from ppo.callbacks.base import Callback
 from ppo.errors import ConfigError
 from ppo.system.files import read_json_lines
 

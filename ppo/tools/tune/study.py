@@ -8,7 +8,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
-from ppo.analysis.report import write_page
+from ppo.tools.report import write_page
 
 BEST_SHOWN = 5
 PLOTS = {

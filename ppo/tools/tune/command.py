@@ -13,32 +13,32 @@ from typing import Literal
 import numpy as np
 from rich.live import Live
 
-from ppo.analysis.statistics import interquartile_mean
+from ppo.commands.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
 from ppo.commands.shared import new_file
-from ppo.commands.side_by_side import Job, RunFailed, run_jobs, start_run, wait_for
 from ppo.commands.train import configure
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, Settings, as_arguments, parse_flags, run_flag
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
 from ppo.config.resolve import family_of, resolve
 from ppo.config.run_flags import DURATION, seconds_of
-from ppo.config.space import NOT_SEARCHED, default_space, parse_space
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.run.loggers.console import PatientConsole
 from ppo.run.reader import RETURN, read_run
+from ppo.run.statistics import interquartile_mean
 from ppo.system.files import folder_name, read_json, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra
 from ppo.system.output import discard
+from ppo.tools.tune.space import NOT_SEARCHED, default_space, parse_space
 
 with extra("tune"):
     import optuna
     from optuna.trial import Trial, TrialState
 
-from ppo.analysis.study import best_trials, describe, write_plots
-from ppo.commands.shared_study import SharedStudy
+from ppo.tools.tune.shared_study import SharedStudy
+from ppo.tools.tune.study import best_trials, describe, write_plots
 
 REPORTS = 10  # equal parts of a run: its return is reported to the pruner after all but the last
 SECONDS_BETWEEN_REPORTS = 3

@@ -1,11 +1,18 @@
 """Summarise a run in a few texts."""
 
+import os
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
-from ppo.analysis.statistics import confidence_interval
-from ppo.run.reader import RETURN, RunRecord
+from ppo.config.flags import Flags, flag
+from ppo.errors import ConfigError
+from ppo.run.changes import is_running
+from ppo.run.reader import METRICS, RETURN, RunRecord, read_run
+from ppo.run.statistics import confidence_interval
 from ppo.system.files import read_json
 from ppo.system.state_dict import State
 
@@ -60,3 +67,43 @@ def describe_evaluation(made: State) -> tuple[str, str, str]:
         result += " [{:,.1f}, {:,.1f}]".format(*interval)
     own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
     return when, f"{made['episodes']:,}", ", ".join([result, *own])
+
+
+class Runs(Flags):
+    """Print a table of the runs in a folder, the newest last."""
+
+    folder: str = flag("runs", "Folder to look for runs in, at any depth.")
+
+    def __call__(self) -> None:
+        """Print the table. Raises ConfigError if no run is found."""
+        root = Path(self.folder)
+        found = sorted(root.rglob(METRICS), key=os.path.getmtime)
+        if not found:
+            raise ConfigError(f"--folder={root}: there are no runs in it; give another")
+        head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
+        table = Table(*head, box=None)
+        table.columns[0].overflow = "fold"  # names can be copied
+        for path in found:
+            try:
+                run = read_run(path.parent)
+            except ConfigError:  # it has just begun, or is no run
+                continue
+            facts = overview(run)
+            table.add_row(
+                str(path.parent.relative_to(root)),
+                _state(run),
+                facts["environment"],
+                facts["return in evaluation"].partition(" ")[0],
+                facts["return in training"],
+                facts["steps"],
+                facts["time"],
+            )
+        Console().print(table)
+
+
+def _state(run: RunRecord) -> str:
+    """Return "training", "ended", or "stopped" for a run that was stopped before its end."""
+    if is_running(run.folder):
+        return "training"
+    summary = read_json(run.folder / "summary.json", {})
+    return "ended" if summary.get("steps") == run.metrics["step"][-1] else "stopped"

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ppo.commands.shared import PolicyCommand, new_file
+from ppo.config.flags import flag
 from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, NotExported
@@ -17,6 +19,7 @@ from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
+from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
@@ -171,3 +174,18 @@ def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"this model cannot be exported: {str(error).splitlines()[0]}") from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+class Export(PolicyCommand):
+    """Export a policy, with the preprocessing of observations and actions, to an ONNX file."""
+
+    output: str = flag("", "New .onnx file.", nargs=None)
+
+    def __call__(self) -> None:
+        """Write the file, and print the largest difference between its actions and the policy's.
+
+        Raises as export and Evaluate do."""
+        path = new_file("", self.output, (".onnx",))
+        policy = self.load(find_checkpoint(self.run), precision="float32")
+        difference = export(policy, path)
+        print(f"{path}: its actions differ from the policy's by {difference:.1g} at most")

@@ -1,0 +1,71 @@
+"""Make a video of an episode of a run's training."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from ppo.callbacks.highlights import Note, find_episode, video_path
+from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
+from ppo.config.flags import flag
+from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.video import filmed
+from ppo.errors import NotRepeated
+from ppo.policy.policy import Policy
+from ppo.run.checkpoint import find_checkpoint
+
+
+class Render(PolicyCommand):
+    """Replay an episode by its seed and actions, and make a video of it."""
+
+    episode: Literal["best", "median", "worst"] = flag(
+        "best", "Which episode to replay, by its return."
+    )
+    video: str | None = flag(
+        None, "New .mp4 or .gif file; none is one in the run's videos/, kept for the next time."
+    )
+
+    def __call__(self) -> None:
+        """Make the video, unless the run has it already, and print its path.
+
+        Raises ConfigError if there is no such episode or the video cannot be written, NotRepeated
+        if the replay has another return or length, and as Evaluate does."""
+        path = find_checkpoint(self.run)
+        folder = folder_of(path)
+        episode = find_episode(folder, self.episode)
+        video = video_path(folder, episode)
+        if self.video or not video.exists():
+            video = new_file("--video=", self.video or video, VIDEOS)
+            policy = self.load(path)
+            policy.isolated("the video", replay, policy, episode, video)
+        print(
+            f"{self.episode} episode: return {episode['episode_return']:.6g} in "
+            f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"
+            f"video: {video}"
+        )
+
+
+def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
+    """Replay an episode of training by its seed and actions.
+
+    episode: as ppo.callbacks.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
+    Raises NotRepeated if return or length differ from training; then no video is written."""
+    number = episode["number"]
+    is_over = True
+    policy = replace(policy, env_attributes=dict(episode.get("attributes", ())))
+    envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
+    with filmed(envs, video) as (env,):
+        for action in policy.to_actions(episode["actions"]):
+            if is_over:  # the episode begins, or a life was lost and the game continues
+                place = (Stream.EPISODE, episode["environment"], number)
+                env.reset(seed=integer_seed(policy.config.seed, *place))
+                number += 1
+            _, _, terminated, truncated, info = env.step(action)
+            is_over = terminated or truncated
+        found = list(info.get(WHOLE_EPISODE, ()))
+        expected = [episode["episode_return"], episode["episode_length"]]
+        if found != expected:
+            raise NotRepeated(
+                f"{policy.config.env_name} does not repeat itself: the episode came to "
+                f"(return, length) = {expected}, its replay to {found or 'no end'}"
+            )
