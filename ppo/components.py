@@ -46,7 +46,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
-def make_learner(model, config: Config, ranks: ProcessGroup) -> Learner:
+def make_learner(model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> Learner:
     """Make the learner of a model: of the class that --learner names, with gradients in numpy where
     they can be. Raises ConfigError if --learner is no class derived from Learner."""
     own = Learner

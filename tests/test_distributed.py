@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm.rollout import minibatches
+from ppo.algorithm.minibatches import draw_minibatches
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import load
 from ppo.system.distributed import SINGLE_PROCESS, NullObject, ProcessGroup
@@ -120,7 +120,7 @@ def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None
     config = SimpleNamespace(
         num_steps=T, num_envs=N, num_epochs=2, num_minibatches=3, batch_size=batch_size
     )
-    split = partial(minibatches, config, seed=5, sequence_length=length)
+    split = partial(draw_minibatches, config, seed=5, sequence_length=length)
     whole = split(env_ids=range(N))
     shares = [split(env_ids=columns) for columns in (range(1), range(1, 4))]
     for minibatch, *parts in zip(whole, *shares, strict=True):

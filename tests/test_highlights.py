@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ppo import load_policy
-from ppo.tools.render import replay
 from ppo.callbacks.highlights import EPISODES, EpisodeHighlights, find_episode
 from ppo.envs.episodes import PlayedEpisode
+from ppo.tools.render import replay
 
 
 def episodes(folder: Path) -> list[dict[str, Any]]:

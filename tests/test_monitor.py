@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.worker import Episode
-from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.monitor import Monitor
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
