@@ -149,7 +149,7 @@ def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
 )
 def test_nothing_is_reported_of_a_whole_run_by_its_preset(name: str, tmp_path: Path) -> None:
     done = run_main(
-        f"--env_name={name}", "--eval_episodes=0", "--report=False", f"--run_dir={tmp_path}"
+        f"--env_name={name}", "--eval_episodes=0", f"--run_dir={tmp_path}", timeout=1200
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(metrics(tmp_path)) >= 10
