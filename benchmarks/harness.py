@@ -267,6 +267,12 @@ def save_figure(name: str, figure: Any) -> None:
     figure.savefig(result_path(name), dpi=100, bbox_inches="tight")
 
 
+def read_json(name: str) -> Result:
+    """Read a file in results/; empty if there is none."""
+    path = RESULTS / name
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def read_all(folder: str) -> dict[str, Result]:
     """Read all JSON files of a folder in results/, by their names."""
     return {

@@ -1,15 +1,14 @@
 """All that benchmarks know of the trainer's internals; who changes those adapts this file only.
 
-python -m benchmarks.internals --flags runs main.py without its safeguards, for benchmarks.price;
-worker processes, which import the main module, are without them too. benchmarks.limits imports
-measure_worker and num_sides.
+python -m benchmarks.internals --flags runs main.py without its safeguards, for
+benchmarks.overheads; worker processes, which import the main module, are without them too.
+benchmarks.throughput imports measure_worker and num_sides.
 """
 
 import math
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -120,46 +119,6 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
             parts.learner.update(batch, parts.iteration)
             parts.publish_weights()
     return {part: median(rollout[part] for rollout in found[1:]) for part in seconds}
-
-
-def gradient_steps(size: int, rows: int) -> tuple[Any, Any, Any]:
-    """Return what computes the gradient of a minibatch: by numpy, by numpy with the factors of
-    products in bfloat16, and by torch's autograd. The former two are given LARGE, the work from
-    which on there are two threads.
-    """
-    import torch
-    from gymnasium import spaces
-
-    from ppo.algorithm import numpy_learner
-    from ppo.algorithm.learner import Learner
-    from ppo.models import make_model
-    from ppo.models.numpy_mlp import layout_of
-
-    values = {"model": "mlp", "share_trunk": False, "hidden_size": size, "log_std_init": 0.0}
-    config = Config(**values, clip_value_coef=0.2, precision="float32")
-    draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
-    observed, actions = (spaces.Box(-1, 1, (numbers,)) for numbers in (17, 6))
-    batch = {name: draw(rows) for name in ("values", "advantages", "returns")}
-    batch |= {"observations": draw(rows, 17), "actions": draw(rows, 6)}
-    models = [make_model(config, observed, actions) for _ in range(3)]
-    batch["log_probs"] = models[0](batch["observations"])[0].log_prob(batch["actions"]).detach()
-
-    def by_numpy(model: Any, precision: str) -> Any:
-        settings = replace(config, precision=precision)
-        learner = numpy_learner.NumpyLearner(model, settings, layout_of(model))
-
-        def step(large: int) -> None:
-            numpy_learner.LARGE = large
-            learner.compute_gradients(batch)
-
-        return step
-
-    by_torch = Learner(models[2], config)
-    return (
-        by_numpy(models[0], "float32"),
-        by_numpy(models[1], "bfloat16"),
-        partial(by_torch.compute_gradients, batch),
-    )
 
 
 def num_sides(config: Config, work: int) -> int:

@@ -8,7 +8,13 @@ CarRacing is evaluated by --episodes=20, whose pictures take half an hour otherw
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
-times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_learning.py).
+times.
+
+--sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo
+(benchmarks/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread; shown
+are interquartile means of its evaluations, what the same runs had come to when they had been
+trained for as many seconds as ours were in the median, and the ratio of the seconds, theirs to
+ours, for as many steps. Compare seconds only if both were measured on the same machine.
 
 - evaluation: by the most likely actions, after training, with frozen statistics; the interquartile
   mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
@@ -28,13 +34,15 @@ times. --sb3 also trains Stable-Baselines3 with so many seeds (benchmarks/zoo_le
 import hashlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from statistics import median
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks import harness, zoo_learning
+from benchmarks import harness, zoo
 from ppo.run.statistics import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
@@ -85,6 +93,15 @@ RUNS = {
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
+SB3 = "sb3-"  # the first letters of the files of Stable-Baselines3
+# The runs of ours beside which the zoo's values are trained, the longest first.
+BESIDE = {
+    "BipedalWalker-v3": "BipedalWalker-v3",
+    "HalfCheetah-v5": "HalfCheetah-v5-by-family",
+    "Hopper-v5": "Hopper-v5",
+    "LunarLander-v3": "LunarLander-v3",
+    "Acrobot-v1": "Acrobot-v1",
+}
 # By rl-baselines3-zoo unless said otherwise, after a million steps unless said otherwise.
 PUBLISHED = {
     "Acrobot-v1": "-73.5",
@@ -117,9 +134,14 @@ def train(run: str, episodes: int, seed: int) -> harness.Result:
     flags = f"{RUNS[run]} --seed={seed} --eval_episodes={episodes} {PLAIN}"
     found = harness.train_in(folder, f"{flags} --resume=auto")
     rows = [row for row in found.rows if row["episode_return_mean"]]
-    kept = {round(index * (len(rows) - 1) / POINTS) for index in range(POINTS + 1)}
-    curve = [(int(rows[i]["step"]), float(rows[i]["episode_return_mean"])) for i in sorted(kept)]
-    return {"seed": seed, **found.summary, "curve": curve, "first": digest(found.rows)}
+    points = [(int(row["step"]), float(row["episode_return_mean"])) for row in rows]
+    return {"seed": seed, **found.summary, "curve": thinned(points), "first": digest(found.rows)}
+
+
+def thinned(points: Sequence[Any]) -> list[Any]:
+    """Leave out points of a curve that has more than enough."""
+    kept = {round(index * (len(points) - 1) / POINTS) for index in range(POINTS + 1)}
+    return [points[index] for index in sorted(kept)]
 
 
 def digest(rows: list[dict[str, str]]) -> str:
@@ -163,6 +185,93 @@ def show(results: dict[str, harness.Result]) -> str:
     return harness.table(f"{head} | command | commit", rows)
 
 
+def train_beside(
+    runs: Sequence[str], ours: dict[str, harness.Result], seeds: Sequence[int]
+) -> None:
+    """Train Stable-Baselines3 beside those runs of ours, one per core at a time. Each run that ends
+    is written at once; one that is there is not made again. Raises SystemExit without ours."""
+    results = harness.read_all("learning")
+    env_names = [env_name for env_name, run in BESIDE.items() if run in runs]
+    if missing := {BESIDE[env_name] for env_name in env_names} - ours.keys():
+        raise SystemExit(f"train {', '.join(sorted(missing))} by ours first")
+    about = harness.describe("stable-baselines3")
+    with ThreadPoolExecutor(harness.num_cores()) as threads:
+        jobs = {}
+        for env_name in env_names:
+            there = {run["seed"] for run in results.get(SB3 + env_name, {"runs": []})["runs"]}
+            for seed in sorted({*seeds} - there):
+                own = ours[BESIDE[env_name]]["runs"]
+                jobs[threads.submit(train_by_zoo, env_name, seed, own)] = env_name
+        for job in as_completed(jobs):
+            env_name = jobs[job]
+            runs_there = results.get(SB3 + env_name, {"runs": []})["runs"]
+            found = sorted(
+                [*runs_there, {**job.result(), "measured": about}], key=lambda run: run["seed"]
+            )
+            results[SB3 + env_name] = {"zoo": zoo.ZOO[env_name], "runs": found}
+            harness.write_json(f"learning/{SB3}{env_name}.json", results[SB3 + env_name])
+            print(f"{SB3}{env_name}: {[run['evaluation'] for run in found]}", flush=True)
+
+
+def train_by_zoo(env_name: str, seed: int, ours: Sequence[harness.Result]) -> harness.Result:
+    """Train for as many steps as ours; note where it was after as many seconds as their median."""
+    steps = ours[0]["steps"]
+    seconds = median(run["seconds"] for run in ours)
+    found = zoo.train(env_name, seed, total_steps=steps, num_threads=1)
+    curve = found.pop("curve")
+    before = [point for point in curve if point[1] <= seconds] or curve[:1]
+    step, _, mean_return = before[-1]
+    then = {"seconds": seconds, "steps": step, "mean_return": mean_return}
+    return {**found, "at_equal_seconds": then, "curve": thinned(curve)}
+
+
+def show_beside(ours: dict[str, harness.Result], theirs: dict[str, harness.Result]) -> list[str]:
+    """Write a table of both trainers, and the machines, if there are results."""
+    rows = []
+    machines = []
+    for env_name, run in BESIDE.items():
+        if run not in ours or SB3 + env_name not in theirs:
+            continue
+        own, runs = ours[run], theirs[SB3 + env_name]["runs"]
+        then = [run["at_equal_seconds"] for run in runs]
+        ratio = seconds_of(runs) / seconds_of(own["runs"])
+        cells = [run, *cells_of(own["runs"]), *cells_of(runs)]
+        cells += [typical(run["mean_return"] for run in then), steps_of(then), f"{ratio:.1f}"]
+        rows.append(" | ".join(cells))
+        where = harness.machine(own) if "cpu" in own else f"commit {own['commit']}"
+        others = dict.fromkeys(harness.machine(run["measured"]) for run in runs)
+        machines.append(f"- {env_name}: SB3 on {'; '.join(others)}; ours on {where}")
+    if not rows:
+        return []
+    columns = ("steps", "evaluation", "last 100", "seconds")
+    head = ["run", *(f"{trainer}: {name}" for trainer in ("ours", "SB3") for name in columns)]
+    head += ["SB3 at equal seconds: last 100", "steps", "ratio of seconds"]
+    heading = "## Beside Stable-Baselines3 with the zoo's values"
+    return [heading, harness.table(" | ".join(head), rows), "\n".join(machines)]
+
+
+def cells_of(runs: Sequence[harness.Result]) -> list[str]:
+    """Write steps, evaluation, return of the last 100 episodes and seconds of the runs."""
+    evaluations = [run["evaluation"] for run in runs]
+    means = [each["mean"] if isinstance(each, dict) else each for each in evaluations]
+    last = (run["mean_return"] for run in runs)
+    return [steps_of(runs), typical(means), typical(last), f"{seconds_of(runs):,.0f}"]
+
+
+def typical(values: Iterable[float | None]) -> str:
+    """Write the interquartile mean; "-" if a value is missing."""
+    shown = f"{interquartile_mean(np.array([*values], float)):,.1f}"
+    return "-" if shown == "nan" else shown
+
+
+def steps_of(runs: Sequence[harness.Result]) -> str:
+    return f"{median(run['steps'] for run in runs):,.0f}"
+
+
+def seconds_of(runs: Sequence[harness.Result]) -> float:
+    return median(run["seconds"] for run in runs)
+
+
 def draw(results: dict[str, harness.Result]) -> None:
     """Draw return against steps for each of GAMES, of all runs whose names begin with it."""
     for game, goal in GAMES.items():
@@ -179,13 +288,13 @@ def draw(results: dict[str, harness.Result]) -> None:
 def read_ours() -> dict[str, harness.Result]:
     """Read all results but those of Stable-Baselines3."""
     found = harness.read_all("learning")
-    return {run: result for run, result in found.items() if not run.startswith(zoo_learning.SB3)}
+    return {run: result for run, result in found.items() if not run.startswith(SB3)}
 
 
 def write_page(results: dict[str, harness.Result]) -> None:
     parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results)]
     parts += [f"![{game}]({game}.png)" for game in GAMES]
-    parts += zoo_learning.show(results, zoo_learning.read())
+    parts += show_beside(results, harness.read_all("learning"))
     harness.write_page("learning/README.md", __doc__, *parts)
 
 
@@ -204,9 +313,9 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := {*given.runs} - RUNS.keys():
         parser.error(f"give {names}, not {', '.join(sorted(unknown))}")
-    beside = [run for run in zoo_learning.RUNS.values() if run in given.runs]
+    beside = [run for run in BESIDE.values() if run in given.runs]
     if given.sb3 and not beside:
-        parser.error(f"--sb3: give some of {', '.join(zoo_learning.RUNS.values())}")
+        parser.error(f"--sb3: give some of {', '.join(BESIDE.values())}")
     seeds = range(given.first, given.first + given.seeds)
     cores = [*os.sched_getaffinity(0)]  # one for each run: threads on shared ones would wait
     with ThreadPoolExecutor(
@@ -226,7 +335,7 @@ def main() -> None:
             harness.write_json(f"learning/{run}.json", result)
             print(f"{run}: {[each['evaluation']['mean'] for each in result['runs']]}", flush=True)
     if given.sb3:
-        zoo_learning.train_all(beside, read_ours(), range(1, given.sb3 + 1))
+        train_beside(beside, read_ours(), range(1, given.sb3 + 1))
     results = read_ours()
     draw(results)
     write_page(results)

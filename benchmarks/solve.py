@@ -15,19 +15,20 @@ and counts as that in a median, a lower bound; "unsolved" is one, also of ours, 
 after all steps of its values, and counts as longer than any other. The ratio is that of the
 medians, theirs to ours.
 
-Writes a file for each environment, or for --name, and a table of them all, to results/solve/, after
-each run: the same command at the same commit continues what was interrupted, and --sb3 or more
---seeds are added to what is there. The machine should have nothing else to do.
+Writes what was measured, by the environment or by --name, and a table of it all, to results/solve/,
+after each run: the same command at the same commit continues what was interrupted, and --sb3 or
+more --seeds are added to what is there. The machine should have nothing else to do.
 """
 
 import argparse
 import math
 import shlex
 from functools import partial
-from statistics import fmean, median
+from statistics import median
 
 from benchmarks import harness, zoo
 
+RESULTS = "solve/solve.json"
 Runs = list[harness.Result]
 
 
@@ -65,12 +66,12 @@ def measure(given: argparse.Namespace, flags: str, name: str, result: harness.Re
                 found = run(seed)
                 result[kind].append(found)
                 print(f"{name}, {kind}, {seed} of {count}: {found}", flush=True)
-                harness.write_json(f"solve/{name}.json", result)
+                harness.write_json(RESULTS, {**harness.read_json(RESULTS), name: result})
 
 
 def read_before(name: str, about: harness.Result) -> dict[str, Runs]:
-    """Return the runs of a file that were made by the same command at the same commit."""
-    before = harness.read_all("solve").get(name, {})
+    """Return the runs that were made by the same command at the same commit."""
+    before = harness.read_json(RESULTS).get(name, {})
     found: dict[str, Runs] = {}
     for kind, conditions in (
         ("runs", ("command", "commit")),
@@ -93,19 +94,15 @@ def is_cut_off(run: harness.Result) -> bool:
     return run.get("stopped") == "seconds"
 
 
-def middle(runs: Runs, limit: float) -> tuple[float, bool]:
-    """Return the median of seconds, and whether it is only a lower bound."""
-    ordered = sorted(runs, key=lambda run: lower_bound(run, limit))
-    of_both = ordered[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
-    return fmean(lower_bound(run, limit) for run in of_both), any(map(is_cut_off, of_both))
+def middle(runs: Runs, limit: float) -> harness.Result:
+    """Return the run of the median of seconds; the faster one of two in the middle."""
+    return sorted(runs, key=lambda run: lower_bound(run, limit))[(len(runs) - 1) // 2]
 
 
-def show_seconds(runs: Runs, limit: float) -> str:
-    """Write the median of seconds."""
-    seconds, is_bound = middle(runs, limit)
-    if math.isinf(seconds):
-        return "unsolved"
-    return f"> {seconds:,.0f}" if is_bound else f"{seconds:,.1f}"
+def show_seconds(run: harness.Result, limit: float) -> str:
+    if is_cut_off(run):
+        return f"> {limit:,.0f}"
+    return "unsolved" if run.get("solved") is False else f"{run['seconds']:,.1f}"
 
 
 def show_runs(runs: Runs, limit: float) -> list[str]:
@@ -114,8 +111,8 @@ def show_runs(runs: Runs, limit: float) -> list[str]:
         return [""] * 5
     evaluations = [run["evaluation"] for run in runs]
     return [
-        show_seconds(runs, limit),
-        ", ".join(show_seconds([run], limit) for run in runs),
+        show_seconds(middle(runs, limit), limit),
+        ", ".join(show_seconds(run, limit) for run in runs),
         f"{median(run['steps'] for run in runs):,.0f}",
         f"{median(evaluations):,.1f}",
         harness.each(evaluations, ",.1f"),
@@ -126,14 +123,15 @@ def show_ratio(runs: Runs, others: Runs, limit: float) -> str:
     """Write the others' median of seconds in multiples of the runs', if there is one of both."""
     if not others:
         return ""
-    (ours, _), (theirs, is_bound) = middle(runs, limit), middle(others, limit)
-    if math.isinf(ours) or math.isinf(theirs):
+    own, their = middle(runs, limit), middle(others, limit)
+    ratio = lower_bound(their, limit) / lower_bound(own, limit)
+    if not 0 < ratio < math.inf:
         return ""
-    return f"{'> ' if is_bound else ''}{theirs / ours:.1f}"
+    return f"{'> ' if is_cut_off(their) else ''}{ratio:.1f}"
 
 
 def show(results: dict[str, harness.Result]) -> list[str]:
-    """Write a table of all files in the results, and what each was measured on."""
+    """Write a table of all results, and what each was measured on."""
     rows = []
     machines = []
     for name, result in results.items():
@@ -145,7 +143,7 @@ def show(results: dict[str, harness.Result]) -> list[str]:
         cells = [name, *ours[:2], *theirs[:2], show_ratio(runs, others, limit)]
         rows.append(" | ".join([*cells, *ours[2:], *theirs[2:]]))
         machines.append(f"- {name}: `{result['command']}` on {harness.machine(result)}")
-    head = "file | ours, s | each | SB3, s | each | ratio | ours: steps | evaluation | each"
+    head = "name | ours, s | each | SB3, s | each | ratio | ours: steps | evaluation | each"
     return [harness.table(f"{head} | SB3: steps | evaluation | each", rows), "\n".join(machines)]
 
 
@@ -156,7 +154,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sb3_seconds", type=int, default=1800, help=limit)
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 1 on")
     parser.add_argument("--flags", default="", help="more flags of main.py")
-    parser.add_argument("--name", help="of the file; by default the environment's, and -solved")
+    parser.add_argument("--name", help="of the results; by default the environment's, and -solved")
     given = parser.parse_args()
     if given.seeds < 1:
         parser.error("give at least one of --seeds")
@@ -173,7 +171,7 @@ def parse() -> argparse.Namespace:
 
 
 def write_page() -> None:
-    harness.write_page("solve/README.md", __doc__, *show(harness.read_all("solve")))
+    harness.write_page("solve/README.md", __doc__, *show(harness.read_json(RESULTS)))
 
 
 def main() -> None:

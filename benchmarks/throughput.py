@@ -1,296 +1,335 @@
 """Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling]
-[--envs=E,... | --workloads=W,...] [--sizes=8,64,256] [--repetitions=3] [--flags="--name=value ..."]
+[--workloads=W,...] [--sizes=8,64,256] [--repetitions=5] [--flags="--name=value ..."]
 
-Trains on the same work in turn: 8 environments x 128 steps, 4 epochs x 4 minibatches, as many steps
-by each trainer, for environments cost more or less as a policy learns. Ours is main.py in a fresh
-process, as a user calls it, with a worker process per core; SB3 is its PPO on its DummyVecEnv in
-its only process, made from the environment's id as its documentation has it; SB3 plain is the same
-on environments that cannot render (given an id, SB3 asks for render_mode="rgb_array", which slows
-LunarLander's step down; ours never does). Networks for vectors are 2 x 64 tanh each for policy and
-value, learned in one thread by both, which is the best for each. Pong is learned by the Nature CNN
-in a torch thread per core, likewise; by ours with --precision=auto and, with 8 environments,
-float32; by SB3 as its documentation has Atari: make_atari_env, VecFrameStack, CnnPolicy. Ours is
-also run with more environments, at least 10 iterations of as many minibatches; all ratios are to
-SB3 with 8. Still different: SB3 clips values without taking the larger of both errors. Measured are
-environment steps per second of the training loop, collecting and learning, from the end of the
-first iteration, in which our workers get ready, to the end of the last.
+Trains on the same work in turn, as many steps by each trainer, for environments cost more or less
+as a policy learns. Ours is main.py in a fresh process, as a user calls it, with a worker process
+per core. SB3 is its PPO on its DummyVecEnv in its only process, made from the environment's id as
+its documentation has it; SB3 plain is the same on environments that cannot render (given an id, SB3
+asks for render_mode="rgb_array", which slows LunarLander's step down; ours never does). Measured
+are environment steps per second from the end of the first iteration to the end of the last.
 
-Shares of an iteration are its medians of collecting and learning in those runs, and of collecting
-what environments and policy take when one worker's part of them is run alone, in one process; the
-rest is communication, bookkeeping and waiting. The limit is what the environment takes with a
-random policy on all cores at once, and then the arithmetic of all passes at the speed at which this
-machine multiplies the largest layer's matrices; limit / measured is 1 for a trainer that cannot be
-faster here. Memory is the largest sum over all processes in two iterations, pages that several
-share counted once. The machine should have nothing else to do.
+- CartPole-v1, LunarLander-v3, BipedalWalker-v3: 8 environments x 128 steps, 4 epochs x 4
+  minibatches, 2 x 64 tanh each for policy and value, learned in one thread by both, the best for
+  each. Ours also with more environments and as many minibatches; ratios are to SB3 with 8
+- PongNoFrameskip-v4: the same from pixels, Nature CNN, a torch thread per core; ours by
+  --precision=auto and float32
+- robotics: HalfCheetah, 16 x 512, 10 epochs of minibatches of 512, 2 x 256, both normalise
+  observations and rewards; robotics-bfloat16: ours by --precision=bfloat16
+- sb3-defaults: HalfCheetah by all defaults of Stable-Baselines3, one environment
+- small-batches: LunarLander, 8 x 256, 10 epochs of minibatches of 64
+- memory: CartPole without velocities, LSTM of 128; the peer is RecurrentPPO of SB3-Contrib, with
+  one LSTM for policy and value as ours has
+- the last five beside SB3 plain by one torch thread and by two
 
---flags are passed on to main.py. --quick is a short look, which writes nothing; --scaling measures
-speed against workers and environments, and memory, instead (benchmarks/scaling.py); --workloads
-measures other work than 8 x 128, 4 x 4 and 2 x 64 instead (benchmarks/workloads.py), or all of
-it. Else writes results/throughput/: for each environment, and each workload, a file of all that was
-measured, and README.md and ratios.png, which show them.
+Shares of an iteration are medians of collecting and learning in those runs, and of collecting what
+environments and policy take when one worker's part of them is run alone; the rest is communication,
+bookkeeping and waiting. The limit is what the environment takes with a random policy on all cores
+at once, and then the arithmetic of all passes at the speed at which this machine multiplies the
+largest layer's matrices; limit / measured is 1 for a trainer that cannot be faster here. Memory is
+the largest sum over all processes in two iterations, pages that several share counted once.
+
+The machine should have nothing else to do. --flags are passed on to main.py. --quick is a short
+look at two environments, which writes nothing; --scaling measures speed against workers and
+environments, and memory, instead. Writes results/throughput/.
 """
 
 import argparse
+import itertools
+import math
 import shlex
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from statistics import median
+from timeit import repeat
+from typing import Any
 
-from benchmarks import harness, limits, scaling, workloads
-from benchmarks.trainers import (
-    GAME,
-    NUM_STEPS,
-    OURS,
-    PHASES,
-    PIXELS,
-    SB3,
-    memory_of,
-    run_ours,
-    run_sb3,
-)
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.internals import measure_worker, num_sides
+from benchmarks.trainers import GAME, PHASES, WORKLOADS, memory_of, run_ours, run_sb3
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
-from ppo.errors import ConfigError
 
-# Steps of each run.
-STEPS = {"CartPole-v1": 131_072, "LunarLander-v3": 81_920, "BipedalWalker-v3": 61_440, GAME: 12_288}
-QUICK = {"CartPole-v1": 16_384, "LunarLander-v3": 10_240, "BipedalWalker-v3": 8_192, GAME: 3_072}
-SETTLED = {"env_name", "total_steps", "num_iterations", "num_envs", "num_steps"}
-SETTLED |= {"seed", "run_dir", "name", "resume"}
-REPETITIONS = 3
-REPETITIONS_OF_WORKLOADS = 5
-PEERS = ("SB3", "SB3 plain")
-Trainers = dict[str, Callable[[int], harness.Result]]
+RESULTS = "throughput/throughput.json"
+QUICK = "CartPole-v1,LunarLander-v3"
+SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
+SIZE = 64  # environments where the number of workers changes
+# Places in an observation where it is applied, numbers that it reads there, and that it writes.
+Layer = tuple[int, int, int]
+NATURE: list[Layer] = [(20 * 20, 8 * 8 * 4, 32), (9 * 9, 4 * 4 * 32, 64), (7 * 7, 3 * 3 * 64, 64)]
 
 
-def steps_of(env_name: str, size: int) -> int:
-    """Count the steps of a run with so many environments: at least 10 whole iterations."""
-    iteration = size * NUM_STEPS
-    return max(10, STEPS[env_name] // iteration) * iteration
+def measure(
+    name: str, flags: str, sizes: list[int], repetitions: int, is_quick: bool = False
+) -> harness.Result:
+    """Run both trainers on a workload with the same seeds; say where our time goes.
 
-
-def trainers(
-    env_name: str, steps: dict[int, int], flags: str, process: ProcessPoolExecutor
-) -> Trainers:
-    """Make functions that train once with a seed.
-
-    steps: of ours, by the number of environments; process: where Stable-Baselines3 is run.
+    sizes: of ours, if the workload is one that grows.
     """
-    made: Trainers = {}
-    for size, num_steps in steps.items():
-        own = f"{flags} --num_envs={size}"
-        made[f"ours, {size}"] = partial(run_ours, env_name, num_steps, own)
-    if env_name == GAME and 8 in steps:
-        own = f"{flags} --precision=float32"
-        made["ours, 8, float32"] = partial(run_ours, env_name, steps[8], own)
-
-    def run_peer(plain: bool, seed: int) -> harness.Result:
-        num_steps = steps.get(8, STEPS[env_name])
-        return process.submit(run_sb3, env_name, num_steps, plain, seed).result()
-
-    made["SB3"] = partial(run_peer, False)
-    if env_name != GAME:
-        made["SB3 plain"] = partial(run_peer, True)
-    return made
-
-
-def measure(env_name: str, steps: dict[int, int], flags: str, repetitions: int) -> harness.Result:
-    """Run every trainer with the same seeds; return speeds, and ratios of ours to the others."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        variants = trainers(env_name, steps, flags, process)
-        runs = harness.alternate(variants, range(1, repetitions + 1), env_name)
-    speeds = {name: [run["steps_per_second"] for run in found] for name, found in runs.items()}
-    medians = {name: median(values) for name, values in speeds.items()}
-    ratios = {
-        name: {peer: harness.ratios(own, speeds[peer]) for peer in PEERS if peer in speeds}
-        for name, own in speeds.items()
-        if name not in PEERS
+    workload = WORKLOADS[name]
+    if not workload.is_documented:
+        sizes = [workload.num_envs]
+    own = {f"ours, {size}": (size, f"{workload.own_flags(size)} {flags}") for size in sizes}
+    if name == GAME and not is_quick:
+        own["ours, 8, float32"] = (8, f"{workload.own_flags(8)} --precision=float32 {flags}")
+    variants: dict[str, Callable[[int], harness.Result]] = {
+        who: partial(run_ours, workload.env_name, workload.steps_of(size, is_quick), its)
+        for who, (size, its) in own.items()
     }
-    return {"env_name": env_name, "medians": medians, "ratios": ratios, "runs": runs}
+    threads = harness.num_cores() if name == GAME else 1
+    peers = {"SB3": (True, threads), "SB3 plain": (False, threads)}
+    if name == GAME:
+        del peers["SB3 plain"]
+    elif not workload.is_documented:
+        peers = {f"SB3, torch threads: {count}": (False, count) for count in (1, 2)}
+    steps = workload.steps_of(is_quick=is_quick)
+    for who, how in peers.items():
+        variants[who] = partial(harness.in_fresh_process, run_sb3, name, steps, *how)
+    runs = harness.alternate(variants, range(1, repetitions + 1), name)
+    result = {"env_name": workload.env_name, "runs": runs, "explained": {}}
+    for who, (size, its) in own.items():
+        if workload.has_limit and not is_quick and "float32" not in who:
+            config = Config(**parse_flags(shlex.split(its), Config), env_name=workload.env_name)
+            memory = memory_of(workload.env_name, 2 * size * workload.num_steps, its)
+            result["explained"][who] = {**explain(config, runs[who]), "memory_mib": memory}
+    return result
 
 
-def explain(env_name: str, size: int, flags: str, result: harness.Result) -> harness.Result:
-    """Say where the time goes with so many environments, how near the limit it is, and memory."""
-    flags = f"{flags} --num_envs={size}"
-    config = Config(**parse_flags(shlex.split(flags), Config), env_name=env_name)
-    runs = result["runs"][f"ours, {size}"]
-    speed = result["medians"][f"ours, {size}"]
-    phases = [median(run[phase] for run in runs) for phase in PHASES]
+def explain(config: Config, runs: list[harness.Result]) -> harness.Result:
+    """Share out the seconds of an iteration, and compare it with the least that it could take."""
+    iteration = config.rollout_size / median(run["steps_per_second"] for run in runs)
+    collecting, learning = (median(run[phase] for run in runs) for phase in PHASES)
+    parts = harness.in_fresh_process(measure_worker, config)
+    parts["waiting"] = collecting - sum(parts.values())
+    parts["learning"] = learning
     return {
-        "shares": limits.shares(config, config.rollout_size / speed, *phases),
-        "limit": limits.limit(config, result["cores"], speed),
-        "memory_mib": memory_of(env_name, 2 * config.rollout_size, flags),
+        "shares": {part: seconds / iteration for part, seconds in parts.items()},
+        "limit": limit(config) / iteration,
     }
 
 
-def compare(results: list[harness.Result]) -> str:
-    """Write a table with a row for each environment and trainer."""
-    rows = []
-    for result in results:
-        for trainer, speed in result["medians"].items():
-            name = f"{trainer}, 8" if trainer in PEERS else trainer
-            frames = f"{4 * speed:,.0f}" if result["env_name"] == GAME else ""
-            ratios = result["ratios"].get(trainer, {})
-            of_medians = {peer: f"{found['of_medians']:.2f}" for peer, found in ratios.items()}
-            times = " | ".join(of_medians.get(peer, "") for peer in PEERS)
-            pairs = "; ".join(harness.each(found["of_pairs"]) for found in ratios.values())
-            speeds = f"{speed:,.0f} | {frames} | {times}"
-            rows.append(f"{result['env_name']} | {name} | {speeds} | {pairs}")
-    head = "environment | trainer, environments | steps/s | frames/s | x SB3 | x SB3 plain"
-    return harness.table(f"{head} | each; each", rows)
+def limit(config: Config) -> float:
+    """Compute the seconds that an iteration must take here.
+
+    Strictly on-policy, arithmetic cannot begin before the environments have been stepped.
+    """
+    from ppo.config.resolve import resolve
+
+    config, spaces = resolve(config)
+    num_actions = getattr(spaces.actions, "n", None) or math.prod(spaces.actions.shape)
+    policy, value = layers_of(config, math.prod(spaces.observations.shape), int(num_actions))
+    acting, learning = passes(config, policy, value)
+    cores = harness.num_cores()
+    threads = cores if config.model == "cnn" else 1
+    busy_cores = min(cores, config.num_envs)  # while environments are stepped and act
+    _, inputs, outputs = max([*policy, *value], key=lambda layer: layer[1] * layer[2])
+    rows = config.rollout_size // config.num_minibatches
+    matrices = (rows, inputs, outputs, config.precision, threads)
+    per_second = harness.in_fresh_process(matrix_speed, *matrices)
+    sides = num_sides(config, rows * operations([*policy, *value]) // 2)
+    seconds = acting * threads / busy_cores + learning / min(cores, sides)
+    return config.rollout_size * (seconds / per_second + 1 / environment_speed(config, busy_cores))
 
 
-def show_sizes(results: list[harness.Result]) -> str:
-    """Write a table with a row for each environment and size of ours."""
+def layers_of(config: Config, inputs: int, actions: int) -> tuple[list[Layer], list[Layer]]:
+    """List the layers of the policy, and those that the value adds to them."""
+    size = int(config.hidden_size)
+    if config.model == "cnn":
+        return [*NATURE, (1, 7 * 7 * 64, size), (1, size, actions)], [(1, size, 1)]
+    hidden = [(1, inputs, size), (1, size, size)]
+    return [*hidden, (1, size, actions)], [*hidden, (1, size, 1)]
+
+
+def operations(layers: list[Layer]) -> int:
+    """Count multiplications and additions of a forward pass of one observation."""
+    return 2 * sum(map(math.prod, layers))
+
+
+def passes(config: Config, policy: list[Layer], value: list[Layer]) -> tuple[int, int]:
+    """Count the operations for each step: of acting, and of the learner.
+
+    It computes log-probabilities and values once, of a CNN from features that workers have
+    recorded. A backward pass is two forward ones: for the gradient of the weights and for that of
+    the inputs, which no first layer needs.
+    """
+    forward = once = operations([*policy, *value])
+    first_layers = [policy[0], value[0]]
+    if config.model == "cnn":
+        once = operations([policy[-1], value[-1]])
+        first_layers = [policy[0]]
+    learning = once + config.num_epochs * (3 * forward - operations(first_layers))
+    return operations(policy), learning
+
+
+def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: int) -> float:
+    """Measure operations per second of products of matrices in this process.
+
+    The best of five times 0.2 seconds; by numpy for float32 in one thread, else by torch.
+    """
+    multiply: Callable[[], Any]
+    if threads == 1 and precision == "float32":
+        left = np.ones((rows, inputs), np.float32)
+        right = np.ones((inputs, outputs), np.float32)
+        multiply = partial(np.matmul, left, right, out=left @ right)
+    else:
+        import torch
+
+        torch.set_num_threads(threads)
+        ones = partial(torch.ones, dtype=getattr(torch, precision))
+        multiply = partial(torch.mm, ones((rows, inputs)), ones((inputs, outputs)))
+    number = math.ceil(0.2 / min(repeat(multiply, number=3)) * 3)
+    return operations([(rows, inputs, outputs)]) * number / min(repeat(multiply, number=number))
+
+
+def environment_speed(config: Config, cores: int) -> float:
+    """Measure steps per second of the environment and nothing else, on all cores at once."""
+    context = get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(cores, context) as processes:
+        barriers = [manager.Barrier(cores)] * cores
+        return sum(processes.map(step_at_random, [config] * cores, barriers))
+
+
+def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
+    """Measure steps per second, resets included, with a random policy, in this process."""
+    from ppo.envs.make import make_env
+
+    env = make_env(config)
+    env.action_space.seed(0)
+    actions = itertools.cycle([env.action_space.sample() for _ in range(1000)])
+    env.reset(seed=0)
+    barrier.wait()
+    start = time.perf_counter()
+    for step in itertools.count(1):
+        _, _, terminated, truncated, _ = env.step(next(actions))
+        if terminated or truncated:
+            env.reset(seed=step)
+        seconds = time.perf_counter() - start
+        if seconds > budget:
+            return step / seconds
+    raise AssertionError
+
+
+def compare(results: harness.Result) -> str:
+    """Write a table with a row for each workload and trainer; ratios are to each peer."""
     rows = []
-    for result in results:
-        for size, found in result["sizes"].items():
-            limit = found["limit"]
-            times = [limit[x] for x in ("measured_seconds", "seconds", "seconds_arithmetic")]
-            cells = [result["env_name"], size]
-            cells += [f"{share:.0%}" for share in found["shares"].values()]
-            cells += [f"{seconds:.3f}" for seconds in times]
-            cells += [f"{limit['distance']:.2f}", f"{found['memory_mib']:,.0f}"]
+    for name, result in results.items():
+        speeds = {
+            who: [run["steps_per_second"] for run in runs] for who, runs in result["runs"].items()
+        }
+        peers = [who for who in speeds if who.startswith("SB3")]
+        for who, own in speeds.items():
+            ratios = {peer: harness.ratios(own, speeds[peer]) for peer in peers if who not in peers}
+            medians = [f"{found['of_medians']:.2f} x {peer}" for peer, found in ratios.items()]
+            pairs = [harness.each(found["of_pairs"]) for found in ratios.values()]
+            cells = [name, who, f"{median(own):,.0f}", "; ".join(medians), "; ".join(pairs)]
             rows.append(" | ".join(cells))
-            shares = " | ".join(found["shares"])
-    seconds = "s/iteration | limit, s | of it arithmetic, s | limit / measured"
-    return harness.table(f"environment | environments | {shares} | {seconds} | MiB", rows)
+    return harness.table("workload | trainer, environments | steps/s | ratio | each", rows)
 
 
-def draw(results: list[harness.Result]) -> None:
-    """Draw bars of steps per second, of every trainer on every environment."""
+def show_explained(results: harness.Result) -> str:
+    """Write a table of where our time goes, with a row for each workload and size."""
+    rows = []
+    for name, result in results.items():
+        for who, found in result["explained"].items():
+            shares = [f"{found['shares'][part]:.0%}" for part in found["shares"]]
+            shares = shares or ["", "", "", ""]
+            memory = f"{found['memory_mib']:,.0f}" if "memory_mib" in found else ""
+            rows.append(" | ".join([name, who, *shares, f"{found['limit']:.2f}", memory]))
+    head = "workload | ours | environment | inference | communication and waiting | learning"
+    return harness.table(f"{head} | limit / measured | MiB", rows)
+
+
+def write_page(results: harness.Result) -> None:
+    machines = [
+        f"- {name}: `{result['command']}` on {harness.machine(result)}"
+        for name, result in results.items()
+    ]
+    parts = [compare(results), show_explained(results), "\n".join(machines)]
+    parts.append("![speed and memory by workers and environments](scaling.png)")
+    harness.write_page("throughput/README.md", __doc__, *parts)
+
+
+def scale(result: harness.Result, flags: str, repetitions: int) -> None:
+    """Measure speed and memory for every number of environments or of workers, and draw them."""
+    cores = result["cores"]
+    points = result["points"] = []
+    for name, sizes in SCALED.items():
+        by_size = {(min(cores, size), size) for size in sizes}
+        by_workers = {(num_workers, SIZE) for num_workers in range(1, cores + 1)}
+        for num_workers, size in sorted(by_size | by_workers):
+            own = f"{WORKLOADS[name].own_flags(size)} --num_workers={num_workers} {flags}"
+            steps = WORKLOADS[name].steps_of(size, is_quick=name == GAME)
+            runs = [run_ours(name, steps, own, seed) for seed in range(1, repetitions + 1)]
+            speed = median(run["steps_per_second"] for run in runs)
+            memory = memory_of(name, 2 * size * 128, own)
+            point = {"env_name": name, "num_workers": num_workers, "num_envs": size}
+            points.append({**point, "steps_per_second": speed, "memory_mib": memory})
+            print(points[-1], flush=True)
+    harness.write_json("throughput/scaling.json", result)
+    draw(points, cores)
+
+
+def draw(points: list[harness.Result], cores: int) -> None:
+    """Draw speed against workers, speed against environments, and memory against environments."""
     from matplotlib import pyplot
 
-    size = (2.8 * len(results), 4)
-    figure, axes = pyplot.subplots(
-        1, len(results), figsize=size, squeeze=False, sharey=True, layout="constrained"
-    )
-    for ax, result in zip(axes[0], results, strict=True):
-        medians = result["medians"]
-        colors = ["tab:gray" if name in PEERS else "tab:blue" for name in medians]
-        bars = ax.bar(list(medians), list(medians.values()), color=colors)
-        ax.bar_label(bars, [f"{speed:,.0f}" for speed in medians.values()], fontsize=7)
-        ax.set(yscale="log", title=result["env_name"])
-        ax.tick_params(axis="x", rotation=60)
-    axes[0][0].set(ylabel="environment steps per second", ylim=(100, 2 * axes[0][0].get_ylim()[1]))
-    harness.save_figure("throughput/ratios.png", figure)
-
-
-def write(name: str, result: harness.Result) -> None:
-    """Write what was measured on an environment or a workload, and show it beside all others."""
-    harness.write_json(f"throughput/{name}.json", result)
-    found = harness.read_all("throughput")
-    usual = {name: found[name] for name in STEPS if name in found and "sizes" in found[name]}
-    others = {name: found[name] for name in workloads.WORKLOADS if name in found}
-    results = list(usual.values())
-    parts = ["![steps per second](ratios.png)", compare(results), show_sizes(results)]
-    parts.append(machines(usual))
-    if others:
-        heading, _, explanation = workloads.__doc__.partition("\n\n")
-        parts += [f"## {heading.partition(':')[0]}", explanation.strip()]
-        parts += [workloads.show(others), machines(others)]
-    harness.write_page("throughput/README.md", __doc__, *parts)
-    if name in usual:
-        draw(results)
-
-
-def machines(results: dict[str, harness.Result]) -> str:
-    """List what each was measured by, and on."""
-    lines = [
-        f"- {name}: `{each['command']}` on {harness.machine(each)}"
-        for name, each in results.items()
-    ]
-    return "\n".join(lines)
-
-
-def numbers_in(text: str) -> list[int]:
-    """Read "8,64,256", from the smallest on."""
-    return sorted({int(part) for part in text.split(",")})
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for name in SCALED:
+        own = [point for point in points if point["env_name"] == name]
+        by_workers = [point for point in own if point["num_envs"] == SIZE]
+        by_size = [point for point in own if point["num_workers"] == min(cores, point["num_envs"])]
+        for ax, shown, x, y in (
+            (axes[0], by_workers, "num_workers", "steps_per_second"),
+            (axes[1], by_size, "num_envs", "steps_per_second"),
+            (axes[2], by_size, "num_envs", "memory_mib"),
+        ):
+            values = [point[y] for point in shown]
+            ax.plot([point[x] for point in shown], values, marker="o", label=name)
+    axes[0].set(xlabel=f"workers, for {SIZE} environments", ylabel="steps per second", yscale="log")
+    axes[0].set_xticks(range(1, cores + 1))
+    axes[1].set(xlabel="environments", ylabel="steps per second", yscale="log")
+    axes[2].set(xlabel="environments", ylabel="MiB at the most")
+    for ax in axes[1:]:
+        ax.set_xscale("log", base=2)
+    axes[0].legend()
+    harness.save_figure("throughput/scaling.png", figure)
 
 
 def parse() -> argparse.Namespace:
     """Read the command line. Ends with an error for what cannot be run."""
-    parser = harness.make_parser(__doc__, envs=",".join(STEPS))
-    others = f"some of {', '.join(workloads.WORKLOADS)}, or all; instead of --envs"
-    parser.add_argument("--workloads", default="", help=others)
-    default = f"default: {REPETITIONS}, of workloads {REPETITIONS_OF_WORKLOADS}"
-    parser.add_argument("--repetitions", type=int, help=default)
-    threads = "torch threads of SB3 on workloads, of which the best number counts"
-    parser.add_argument("--threads", type=numbers_in, default=[1, 2], help=threads)
-    sizes = "numbers of environments for ours"
-    parser.add_argument("--sizes", type=numbers_in, default=[8, 64, 256], help=sizes)
-    parser.add_argument("--flags", default="", help='for main.py: --flags="--num_workers=1 ..."')
-    quick = "8 environments, short runs; nothing is written"
-    parser.add_argument("--quick", action="store_true", help=quick)
-    grow = "speed and memory against workers and environments"
-    parser.add_argument("--scaling", action="store_true", help=grow)
+    parser = harness.make_parser(__doc__, repetitions=5, flags="", sizes="8,64,256")
+    parser.add_argument("--workloads", help=f"some of {', '.join(WORKLOADS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
+    parser.add_argument("--scaling", action="store_true", help="by workers and environments")
     given = parser.parse_args()
-    if given.repetitions is None:
-        given.repetitions = REPETITIONS_OF_WORKLOADS if given.workloads else REPETITIONS
-    if given.workloads == "all":
-        given.workloads = ",".join(workloads.WORKLOADS)
-    for flag, names in (("envs", STEPS), ("workloads", workloads.WORKLOADS)):
-        unknown = set(filter(None, getattr(given, flag).split(","))) - set(names)
-        if unknown:
-            parser.error(f"--{flag}: give some of {', '.join(names)}, not {', '.join(unknown)}")
-    if min(given.sizes[0], given.threads[0], given.repetitions) < 1:
-        parser.error("give --sizes, --threads and --repetitions of at least 1")
-    if given.scaling and (given.quick or given.workloads):
-        parser.error("give --scaling without --quick and --workloads")
-    try:
-        settled = SETTLED & set(parse_flags(shlex.split(given.flags), Config))
-        if settled:
-            parser.error(f"--flags={given.flags}: leave out {', '.join(settled)}, which this sets")
-        Config(**parse_flags(shlex.split(f"{OURS} {given.flags}"), Config))
-    except (ConfigError, ValueError) as error:
-        parser.error(f"--flags={given.flags}: {error}")
+    every = QUICK if given.quick else ",".join(WORKLOADS)
+    given.workloads = (given.workloads or every).replace("all", every).split(",")
+    if unknown := {*given.workloads} - WORKLOADS.keys():
+        parser.error(f"--workloads: give some of {', '.join(WORKLOADS)}, not {', '.join(unknown)}")
+    given.sizes = [8] if given.quick else [int(size) for size in given.sizes.split(",")]
     return given
-
-
-def measure_workloads(about: harness.Result, given: argparse.Namespace) -> None:
-    """Measure each workload, and write it, or only print what --quick has found."""
-    found = {}
-    for name in given.workloads.split(","):
-        found[name] = workloads.measure(
-            name, given.flags, given.threads, given.repetitions, given.quick
-        )
-        if not given.quick:
-            write(name, {**about, **found[name]})
-    if given.quick:
-        print(f"\n{workloads.show(found)}")
 
 
 def main() -> None:
     given = parse()
-    packages = ["sb3-contrib"] if given.workloads else ["ale-py"]
-    about = harness.describe("stable-baselines3", *packages)
-    print(harness.machine(about))
-    if given.workloads:
-        measure_workloads(about, given)
-        return
+    about = harness.describe("stable-baselines3", "sb3-contrib", "ale-py")
     if given.scaling:
-        scaling.measure(about, given.flags, given.repetitions)
+        scale(about, given.flags, given.repetitions)
         return
-    quick = []
-    for env_name in given.envs.split(","):
-        is_game = env_name == GAME
-        flags = f"{PIXELS if is_game else OURS} {given.flags}"
-        if given.quick:
-            repetitions = 1 if is_game else given.repetitions
-            quick.append(measure(env_name, {8: QUICK[env_name]}, flags, repetitions))
-            continue
-        steps = {size: steps_of(env_name, size) for size in given.sizes}
-        result = {**about, "steps": steps, **measure(env_name, steps, flags, given.repetitions)}
-        result["ours"] = f"python main.py --env_name={env_name} --seed=SEED {flags}"
-        result["sb3"] = {**SB3, "policy": "CnnPolicy" if is_game else "MlpPolicy"}
-        result["sizes"] = {
-            str(size): explain(env_name, size, flags, result) for size in given.sizes
-        }
-        write(env_name, result)
+    results = {} if given.quick else harness.read_json(RESULTS)
+    for name in given.workloads:
+        found = measure(name, given.flags, given.sizes, given.repetitions, given.quick)
+        results[name] = {**about, **found}
+        if not given.quick:
+            harness.write_json(RESULTS, results)
     if given.quick:
-        print(f"\n{compare(quick)}")
+        print(f"\n{compare(results)}")
+    else:
+        write_page(results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The trainers that are compared on the same work: main.py, and Stable-Baselines3's PPO."""
+"""The work on which trainers are compared, and how each does it: main.py, and PPO of
+Stable-Baselines3 with settings that mean the same.
+"""
 
 import tempfile
 import time
@@ -11,26 +13,16 @@ from typing import Any, NamedTuple
 from benchmarks import harness
 
 GAME = "PongNoFrameskip-v4"
-NUM_ENVS = 8
-NUM_STEPS = 128
-BATCH_SIZE = NUM_ENVS * NUM_STEPS
 PHASES = ("seconds_collecting", "seconds_learning")
 OURS = (
     f"--preset=none --model=mlp --hidden_size=64 --share_trunk=False --device=cpu {harness.QUIET}"
-    f" --num_envs={NUM_ENVS} --num_steps={NUM_STEPS} --num_epochs=4 --num_minibatches=4"
-    f" --num_workers={min(NUM_ENVS, harness.num_cores())} --learning_rate=2.5e-4 --gamma=0.99"
-    " --gae_lambda=0.95 --clip_coef=0.1 --clip_value_coef=0.1 --value_coef=0.5 --entropy_coef=0.01"
-    " --max_grad_norm=0.5 --normalize_advantages=minibatch --normalize_observations=False"
-    " --normalize_rewards=False"
+    " --learning_rate=2.5e-4 --gamma=0.99 --gae_lambda=0.95 --clip_coef=0.1 --clip_value_coef=0.1"
+    " --value_coef=0.5 --entropy_coef=0.01 --max_grad_norm=0.5 --normalize_advantages=minibatch"
 )
-PIXELS = f"{OURS} --model=cnn --hidden_size=512 --share_trunk=True --clip_rewards=True"
 # Of MlpPolicy the defaults are as ours: 2 x 64 tanh each for policy and value, orthogonal, and Adam
 # with epsilon 1e-5.
 SB3 = {
     "policy": "MlpPolicy",
-    "n_steps": NUM_STEPS,
-    "n_epochs": 4,
-    "batch_size": BATCH_SIZE // 4,
     "clip_range": 0.1,
     "clip_range_vf": 0.1,
     "ent_coef": 0.01,
@@ -40,6 +32,116 @@ SB3 = {
     "gae_lambda": 0.95,
     "max_grad_norm": 0.5,
     "device": "cpu",
+}
+
+
+class Workload(NamedTuple):
+    """Work that both trainers do."""
+
+    env_name: str
+    steps: int  # of a run, rounded down to whole iterations
+    flags: str = ""  # of main.py, besides OURS
+    settings: dict[str, Any] = {}  # noqa: RUF012 (of Stable-Baselines3, besides SB3)
+    num_envs: int = 8
+    num_steps: int = 128
+    num_epochs: int = 4
+    batch_size: int = 256  # rows of a minibatch; with more environments there are as many of them
+    normalizes: bool = False  # observations and rewards
+    is_documented: bool = False  # SB3 as its documentation makes environments, and ours with more
+    has_limit: bool = True  # its operations can be counted
+
+    @property
+    def num_minibatches(self) -> int:
+        return self.num_envs * self.num_steps // self.batch_size
+
+    def own_flags(self, num_envs: int | None = None) -> str:
+        """Return the flags of main.py, but for environment, steps and seed."""
+        size = num_envs or self.num_envs
+        sizes = {
+            "num_envs": size,
+            "num_steps": self.num_steps,
+            "num_minibatches": self.num_minibatches,
+            "num_epochs": self.num_epochs,
+            "num_workers": min(size, harness.num_cores()),
+            "normalize_observations": self.normalizes,
+            "normalize_rewards": self.normalizes,
+        }
+        given = " ".join(f"--{name}={value}" for name, value in sizes.items())
+        return f"{OURS} {given} {self.flags}"
+
+    @property
+    def sb3_settings(self) -> dict[str, Any]:
+        """Return the arguments of Stable-Baselines3's PPO, but for the environments."""
+        sizes = {"n_steps": self.num_steps, "batch_size": self.batch_size}
+        return {**SB3, **sizes, "n_epochs": self.num_epochs, **self.settings}
+
+    def steps_of(self, num_envs: int | None = None, is_quick: bool = False) -> int:
+        """Count the steps of a run: at least ten whole iterations, or three of a quick one."""
+        iteration = (num_envs or self.num_envs) * self.num_steps
+        steps, least = (self.steps // 8, 3) if is_quick else (self.steps, 10)
+        return max(least, steps // iteration) * iteration
+
+
+ROBOTICS = Workload(
+    "HalfCheetah-v5",
+    steps=81_920,
+    flags="--hidden_size=256",
+    settings={"policy_kwargs": {"net_arch": [256, 256]}},
+    num_envs=16,
+    num_steps=512,
+    num_epochs=10,
+    batch_size=512,
+    normalizes=True,
+)
+WORKLOADS = {
+    "CartPole-v1": Workload("CartPole-v1", 131_072, is_documented=True),
+    "LunarLander-v3": Workload("LunarLander-v3", 81_920, is_documented=True),
+    "BipedalWalker-v3": Workload("BipedalWalker-v3", 61_440, is_documented=True),
+    GAME: Workload(
+        GAME,
+        steps=12_288,
+        flags="--model=cnn --hidden_size=512 --share_trunk=True --clip_rewards=True",
+        settings={"policy": "CnnPolicy"},
+        is_documented=True,
+    ),
+    "robotics": ROBOTICS,
+    "robotics-bfloat16": ROBOTICS._replace(flags="--hidden_size=256 --precision=bfloat16"),
+    "sb3-defaults": Workload(
+        "HalfCheetah-v5",
+        steps=20_480,
+        flags=(
+            "--learning_rate=3e-4 --clip_coef=0.2 --clip_value_coef=none --entropy_coef=0"
+            " --value_coef=1"
+        ),
+        settings={
+            "learning_rate": 3e-4,
+            "clip_range": 0.2,
+            "clip_range_vf": None,
+            "ent_coef": 0.0,
+            "vf_coef": 0.5,
+        },
+        num_envs=1,
+        num_steps=2048,
+        num_epochs=10,
+        batch_size=64,
+    ),
+    "small-batches": Workload(
+        "LunarLander-v3", steps=40_960, num_steps=256, num_epochs=10, batch_size=64
+    ),
+    "memory": Workload(
+        "examples.own_environment:HiddenVelocity",
+        steps=40_960,
+        flags="--model=lstm --hidden_size=128 --share_trunk=True",
+        settings={
+            "policy": "MlpLstmPolicy",
+            "policy_kwargs": {
+                "lstm_hidden_size": 128,
+                "shared_lstm": True,
+                "enable_critic_lstm": False,
+            },
+        },
+        has_limit=False,
+    ),
 }
 
 
@@ -62,19 +164,17 @@ def memory_of(env_name: str, steps: int, flags: str) -> float:
         return harness.peak_memory("main.py", *run.split(), *flags.split())
 
 
-class Iteration(NamedTuple):
-    """An iteration of Stable-Baselines3."""
+def run_sb3(
+    name: str, steps: int, is_documented: bool, num_threads: int, seed: int
+) -> harness.Result:
+    """Measure Stable-Baselines3 in this process, from the end of its first iteration to the last.
 
-    end: float  # in seconds
-    step: int
-    mean_return: float | None  # of the last 100 episodes
-
-
-def learn_by_sb3(envs: Any, steps: int, num_threads: int = 1, **settings: Any) -> list[Iteration]:
-    """Train by Stable-Baselines3 in this process; a policy with an LSTM by SB3-Contrib."""
+    is_documented: environments are made from their id, able to render; else they cannot. A policy
+    with an LSTM is learned by SB3-Contrib.
+    """
     import torch
 
-    settings = {**SB3, **settings}
+    settings = WORKLOADS[name].sb3_settings
     algorithm: Any
     if "Lstm" in settings["policy"]:
         from sb3_contrib import RecurrentPPO as algorithm
@@ -85,25 +185,30 @@ def learn_by_sb3(envs: Any, steps: int, num_threads: int = 1, **settings: Any) -
         def train(self) -> None:
             super().train()
             returns = [episode["r"] for episode in self.ep_info_buffer or ()]
-            mean_return = fmean(returns) if returns else None
-            found.append(Iteration(time.perf_counter(), self.num_timesteps, mean_return))
+            ends.append((time.perf_counter(), self.num_timesteps, fmean(returns or [0.0])))
 
-    found: list[Iteration] = []
+    ends: list[tuple[float, int, float]] = []  # seconds, step, mean return
     torch.set_num_threads(num_threads)
-    WatchedPPO(env=envs, **settings).learn(steps)
+    envs = sb3_envs(name, is_documented, seed)
+    WatchedPPO(env=envs, seed=seed, **settings).learn(steps)
     envs.close()
-    return found
+    (begin, first, _), *_, (end, last, mean_return) = ends
+    assert last == steps
+    return {"steps_per_second": (last - first) / (end - begin), "mean_return": mean_return}
 
 
-def measured(found: list[Iteration], steps: int) -> harness.Result:
-    """Return steps per second from the end of the first to that of the last, and its mean return.
+def sb3_envs(name: str, is_documented: bool, seed: int) -> Any:
+    """Make a workload's environments in this process; those of Atari as documented, always."""
+    import ale_py  # noqa: F401 (it registers the games)
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
-    steps: of the whole run.
-    """
-    first, *_, last = found
-    assert last.step == steps
-    speed = (last.step - first.step) / (last.end - first.end)
-    return {"steps_per_second": speed, "mean_return": last.mean_return}
+    workload = WORKLOADS[name]
+    if workload.env_name == GAME:
+        return VecFrameStack(make_atari_env(GAME, workload.num_envs, seed), 4)
+    made = workload.env_name if is_documented else plain_maker(workload.env_name)
+    envs: Any = make_vec_env(made, workload.num_envs, vec_env_cls=DummyVecEnv)
+    return VecNormalize(envs) if workload.normalizes else envs
 
 
 def plain_maker(env_name: str) -> Callable[[], Any]:
@@ -113,28 +218,4 @@ def plain_maker(env_name: str) -> Callable[[], Any]:
     """
     import gymnasium
 
-    if ":" in env_name:
-        return resolve_name(env_name)
-    return partial(gymnasium.make, env_name)
-
-
-def run_sb3(env_name: str, steps: int, plain: bool, seed: int) -> harness.Result:
-    """Measure steps per second and the last mean return of Stable-Baselines3, in this process.
-
-    plain: on environments that cannot render.
-    """
-    import ale_py  # noqa: F401 (it registers the games)
-    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
-
-    if env_name == GAME:
-        envs: Any = VecFrameStack(make_atari_env(env_name, NUM_ENVS, seed), 4)
-        cores = harness.num_cores()
-        found = learn_by_sb3(envs, steps, cores, policy="CnnPolicy", seed=seed)
-    else:
-        made: str | Callable[[], Any] = env_name
-        if plain:
-            made = plain_maker(env_name)
-        envs = make_vec_env(made, NUM_ENVS, vec_env_cls=DummyVecEnv)
-        found = learn_by_sb3(envs, steps, seed=seed)
-    return measured(found, steps)
+    return resolve_name(env_name) if ":" in env_name else partial(gymnasium.make, env_name)

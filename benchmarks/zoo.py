@@ -3,18 +3,17 @@
 
 Trains by PPO of Stable-Baselines3 with the values that RL-Baselines3-Zoo has tuned: the file
 hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo at commit 208b6fd, which agrees with the release
-rl_zoo3 2.9.2 in all values that are here; there, too, LunarLander is v3. Robots of MuJoCo have
-the values of v4, Pong those of all games of Atari. What the zoo leaves out is Stable-Baselines3's
-default. Environments are made as by the zoo: one after another in the only process, each with a
-Monitor, none able to render.
+rl_zoo3 2.9.2 in all values that benchmarks/zoo.json has; there, too, LunarLander is v3. Robots of
+MuJoCo have the values of v4, Pong those of all games of Atari. What the zoo leaves out is
+Stable-Baselines3's default. Environments are made as by the zoo: one after another in the only
+process, each with a Monitor, none able to render.
 
 The run ends after --total_steps, by default as many as the zoo's; after --seconds of training; or
 by --stop_when, as of main.py: "solved" is the environment's own reward_threshold, "solved>=18"
 another return, reached by the mean of 100 deterministic episodes, which are tried as main.py tries
-them; "episode_return_mean>=18" is the mean of the last 100 episodes of training.
-Then 100 deterministic episodes are played, with frozen statistics of normalisation, and a line of
-JSON is printed. By default, MLPs have one thread, which is the best for them, and others one per
-core. benchmarks/solve.py and benchmarks/zoo_learning.py call this.
+them. Then 100 deterministic episodes are played, with frozen statistics of normalisation, and a
+line of JSON is printed. By default, MLPs have one thread, which is the best for them, and others
+one per core. benchmarks/solve.py and benchmarks/learning.py call this.
 """
 
 import json
@@ -31,174 +30,14 @@ from benchmarks import harness
 from benchmarks.trainers import GAME, plain_maker
 
 MLP = "MlpPolicy"
-# "dict(log_std_init=-2, ortho_init=False, activation_fn=nn.ReLU, net_arch=...)" in the zoo.
-LARGE_RELU = {
-    "log_std_init": -2,
-    "ortho_init": False,
-    "activation_fn": "ReLU",
-    "net_arch": {"pi": [256, 256], "vf": [256, 256]},
-}
-LUNAR_LANDER = {
-    "n_envs": 16,
-    "n_timesteps": 1_000_000,
-    "policy": MLP,
-    "n_steps": 1024,
-    "batch_size": 64,
-    "gae_lambda": 0.98,
-    "gamma": 0.999,
-    "n_epochs": 4,
-    "ent_coef": 0.01,
-}
 # "lin_0.1" falls linearly from 0.1 to 0.
-ZOO: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "n_envs": 8,
-        "n_timesteps": 100_000,
-        "policy": MLP,
-        "n_steps": 32,
-        "batch_size": 256,
-        "gae_lambda": 0.8,
-        "gamma": 0.98,
-        "n_epochs": 20,
-        "ent_coef": 0.0,
-        "learning_rate": "lin_0.001",
-        "clip_range": "lin_0.2",
-    },
-    "Acrobot-v1": {
-        "normalize": True,
-        "n_envs": 16,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "n_steps": 256,
-        "gae_lambda": 0.94,
-        "gamma": 0.99,
-        "n_epochs": 4,
-        "ent_coef": 0.0,
-    },
-    "MountainCar-v0": {
-        "normalize": True,
-        "n_envs": 16,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "n_steps": 16,
-        "gae_lambda": 0.98,
-        "gamma": 0.99,
-        "n_epochs": 4,
-        "ent_coef": 0.0,
-    },
-    "Pendulum-v1": {
-        "n_envs": 4,
-        "n_timesteps": 100_000,
-        "policy": MLP,
-        "n_steps": 1024,
-        "gae_lambda": 0.95,
-        "gamma": 0.9,
-        "n_epochs": 10,
-        "ent_coef": 0.0,
-        "learning_rate": 1e-3,
-        "clip_range": 0.2,
-        "use_sde": True,
-        "sde_sample_freq": 4,
-    },
-    "LunarLander-v3": LUNAR_LANDER,
-    "LunarLanderContinuous-v3": LUNAR_LANDER,
-    "BipedalWalker-v3": {
-        "normalize": True,
-        "n_envs": 32,
-        "n_timesteps": 5_000_000,
-        "policy": MLP,
-        "n_steps": 2048,
-        "batch_size": 64,
-        "gae_lambda": 0.95,
-        "gamma": 0.999,
-        "n_epochs": 10,
-        "ent_coef": 0.0,
-        "learning_rate": 3e-4,
-        "clip_range": 0.18,
-    },
-    "Ant-v5": {"normalize": True, "n_timesteps": 1_000_000, "policy": MLP},
-    "HalfCheetah-v5": {
-        "normalize": True,
-        "n_envs": 1,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "batch_size": 64,
-        "n_steps": 512,
-        "gamma": 0.98,
-        "learning_rate": 2.0633e-05,
-        "ent_coef": 0.000401762,
-        "clip_range": 0.1,
-        "n_epochs": 20,
-        "gae_lambda": 0.92,
-        "max_grad_norm": 0.8,
-        "vf_coef": 0.58096,
-        "policy_kwargs": LARGE_RELU,
-    },
-    "Hopper-v5": {
-        "normalize": True,
-        "n_envs": 1,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "batch_size": 32,
-        "n_steps": 512,
-        "gamma": 0.999,
-        "learning_rate": 9.80828e-05,
-        "ent_coef": 0.00229519,
-        "clip_range": 0.2,
-        "n_epochs": 5,
-        "gae_lambda": 0.99,
-        "max_grad_norm": 0.7,
-        "vf_coef": 0.835671,
-        "policy_kwargs": LARGE_RELU,
-    },
-    "Swimmer-v5": {
-        "normalize": True,
-        "n_envs": 4,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "n_steps": 1024,
-        "batch_size": 256,
-        "gamma": 0.9999,
-        "learning_rate": 6e-4,
-        "gae_lambda": 0.98,
-    },
-    "Walker2d-v5": {
-        "normalize": True,
-        "n_envs": 1,
-        "n_timesteps": 1_000_000,
-        "policy": MLP,
-        "batch_size": 32,
-        "n_steps": 512,
-        "gamma": 0.99,
-        "learning_rate": 5.05041e-05,
-        "ent_coef": 0.000585045,
-        "clip_range": 0.1,
-        "n_epochs": 20,
-        "gae_lambda": 0.95,
-        "max_grad_norm": 1,
-        "vf_coef": 0.871923,
-    },
-    GAME: {
-        "frame_stack": 4,
-        "n_envs": 8,
-        "n_timesteps": 10_000_000,
-        "policy": "CnnPolicy",
-        "n_steps": 128,
-        "n_epochs": 4,
-        "batch_size": 256,
-        "learning_rate": "lin_2.5e-4",
-        "clip_range": "lin_0.1",
-        "vf_coef": 0.5,
-        "ent_coef": 0.01,
-    },
-}
+ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json").read_text())
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
 WINDOW = 100  # episodes that running means are taken over, as in ppo/stopping.py
 EPISODES = 100  # of an evaluation, and of a proof
 FEW = 10  # episodes before a proof, as in ppo/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side
 SECONDS = 1.0  # between two points of a curve
-GOAL = r"(episode_return_mean|solved)>=(-?[\d.]+)"
 
 
 def make_envs(env_name: str, num_envs: int, seed: int, is_training: bool) -> Any:
@@ -268,10 +107,7 @@ def make_evaluation(env_name: str, seed: int, model: Any) -> Callable[..., float
 
 
 def make_watch(
-    threshold: float | None,
-    needs_proof: bool,
-    seconds: float | None,
-    evaluate: Callable[..., float],
+    threshold: float | None, seconds: float | None, evaluate: Callable[..., float]
 ) -> Any:
     """Make the callback that measures a run, and ends it when it is solved or its time is over."""
     from stable_baselines3.common.callbacks import BaseCallback
@@ -326,10 +162,6 @@ def make_watch(
             """Do as StopWhen in ppo/stopping.py."""
             if threshold is None or self.stopped or not self.returns:
                 return
-            if not needs_proof:
-                if self.episodes >= WINDOW and fmean(self.returns) >= threshold:
-                    self.stopped = "solved"
-                return
             is_early = self.episodes < self.next_try and not is_last
             if is_early or fmean(self.returns) + pstdev(self.returns) < threshold:
                 return
@@ -350,12 +182,11 @@ def learn(
     seconds: float | None = None,
     threshold: float | None = None,
     num_threads: int | None = None,
-    needs_proof: bool = True,
 ) -> harness.Result:
     """Train in this process, then evaluate.
 
     total_steps: by default the zoo's, seconds: of training, at most; threshold: the mean return at
-    which it ends, if an evaluation proves it, too, or without a proof; num_threads: of torch.
+    which it ends, if an evaluation proves it; num_threads: of torch.
     """
     import torch
 
@@ -363,9 +194,8 @@ def learn(
     torch.set_num_threads(num_threads or (1 if is_mlp else harness.num_cores()))
     model = make_model(env_name, seed)
     evaluate = make_evaluation(env_name, seed, model)
-    watch = make_watch(threshold, needs_proof, seconds, evaluate)
+    watch = make_watch(threshold, seconds, evaluate)
     model.learn(total_steps or ZOO[env_name]["n_timesteps"], watch)
-    is_proved = needs_proof and watch.stopped == "solved"
     return {
         "env_name": env_name,
         "seed": seed,
@@ -373,28 +203,26 @@ def learn(
         "seconds": watch.took,
         "episodes": watch.episodes,
         "mean_return": watch.mean_return,
-        "evaluation": watch.proof if is_proved else evaluate(),
+        "evaluation": watch.proof if watch.stopped == "solved" else evaluate(),
         "solved": None if threshold is None else watch.stopped == "solved",
         "stopped": watch.stopped or None,
         "curve": watch.curve,
     }
 
 
-def read_goal(env_name: str, stop_when: str) -> tuple[float | None, bool]:
-    """Return the mean return that --stop_when asks for, if any, and whether it needs a proof.
+def read_goal(env_name: str, stop_when: str) -> float | None:
+    """Return the mean return that --stop_when asks for, if any.
 
     Raises ValueError if the environment has no threshold, or for conditions of another form.
     """
-    if not stop_when:
-        return None, False
-    if found := re.fullmatch(GOAL, stop_when):
-        return float(found[2]), found[1] == "solved"
-    if stop_when != "solved":
-        raise ValueError(f"{stop_when}: give solved, solved>=X or episode_return_mean>=X")
-    threshold = spec_of(env_name).reward_threshold
-    if threshold is None:
+    if found := re.fullmatch(r"solved>=(-?[\d.]+)", stop_when):
+        return float(found[1])
+    if stop_when not in ("", "solved"):
+        raise ValueError(f"{stop_when}: give solved or solved>=X")
+    threshold = spec_of(env_name).reward_threshold if stop_when else None
+    if stop_when and threshold is None:
         raise ValueError(f"{env_name} names no reward_threshold, give solved>=X")
-    return threshold, True
+    return threshold
 
 
 def spec_of(env_name: str) -> Any:
@@ -427,25 +255,15 @@ def main() -> None:
     parser.add_argument("--env", required=True, choices=ZOO, metavar="ENV", help=", ".join(ZOO))
     parser.add_argument("--total_steps", type=int, help="default: the zoo's")
     parser.add_argument("--seconds", type=float, help="of training, at most")
-    parser.add_argument(
-        "--stop_when", default="", help="solved, solved>=X or episode_return_mean>=X"
-    )
+    parser.add_argument("--stop_when", default="", help="solved or solved>=X")
     parser.add_argument("--num_threads", type=int, help="of torch")
     given = parser.parse_args()
     try:
-        threshold, needs_proof = read_goal(given.env, given.stop_when)
+        threshold = read_goal(given.env, given.stop_when)
     except ValueError as error:
         parser.error(f"--stop_when: {error}")
-    found = learn(
-        given.env,
-        given.seed,
-        given.total_steps,
-        given.seconds,
-        threshold,
-        given.num_threads,
-        needs_proof,
-    )
-    print(json.dumps(found))
+    limits = (given.total_steps, given.seconds, threshold, given.num_threads)
+    print(json.dumps(learn(given.env, given.seed, *limits)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 GENERATED = "flags.md"
 PAGES = [
     ROOT / "README.md",
-    *(path for path in sorted(ROOT.glob("docs/*.md")) if path.name != GENERATED),
+    *(path for path in sorted(ROOT.glob("docs/**/*.md")) if path.name != GENERATED),
 ]
 PACKAGES = ("ppo", "envs", "models", "benchmarks", "examples")
 SUFFIXES = (".md", ".py", ".json", ".csv", ".html", ".png", ".safetensors", ".sbatch")
@@ -47,7 +47,7 @@ FOREIGN = {
     "help",
 }
 
-per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 @per_page

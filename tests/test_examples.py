@@ -127,7 +127,7 @@ def test_every_command_of_the_documentation_is_one() -> None:
     found = []
     for path in [
         ROOT / "README.md",
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("results/*/README.md"),
         *ROOT.glob("results/*.md"),
     ]:

@@ -120,77 +120,98 @@ def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
     assert imageio.v3.imread(image.encoded_image_string).shape[:2] == (84, 84)
 
 
-def test_wandb_has_every_metric_and_histogram_without_a_network(shown: Path) -> None:
-    (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
-    records = wandb_records(log.read_bytes())
-    logged, rows = (
-        [row for record in records if "time/iteration" in (row := history(record))],
-        metrics(shown),
+WANDB = """
+import json, os
+from types import SimpleNamespace as Settings
+
+def note(kind, content):
+    with open(os.environ["RECORD"], "a") as file:
+        print(json.dumps([kind, content], default=vars), file=file)
+
+class Histogram:
+    def __init__(self, numbers):
+        self.size = len(numbers)
+
+class Video:
+    def __init__(self, path):
+        self.path = path
+
+class Artifact:
+    def __init__(self, name, type):
+        self.type, self.files = type, {}
+
+    def add_file(self, path, name):
+        self.files[name] = path
+
+class Run:
+    summary = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        note("summary", self.summary)
+
+    def log(self, row, step=None):
+        note("log", row)
+
+    def log_artifact(self, artifact):
+        note("artifact", artifact)
+
+def init(**options):
+    note("init", {name: x for name, x in options.items() if name not in ("settings", "dir")})
+    return Run()
+"""  # what we call of it
+
+
+def test_wandb_takes_all_it_is_given_without_a_network(shown: Path) -> None:
+    assert len([*shown.glob("wandb/offline-run-*/run-*.wandb")]) == 1
+    assert "wandb_failed" not in (shown / "events.jsonl").read_text()
+
+
+def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "wandb.py").write_text(WANDB)
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    about = ("--wandb_project=landing", "--wandb_entity=us", "--wandb_tags=first,try")
+    much = ("--histogram_every=2", "--video_every=5", "--log_checkpoint")
+    folder = tmp_path / "run"
+    record = tmp_path / "record"
+    done = run_main(
+        *(*RUN, "--logger=wandb", *about, *much, f"--run_dir={folder}"),
+        env={**os.environ, "PYTHONPATH": paths, "RECORD": str(record)},
     )
-    assert len(logged) == len(rows) == 10
-    for row, kept in zip(logged, rows, strict=True):
+    assert (done.returncode, done.stderr) == (0, "")
+    given: dict[str, list[Any]] = {"init": [], "log": [], "artifact": [], "summary": []}
+    for kind, content in map(json.loads, record.read_text().splitlines()):
+        given[kind].append(content)
+
+    rows = [row for row in given["log"] if "time/iteration" in row]
+    assert len(rows) == len(metrics(folder)) == 10
+    for row, kept in zip(rows, metrics(folder), strict=True):
         expected = {GROUPED.get(name, name): float(x) for name, x in kept.items() if x}
         assert {name: float(f"{row[name]:.6g}") for name in expected} == expected
-        names = {
-            name.split(".")[0].removeprefix("histograms/")
-            for name in row
-            if name.startswith("histograms/")
-        }
-        assert (
-            names >= HISTOGRAMS - {"episode_returns", "episode_lengths"}
-            if row["time/iteration"] % 2 == 0
-            else not names
-        )
-    (run,) = [record.run for record in records if record.HasField("run")]
-    settings = {item.key: json.loads(item.value_json) for item in run.config.update}
-    assert (settings["env_name"], settings["num_steps"]) == ("CartPole-v1", 64)
-    assert [*run.tags] == ["CartPole-v1", "mlp", "none", "first", "try"]
-    assert (run.project, run.entity) == ("landing", "us")
-    assert run.run_group.startswith("CartPole-v1-")
-    assert run.run_id == json.loads((shown / "config.json").read_text())["run_id"]
+        names = {name.removeprefix("histograms/") for name in row if name[:10] == "histograms"}
+        assert names == (HISTOGRAMS & names if row["time/iteration"] % 2 == 0 else set())
+        assert len(names) >= 6 * (row["time/iteration"] % 2 == 0)
 
+    (run,) = given["init"]
+    assert (run["config"]["env_name"], run["config"]["num_steps"]) == ("CartPole-v1", 64)
+    assert run["tags"] == ["CartPole-v1", "mlp", "none", "first", "try"]
+    assert (run["project"], run["entity"]) == ("landing", "us")
+    assert run["group"].startswith("CartPole-v1-")
+    assert run["id"] == json.loads((folder / "config.json").read_text())["run_id"]
 
-def test_wandb_gets_videos_and_the_checkpoint(shown: Path) -> None:
-    (log,) = shown.glob("wandb/offline-run-*/run-*.wandb")
-    records = wandb_records(log.read_bytes())
-    (artifact,) = [
-        r.request.log_artifact.artifact for r in records if r.request.HasField("log_artifact")
-    ] or [record.artifact for record in records if record.HasField("artifact")]
-    assert artifact.type == "model"
-    assert [entry.path for entry in artifact.manifest.contents] == ["checkpoint.safetensors"]
-    videos = {
-        path.read_bytes() for path in shown.glob("wandb/offline-run-*/files/media/videos/**/*.mp4")
-    }
-    assert videos == {path.read_bytes() for path in (shown / "videos").iterdir()}
-
-
-def history(record: Any) -> dict[str, Any]:
-    """Return the metrics in a record."""
-    items = record.history.item
-    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def wandb_records(content: bytes) -> list[Any]:
-    """Return the records in an offline run's file: protocol buffers in LevelDB's log format.
-
-    That is 32 KiB blocks of chunks, each with a header of checksum (4 bytes), length (2) and kind
-    (1: whole, 2: first, 3: middle, 4: last)."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    records, record, position = [], b"", 7
-    while position < len(content):
-        if 32768 - position % 32768 < 7:
-            position += 32768 - position % 32768
-        size, kind = (
-            int.from_bytes(content[position + 4 : position + 6], "little"),
-            content[position + 6],
-        )
-        record += content[position + 7 : position + 7 + size]
-        position += 7 + size
-        if kind in (1, 4):
-            records.append(Record.FromString(record))
-            record = b""
-    return records
+    videos = [*(folder / "videos").iterdir()]
+    shown = [row[name]["path"] for row in given["log"] for name in row if name[:7] == "videos/"]
+    assert len(videos) >= 2
+    assert sorted(shown) == sorted(map(str, videos))
+    (artifact,) = given["artifact"]
+    checkpoint = str(folder / "checkpoints" / "last.safetensors")
+    assert artifact == {"type": "model", "files": {"checkpoint.safetensors": checkpoint}}
+    (summary,) = given["summary"]
+    assert summary["steps"] == 2560
 
 
 @pytest.mark.parametrize("flags", [["--batch_size=128"], ["--num_minibatches=3"], []])

@@ -246,9 +246,9 @@ def test_a_worker_that_never_came_to_a_step_is_not_replaced(by_forks: None) -> N
     with rollouts.workers:
         kill(rollouts.workers.workers[0].process.pid)
         rollouts.workers.workers[0].process.join()
-        if not rollouts.workers.workers[0].has_stepped:
-            with pytest.raises(WorkerError, match="worker 0 was killed by SIGKILL"):
-                rollouts.workers.collect(1)
+        assert not rollouts.workers.workers[0].has_stepped
+        with pytest.raises(WorkerError, match="worker 0 was killed by SIGKILL"):
+            rollouts.workers.collect(1)
 
 
 class Losses(RuleBasedStateMachine):

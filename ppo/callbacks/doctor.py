@@ -1,6 +1,6 @@
 """Warn of problems of a run while it trains.
 
-The limits are chosen so that no run in results/learning would have triggered a warning."""
+The limits are chosen so that no run in results/learning was warned of."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
