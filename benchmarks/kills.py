@@ -1,12 +1,14 @@
-"""What kill -9 can do to a run: python -m benchmarks.kills [--kills=200] [--runs=20] [--env=E ...]
+"""What kill -9 can do to a run: python -m benchmarks.kills [--runs=22] [--loaded] [--only=NAME ...]
 
 Two campaigns. saving: a process that does nothing but save is killed at random moments; each time
 the newest checkpoint must load and be no older than the last that was reported as saved, and the
 next start must clean up. resume: runs of main.py, some of which go on side by side, are killed at
 random moments, a third of them twice, and resumed; each must end with the same bytes in its last
 checkpoint and the same rows in metrics.csv, but for the times in them, as a run that nobody has
-killed. Writes results/reliability/kills.json and kills.md, with --env only of these environments
-the part; the folders of runs that ended otherwise are kept.
+killed. With --loaded the second half of them goes on beside one more training for each core.
+Workers that were lost are counted, since a run that loses one begins new episodes. Writes
+results/reliability/kills.json and kills.md, with --only the part of these runs; the folders of runs
+that ended otherwise are kept.
 """
 
 import hashlib
@@ -19,16 +21,18 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from benchmarks import harness
+from ppo.callback import Callback
 from ppo.run.checkpoint import (
     BEST,
     LAST,
@@ -38,18 +42,48 @@ from ppo.run.checkpoint import (
     load_newest,
     newest_first,
 )
+from ppo.run.folder import EVENTS
+from ppo.system.files import read_json_lines
+from ppo.system.process import die_with_parent
 
 CONFIG = {"of": "a process that only saves"}
 LONGEST = 0.5  # seconds that a process saves before it is killed, at most
 SIZES = (2**18, 2**20)  # numbers in the tensors of a checkpoint: 1 and 4 MiB
 QUIET = "--eval_episodes=0 --verbose=0 --report=False"
 SMALL = "--num_envs=4 --num_steps=32 --num_minibatches=2"
+LANDER = "--env_name=LunarLander-v3"
 RUNS = {
-    "CartPole-v1": "--num_iterations=30",
-    "LunarLander-v3": "--num_iterations=16",
-    "PongNoFrameskip-v4": f"{SMALL} --num_iterations=10",
+    "CartPole-v1": "--env_name=CartPole-v1 --num_iterations=30",
+    "LunarLander-v3": f"{LANDER} --num_iterations=16",
+    "PongNoFrameskip-v4": f"--env_name=PongNoFrameskip-v4 {SMALL} --num_iterations=10",
+    "learner": f"{LANDER} {SMALL} --inference=learner --num_iterations=20",
+    "overlap": f"{LANDER} --overlap=True --num_iterations=12",
+    "curriculum": "--env_name=CartPole-v1 --callback=benchmarks.kills:Heavier --num_iterations=30",
+    "lstm": "--env_name=CartPole-v1 --model=lstm --num_iterations=16",
 }
+LOAD = f"{LANDER} --num_workers=0 --num_iterations=1000000"
 MOST_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
+
+
+class Heavier(Callback):
+    """A curriculum for CartPole: more gravity whenever the mean return has become greater."""
+
+    def __init__(self) -> None:
+        self.gravity = 9.8
+        self.best = 0.0
+
+    def on_iteration(self, run: Any) -> None:
+        if run.metrics["episode_return_mean"] > self.best:
+            self.best = run.metrics["episode_return_mean"]
+            self.gravity *= 1.05
+            run.set_env(gravity=self.gravity)
+        run.log("gravity", self.gravity)
+
+    def state_dict(self) -> dict[str, float]:
+        return {"gravity": self.gravity, "best": self.best}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        vars(self).update(state)
 
 
 def save_forever(folder: Path, reports: Connection) -> None:
@@ -154,7 +188,7 @@ def trained(run: Path) -> tuple[str, list[dict[str, str]]]:
     return hashlib.sha256(content).hexdigest(), harness.without_times(harness.read_rows(run))
 
 
-def start(flags: str) -> subprocess.Popen[str]:
+def start(flags: str, **options: Any) -> subprocess.Popen[str]:
     """Start main.py in a group of processes of its own."""
     return subprocess.Popen(
         [*harness.MAIN, *flags.split(), *QUIET.split()],
@@ -162,7 +196,26 @@ def start(flags: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        **options,
     )
+
+
+@contextmanager
+def load_on_machine() -> Iterator[None]:
+    """Train on each core, without end, until the context is left or this process ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            start(f"{LOAD} --run_dir={folder}/{core}", preexec_fn=die_with_parent)
+            for core in range(harness.num_cores())
+        ]
+        try:
+            yield
+            if ended := [process for process in processes if process.poll() is not None]:
+                raise SystemExit(f"what loads the machine has ended: {ended[0].communicate()[1]}")
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
 
 
 class Pace(NamedTuple):
@@ -217,7 +270,7 @@ def killed_run(flags: str, folder: Path, pace: Pace, number: int) -> harness.Res
     kills = generator.choice((1, 1, 2))
     while len(moments) < kills and result["redone"] < MOST_ATTEMPTS:
         moment = generator.uniform(0, pace.num_iterations)
-        process = start(f"--resume={run}" if moments else f"{flags} --run_dir={run}")
+        process = start(f"{flags} --{'resume' if moments else 'run_dir'}={run}")
         kill_at(process, run, moment, pace)
         result["stderr"] += process.communicate()[1]
         if process.returncode == -signal.SIGKILL and newest_first(run / "checkpoints"):
@@ -229,7 +282,7 @@ def killed_run(flags: str, folder: Path, pace: Pace, number: int) -> harness.Res
             run = folder / f"{number}-{result['redone']}"
         else:
             break
-    process = start(f"--resume={run}")
+    process = start(f"{flags} --resume={run}")
     result["stderr"] += process.communicate()[1]
     if not ends_within(5.0, process.pid):
         result["stderr"] += "processes are left\n"
@@ -248,10 +301,13 @@ def ends_within(seconds: float, group: int) -> bool:
     return False
 
 
-def check_resume(env_name: str, runs: int, side_by_side: int, minutes: float) -> harness.Result:
-    """Compare runs that were killed with one that was not."""
-    folder = Path(tempfile.mkdtemp(prefix=f"kills-{env_name}-"))
-    flags = f"--env_name={env_name} {RUNS[env_name]} --checkpoint_every=2"
+def check_resume(
+    name: str, runs: int, side_by_side: int, minutes: float, loaded: bool = False
+) -> harness.Result:
+    """Compare runs that were killed, the second half on a loaded machine if loaded, with one that
+    was not."""
+    folder = Path(tempfile.mkdtemp(prefix=f"kills-{name}-"))
+    flags = f"{RUNS[name]} --checkpoint_every=2"
     pace = uninterrupted(flags, folder / "whole")
     digest, rows = trained(folder / "whole")
     deadline = time.monotonic() + 60 * minutes
@@ -261,19 +317,32 @@ def check_resume(env_name: str, runs: int, side_by_side: int, minutes: float) ->
             return killed_run(flags, folder, pace, number)
         return None
 
-    with ThreadPoolExecutor(side_by_side) as pool:
-        results = [result for result in pool.map(kill, range(runs)) if result]
+    def kill_all(numbers: range) -> list[harness.Result]:
+        with ThreadPoolExecutor(side_by_side) as pool:
+            return [result for result in pool.map(kill, numbers) if result]
+
+    num_quiet = (runs + 1) // 2 if loaded else runs
+    results = [{"loaded": False, **result} for result in kill_all(range(num_quiet))]
+    if num_quiet < runs:
+        with load_on_machine():
+            results += [{"loaded": True, **x} for x in kill_all(range(num_quiet, runs))]
     for result in results:
         compare(result, digest, rows)
     return {
         "flags": f"{flags} {QUIET}".split(),
         "iterations": len(rows),
         "seconds_until_first_checkpoint_and_end": [pace.start_up, pace.end],
+        "workers_lost_by_whole_run": num_lost(folder / "whole"),
         "kills": sum(len(result["killed_at"]) for result in results),
         "redone": sum(result["redone"] for result in results),
         "as_wanted": sum(result["as_wanted"] for result in results),
         "runs": results,
     }
+
+
+def num_lost(run: Path) -> int:
+    """Count the workers that a run has lost, in all its parts."""
+    return sum(event["kind"] == "worker_lost" for event in read_json_lines(run / EVENTS))
 
 
 def compare(result: harness.Result, digest: str, rows: list[dict[str, str]]) -> None:
@@ -282,6 +351,7 @@ def compare(result: harness.Result, digest: str, rows: list[dict[str, str]]) -> 
         own_digest, own_rows = trained(Path(result["run"]))
     except (OSError, ValueError) as error:
         own_digest, own_rows = str(error), []
+    result["workers_lost"] = num_lost(Path(result["run"]))
     result["same_checkpoint"] = own_digest == digest
     result["same_rows"] = own_rows == rows
     is_same = result["same_checkpoint"] and result["same_rows"]
@@ -301,43 +371,51 @@ checkpoints; {loads} times the newest was whole and no older than what was repor
 Temporary files that kills left: {temporary_files_left}, all gone after the next start unless said
 here. Wrong: """.format(**saving)
     saved += "; ".join(saving["wrong"]) or "nothing"
+    head = "run | machine | iterations | runs | kills | same last checkpoint | same metrics"
+    head += " | exit code 0 | workers lost"
     rows = []
-    for env_name, found in result["resume"].items():
-        runs = found["runs"]
-        counts = [found["iterations"], len(runs), found["kills"]]
-        counts += [sum(run[name] for run in runs) for name in ("same_checkpoint", "same_rows")]
-        counts += [[run["exit_code"] for run in runs].count(0)]
-        rows.append(f"{env_name} | {' | '.join(map(str, counts))}")
-    head = "environment | iterations | runs | kills | same last checkpoint | same metrics"
+    for name, found in result["resume"].items():
+        for is_loaded in (False, True):
+            runs = [run for run in found["runs"] if run["loaded"] is is_loaded]
+            if runs:
+                cells = [name, "loaded" if is_loaded else "quiet", found["iterations"], len(runs)]
+                cells += [sum(len(run["killed_at"]) for run in runs)]
+                cells += [sum(run[x] for run in runs) for x in ("same_checkpoint", "same_rows")]
+                cells += [[run["exit_code"] for run in runs].count(0)]
+                cells += [sum(run["workers_lost"] for run in runs)]
+                rows.append(" | ".join(map(str, cells)))
     resumed = "Runs that were killed at random moments, a third of them twice, and resumed:"
-    table = harness.table(f"{head} | exit code 0", rows)
+    table = harness.table(head, rows)
+    settings = "\n".join(f"- {name}: `{RUNS[name]}`" for name in result["resume"])
     about = {**result, "command": commands}
-    harness.write_page("reliability/kills.md", __doc__, f"{saved}.", resumed, table, result=about)
+    parts = (f"{saved}.", resumed, table, settings)
+    harness.write_page("reliability/kills.md", __doc__, *parts, result=about)
 
 
 def main() -> None:
     parser = harness.make_parser(__doc__, side_by_side=2)
     parser.add_argument("--kills", type=int, default=200, help="of the process that saves")
-    killed = "that are killed, for each environment"
-    parser.add_argument("--runs", type=int, default=20, help=killed)
-    after = "after which no run of an environment is begun"
+    killed = "that are killed, of each kind; 22 of each of seven are about 200 kills"
+    parser.add_argument("--runs", type=int, default=22, help=killed)
+    parser.add_argument("--loaded", action="store_true", help="half of them on a loaded machine")
+    after = "after which no run of a kind is begun"
     parser.add_argument("--minutes", type=float, default=60, help=after)
-    only = "this one only, beside what is there of others"
-    parser.add_argument("--env", action="append", choices=RUNS, help=only)
+    only = "this kind only, beside what is there of others"
+    parser.add_argument("--only", action="append", choices=RUNS, help=only)
     given = parser.parse_args()
     command = harness.command_line()
     result: harness.Result = {"resume": {}}
-    if given.env:
+    if given.only:
         result = harness.read_all("reliability")["kills"]
     result.update(harness.describe_machine("numpy", "ale-py"))
-    if not given.env:
+    if not given.only:
         result["saving"] = {"command": command, **check_saving(given.kills, random.Random(0))}
         print(json.dumps(result["saving"], indent=2), flush=True)
-    for env_name in given.env or RUNS:
-        campaign = check_resume(env_name, given.runs, given.side_by_side, given.minutes)
-        result["resume"][env_name] = {"command": command, **campaign}
+    for name in given.only or RUNS:
+        campaign = check_resume(name, given.runs, given.side_by_side, given.minutes, given.loaded)
+        result["resume"][name] = {"command": command, **campaign}
         num_runs = len(campaign["runs"])
-        print(f"{env_name}: {campaign['as_wanted']} of {num_runs} as wanted", flush=True)
+        print(f"{name}: {campaign['as_wanted']} of {num_runs} as wanted", flush=True)
         for run in campaign["runs"]:
             if not run["as_wanted"] or run["stderr"]:
                 print(json.dumps(run, indent=2), flush=True)

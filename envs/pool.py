@@ -35,7 +35,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     A worker that crashes, raises or hangs is replaced, its part of the rollout is collected again,
     and on_event(kind, **details) is called. A hang in this process cannot be detected."""
 
-    is_collecting = False  # since collect_async
+    command: Sequence[Any] = ()  # of the rollout that is being collected since collect_async
 
     def __init__(
         self,
@@ -86,13 +86,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             for number, share in enumerate(shares)
         ]
 
-    def restore(self, episodes: Sequence[OpenEpisode]) -> list[int]:
-        """Restore an open episode in each environment; return those that were reset instead."""
+    def restore(self, episodes: Sequence[OpenEpisode], attributes) -> list[int]:
+        """Restore an open episode in each environment; return those that were reset instead, with
+        attributes."""
         for worker in self.workers:
             own = [episodes[index] for index in worker.env_indices]
-            worker.send("restore", own, self.attributes)
+            worker.send("restore", own, attributes)
         # A worker may have been lost by what it restored: the next one resets its environments.
-        replies = self._receive(self.workers, "restore", [], self.attributes)
+        replies = self._receive(self.workers, "restore", [], attributes)
         return sorted(chain(*replies.values()))
 
     def collect(self, iteration: int) -> RolloutInfo:
@@ -103,20 +104,21 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if self.sampler:
             infos = self._collect_centrally(iteration)
         else:
-            if not self.is_collecting:
+            if not self.command:
                 self.collect_async(iteration)
-            self.is_collecting = False
-            infos = self._receive(self.workers, "collect", iteration, self.attributes)
+            command, self.command = self.command, ()
+            infos = self._receive(self.workers, *command)
         return merge(infos.values())
 
     def collect_async(self, iteration: int, attributes=None) -> None:
         """Start a rollout without waiting for it, for workers that sample actions themselves;
         collect() waits. attributes: those to use in place of the current ones."""
-        self.is_collecting = True
         if attributes is None:
             attributes = self.attributes
+        # A copy: the caller may change them before a worker that replaces a lost one needs them.
+        self.command = ("collect", iteration, dict(attributes))
         for worker in self.workers:
-            worker.send("collect", iteration, attributes)
+            worker.send(*self.command)
 
     def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
         """Collect a rollout with actions sampled in this process, and return the workers' reports.
@@ -205,7 +207,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         message = ""
         can_replace = worker.replaced_at or worker.has_stepped
         if can_replace:
-            message = f"worker {worker.number} was lost and is replaced: {cause}"
+            message = (
+                f"worker {worker.number} was lost and is replaced, new episodes begin in its "
+                f"environments: {cause}"
+            )
         self.on_event(
             "worker_lost",
             message=message,

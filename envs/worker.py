@@ -137,7 +137,9 @@ class Worker:
         self.reset_envs = []
         self.attributes = dict(attributes)
         for i, index in enumerate(self.env_indices):
-            if not episodes or not self._resume(i, episodes[i]):
+            is_restored = episodes and self._resume(i, episodes[i])
+            take_num_outside(self.envs[i])  # which were counted when the episode was played
+            if not is_restored:
                 self.reset_envs.append(index)
                 self._start_episode(-1, i)
         return self.reset_envs
@@ -258,7 +260,6 @@ class Worker:
                     observation, _ = self.envs[i].reset()
         except Exception:  # whatever was raised, a new episode avoids it
             return False
-        take_num_outside(self.envs[i])  # which were counted when the episode was played
         return np.array_equal(observation, last_seen)
 
     def _beat(self, call: int) -> None:

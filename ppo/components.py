@@ -233,13 +233,15 @@ class Components:
         episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
-        reset_envs = workers.restore(self.open_episodes.open)
+        # With --overlap the next rollout had begun before the last change of attributes.
+        attributes = self.behaviour_attributes if self.config.overlap else self.env_attributes
+        reset_envs = workers.restore(self.open_episodes.open, attributes)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts
-        self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
+        self.open_episodes.restart(reset_envs, counts - 1, dict(attributes))
         self.normalize_reward.returns[reset_envs] = 0
         if self.config.overlap:
-            workers.collect_async(self.iteration + 1, self.behaviour_attributes)
+            workers.collect_async(self.iteration + 1, attributes)
         return [self.env_ids[index] for index in reset_envs]
 
     def environment_state(self) -> State:

@@ -135,6 +135,7 @@ class Monitor:
                 "episodes_lost",
                 f"resume is not exact: environments {lost} did not repeat their open episode, a "
                 "new one began there; --fresh_env_per_episode may help from the start",
+                len(lost),
             )
 
     def state_dict(self) -> State:

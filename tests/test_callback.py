@@ -90,6 +90,40 @@ def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag
     assert "return 0.0 " not in evaluated.stdout
 
 
+def test_a_worker_lost_while_collecting_ahead_begins_episodes_as_the_others_do(
+    tmp_path: Path,
+) -> None:
+    flags = ["--overlap=True", "--num_workers=2", "--num_steps=2000", "--total_steps=40000"]
+    done = run_main(
+        LEVELS,
+        *BRIEF[1:],
+        "--callback=tests.callbacks:Recorded",
+        *flags,
+        f"--run_dir={tmp_path}",
+        env={**os.environ, "KILL_WORKER_AT": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "worker 1 was lost and is replaced, new episodes begin in its" in done.stderr
+    assert metrics(tmp_path)[-1]["faults/worker_lost"] == "1"
+
+
+def test_episodes_lost_with_overlap_are_recorded_as_they_were_begun(tmp_path: Path) -> None:
+    own = ["--env_name=tests.callbacks:Unseeded", "--callback=tests.callbacks:Recorded"]
+    begun = run_main(
+        *own,
+        *BRIEF[1:],
+        "--overlap=True",
+        "--num_workers=2",
+        "--num_iterations=3",
+        f"--run_dir={tmp_path}",
+    )
+    assert begun.returncode == 0, begun.stderr
+    done = run_main(f"--resume={tmp_path}", *own, "--num_iterations=5")
+    assert done.returncode == 0, done.stderr
+    assert "resume is not exact" in done.stderr
+    assert [row["faults/episodes_lost"] for row in metrics(tmp_path)] == [*"00044"]
+
+
 def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     name = "--env_name=tests.callbacks:ByName"

@@ -1,5 +1,9 @@
 """Resuming from a state: as if there had been no interruption, or else with a new episode."""
 
+import json
+import os
+import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +20,9 @@ from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs.pool import WorkerPool
 from ppo.monitor import Monitor
-from ppo.run.checkpoint import State, copy_state
+from ppo.run.checkpoint import LAST, State, copy_state, load
 from ppo.run.state import restore, snapshot
-from tests.running import PLAIN, learn, make_components
+from tests.running import PLAIN, learn, make_components, metrics, run_main
 
 
 class Forgetful(gymnasium.Env):
@@ -59,6 +63,33 @@ class Worn(gymnasium.Env):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
         return np.array([self.steps, self.resets], np.float32), 1.0, self.steps == 7, False, {}
+
+
+class Fragile(gymnasium.Env):
+    """Show its step, which is outside of its space; if a file is there, it is removed at the sixth
+    step, which kills the process or raises. It never ends."""
+
+    observation_space = spaces.Box(-2, -1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, path: str, kills: bool) -> None:
+        self.path = Path(path)
+        self.kills = kills
+
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
+        self.steps = np.zeros(1, np.float32)
+        return self.steps.copy(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        if self.steps == 6 and self.path.exists():
+            self.path.unlink()
+            if self.kills:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("a wheel came off")
+        return self.steps.copy(), 1.0, False, False, {}
 
 
 gymnasium.register("Forgetful-v0", entry_point=Forgetful)
@@ -112,6 +143,10 @@ def assert_same(one: State, other: State) -> None:
             assert value == other[name], name
 
 
+ONE_ENV = (
+    *("--num_envs=1", "--num_steps=16", "--num_minibatches=1", "--preset=none"),
+    *("--eval_episodes=0", "--verbose=0", "--num_workers=1"),
+)
 SMALL = {"num_envs": 3, "num_steps": 17, "num_minibatches": 2, "num_epochs": 2, "hidden_size": 8}
 ALL = {"normalize_observations": True, "normalize_rewards": True}
 PONG = {
@@ -278,6 +313,28 @@ def test_an_episode_too_long_to_be_replayed_begins_anew(
     assert "[0, 1, 2]" in told[0][1]
     assert (after[0]["episodes.begun"] == 2).all()
     assert (after[-1]["open_episodes.lengths"] == 17).all()
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
+    tmp_path: Path, kills: bool
+) -> None:
+    about = {"path": str(tmp_path / "marker"), "kills": kills}
+    own = ("--env_name=tests.test_resume:Fragile", f"--env_kwargs={json.dumps(about)}")
+    run = tmp_path / "run"
+    begun = run_main(*own, *ONE_ENV, "--num_iterations=2", f"--run_dir={run}")
+    assert begun.returncode == 0, begun.stderr
+    (tmp_path / "marker").touch()
+    done = run_main(*own, f"--resume={run}", "--num_iterations=3")
+    assert done.returncode == 0, done.stderr
+    assert "resume is not exact: environments [0]" in done.stderr
+    lost = "worker 0 was lost and is replaced, new episodes begin in its environments"
+    assert (lost in done.stderr) is kills
+    faults = ("worker_lost", "episodes_lost", "observation_outside")
+    rows = [[int(row[f"faults/{fault}"]) for fault in faults] for row in metrics(run)]
+    assert rows == [[0, 0, 17], [0, 0, 33], [kills, 1, 50]]  # outside: each reset and 16 steps
+    counts = load(run / "checkpoints" / LAST)["faults"]
+    assert [counts[fault] for fault in faults] == rows[-1]
 
 
 @pytest.mark.parametrize(("is_fresh", "seen"), [(False, {0, 1, 2}), (True, {0})])

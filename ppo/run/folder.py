@@ -28,6 +28,7 @@ PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
 FAULTS = (
     "worker_lost",
+    "episodes_lost",
     "observation_outside",
     "step_skipped",
     "evaluation_failed",
