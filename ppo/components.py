@@ -40,7 +40,7 @@ from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, has_bfloat16, within_limits
-from ppo.system.imports import import_class
+from ppo.system.imports import make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -49,9 +49,9 @@ MakeLearner = Callable[[Any, Config], Learner]
 
 def make_learner(model, config: Config) -> Learner:
     """Make the learner of a model: --learner if it is given, else one in numpy where that can do
-    all that the model does. Raises ConfigError if --learner is no class derived from Learner."""
+    all that the model does. Raises ConfigError if --learner cannot be made."""
     if config.learner != "auto":
-        return import_class("learner", config.learner, Learner)(model, config)
+        return make_named("learner", config.learner, Learner, model, config)
     layout = layout_of(model)
     if layout and not layout.cell and config.device == "cpu":
         return NumpyLearner(model, config, layout)
