@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from gymnasium import Env
+
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.system.imports import import_named
 
@@ -40,7 +42,9 @@ def wrap(env, wrappers):
             call: Any = ast.parse(f"wrapper({arguments or ')'}", mode="eval").body
             options = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
             env = make(env, *map(ast.literal_eval, call.args), **options)
-        except Exception as error:  # whatever a wrapper raises
+            if not isinstance(env, Env):
+                raise TypeError(f"it returned {type(env).__name__}, no gymnasium.Env")
+        except (Exception, SystemExit) as error:  # whatever a wrapper raises
             raise EnvironmentUnavailable(
                 f"--wrapper={text} does not fit the environment ({error}): give module:Class of a "
                 "gymnasium.Wrapper, with literals as arguments"

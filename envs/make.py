@@ -4,14 +4,14 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
 import gymnasium
-from gymnasium import Env, Wrapper
+from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.checks import CheckData
@@ -23,7 +23,7 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import HEARTBEAT
 from ppo.envs.observations import can_observe, observe
-from ppo.envs.spaces import holds_numbers
+from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.errors import PPOError, suggest
 from ppo.system.imports import import_code
 
@@ -34,7 +34,7 @@ ALIASES = {
 }
 # Of gymnasium's messages about wrong keyword arguments, and about classes that are no Env.
 UNSUITABLE = (
-    r"(unexpected keyword|missing \d+ required).* from the environment creator|"
+    r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
     "inherit from the gymnasium.Env|update the environment class"
 )
 
@@ -73,18 +73,11 @@ def make_env(config, index: int = 0) -> Env:
     tasks = tasks_of(config.env_kwargs)
     with explained_errors(env_name):
         spec, family = _look_up(env_name, fill_in(tasks[index % len(tasks)], index))
-        if callable(spec.entry_point) and "index" in signature(spec.entry_point).parameters:
+        if _takes_index(spec.entry_point):
             spec.kwargs.setdefault("index", index)
         make = family.make if family else _make_checked
         HEARTBEAT("start")
         env = make(spec, config)
-        space = env.observation_space
-        actions = env.action_space
-        if not (can_observe(space) and holds_numbers(actions)):
-            raise EnvironmentUnavailable(
-                f"--env_name={env_name} observes {space} and acts in {actions}, one of which has "
-                "no fixed size or holds no number: choose another environment"
-            )
         frame_stack = config.frame_stack
         num_images = 4 if frame_stack == "auto" else frame_stack
         env = observe(env, config.image, config.screen_size, num_images)
@@ -109,7 +102,12 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
     elif name not in gymnasium.registry:
         for family in FAMILIES:
             import_module(family.module)
-    if maker:
+    if maker is not None:
+        if not callable(maker):
+            raise EnvironmentUnavailable(
+                f"--env_name={env_name} is {type(maker).__name__}, which makes nothing: give a "
+                "class or a function"
+            )
         if isinstance(maker, type) and issubclass(maker, Wrapper):
             maker = partial(maker)  # gymnasium 1.3 refuses a class of wrappers
         spec = EnvSpec(name, maker)
@@ -134,13 +132,41 @@ def _make_checked(spec: EnvSpec, config) -> Env:
         env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
         if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
             raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
-        return wrap(env, config.wrapper)
+        env = wrap(env, config.wrapper)
+        _check_spaces(config.env_name, env)
+        return env
 
     env = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
     env = CheckData(env, config.strict_spaces)
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)
+
+
+def _takes_index(entry_point) -> bool:
+    """Return whether a class or function has a parameter "index"; those written in C tell none."""
+    with suppress(TypeError, ValueError):
+        return "index" in signature(entry_point).parameters
+    return False
+
+
+def _check_spaces(env_name: str, env: Env) -> None:
+    """Raise EnvironmentUnavailable if no policy can use an environment's spaces."""
+    observes = getattr(env, "observation_space", None)
+    actions = getattr(env, "action_space", None)
+    about = f"--env_name={env_name} observes {observes} and acts in {actions}"
+    if not (isinstance(observes, Space) and isinstance(actions, Space)):
+        raise EnvironmentUnavailable(f"{about}: give it both spaces, of gymnasium.spaces")
+    if not (can_observe(observes) and holds_numbers(actions)):
+        raise EnvironmentUnavailable(
+            f"{about}, one of which has no fixed size or holds no number: choose another "
+            "environment"
+        )
+    for space in (observes, actions):
+        if empty := find_empty(space):
+            raise EnvironmentUnavailable(
+                f"{about}: nothing is in {empty}, whose bounds are not in order or no numbers"
+            )
 
 
 class Watched(Wrapper):

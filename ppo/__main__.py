@@ -4,7 +4,6 @@ Heavy modules are imported where they are used, so that the isolated process can
 """
 
 import gc
-import os
 import re
 import sys
 import traceback
@@ -13,6 +12,7 @@ from pkgutil import resolve_name
 
 from ppo.commands import all_commands
 from ppo.errors import ConfigError, PPOError, suggest
+from ppo.system.imports import import_from_working_folder
 from ppo.system.output import flush_output, show
 
 IDENTIFIER = re.compile(r":|-v\d+$")  # of an environment
@@ -29,8 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
     gc.disable()  # collecting garbage during the imports takes a third of the start
     try:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # for modules that the user names
+        import_from_working_folder()
         _run(arguments)
         return 0
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
-from ppo.system.imports import import_class
+from ppo.system.imports import import_class, named_errors
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -48,7 +48,7 @@ MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 def make_learner(model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> Learner:
     """Make the learner of a model: of the class that --learner names, with gradients in numpy where
-    they can be. Raises ConfigError if --learner is no class derived from Learner."""
+    they can be. Raises ConfigError if --learner cannot be made."""
     own = Learner
     if config.learner != "auto":
         own = import_class("learner", config.learner, Learner)

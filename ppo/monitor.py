@@ -4,6 +4,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.envs.worker import Episode
-from ppo.errors import CallbackError, PPOError
+from ppo.errors import CallbackError, ConfigError, PPOError
+from ppo.run.checkpoint import copy_state, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.histograms import make_histograms
 from ppo.run.reader import Row
@@ -59,11 +61,12 @@ class Monitor:
     def start(self, rows: Sequence[Row]) -> int:
         """Start the callbacks; return the last iteration, the present one if they stop the run.
 
-        rows: metrics of the iterations before a resumed run."""
+        rows: metrics of the iterations before a resumed run. Raises as state_dict does."""
         self.run.rows = rows
         for warning in self.parts.spaces.warnings:
             self.run.folder.event("environment", warning)
         self._notify_on_rank0("on_start")
+        self.state_dict()  # raises if what on_start has changed cannot be saved
         return self.parts.iteration if self.run.stop_reason else self.config.iterations
 
     def note_checkpoint(self) -> None:
@@ -139,11 +142,16 @@ class Monitor:
             )
 
     def state_dict(self) -> State:
-        """Return what the metrics and the callbacks of a resumed run depend on."""
+        """Return what the metrics and the callbacks of a resumed run depend on.
+
+        Raises ConfigError in a run that has just started if a callback's state cannot be saved;
+        later, the checkpoints fail, and say why."""
         state = self.episodes.state_dict()
         for name, callback in _named(self.callbacks):
             with _explained_errors(callback, "state_dict"):
                 state |= add_prefix(name, callback.state_dict())
+        if not self.run.metrics:
+            self.parts.ranks.broadcast_from_rank0(partial(_check_saveable, state))
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -222,6 +230,14 @@ def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
         kind = type(callback).__name__
         yield f"callbacks.{kind}.{counts[kind]}", callback
         counts[kind] += 1
+
+
+def _check_saveable(state: State) -> None:
+    """Raise ConfigError if a callback's state cannot be saved."""
+    if problem := unsaveable(copy_state(state)):
+        raise ConfigError(
+            f"{problem}: let state_dict() return tensors, arrays and JSON values with texts as keys"
+        )
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
     try:
         make([tried], **options).step()
         return make([parameter], **options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"--optimizer={config.optimizer} cannot be used ({error}): give a class of "
             "torch.optim, or one like it, that steps by dense gradients and without a closure"

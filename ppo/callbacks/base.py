@@ -10,7 +10,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.system.imports import import_class
+from ppo.system.imports import make_named
 from ppo.system.state_dict import State
 
 
@@ -42,7 +42,8 @@ class Callback:
         """Finish after the final evaluation; not called if a signal or an error ended the run."""
 
     def state_dict(self) -> State:
-        """Return the state to save in checkpoints: tensors, arrays and JSON values, by name."""
+        """Return the state to save in checkpoints: tensors, arrays and JSON values, by name. Other
+        values are refused at the start; keys of dicts are saved as texts, tuples as lists."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
@@ -148,5 +149,5 @@ class Run:
 
 
 def named_callbacks(config: Config) -> list[Callback]:
-    """Make the callbacks of --callback. Raises ConfigError if one is no class of callbacks."""
-    return [import_class("callback", path, Callback)() for path in config.callback]
+    """Make the callbacks of --callback. Raises ConfigError as make_named does."""
+    return [make_named("callback", path, Callback) for path in config.callback]

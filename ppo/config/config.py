@@ -109,7 +109,7 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
     try:
         values = json.loads(path.read_text())
         Config(**values)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
         ) from error

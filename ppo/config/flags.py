@@ -35,6 +35,7 @@ KINDS: dict[Any, str] = {
     str: "a text",
     Any: 'JSON like {"name": 1} or a list of these',
 }
+MOST_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -124,8 +125,9 @@ def parse_flags(
     arguments = [_with_underscores(text) for text in arguments]
     parsed, unknown = parser.parse_known_args(arguments)
     given = vars(parsed)
-    if path := given.get("config"):
-        more = {name: value for name, value in _read_flags(path).items() if name not in given}
+    if "config" in given:
+        file_flags = _read_flags(given["config"])
+        more = {name: value for name, value in file_flags.items() if name not in given}
         for name, value in more.items():
             is_repeated = name in options and get_origin(options[name].type) is list
             if isinstance(value, list) and not is_repeated and dict not in map(type, value):
@@ -156,8 +158,10 @@ def _read_flags(path: str) -> Settings:
     try:
         text = Path(path).read_text()
         values = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        check_nesting(values)
+        json.dumps([x for x in values.values() if isinstance(x, (dict, list))])  # TOML has dates
         return {name.replace("-", "_"): value for name, value in values.items()}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"--config={path}: it cannot be read ({error}): give a file of TOML (num_envs = 16) or "
             'JSON ({"num_envs": 16})'
@@ -227,7 +231,11 @@ def convert(option: Field[Any], value):
     not take it."""
     try:
         return _convert(option, value)
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except RecursionError:
+        raise ConfigError(
+            f"--{option.name} is nested too deep: give at most {MOST_LEVELS} levels"
+        ) from None
+    except (KeyError, TypeError, ValueError):
         raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
 
 
@@ -251,6 +259,7 @@ def _convert(option: Field[Any], value):
     if kind is Any:
         if isinstance(value, str):
             value = json.loads(value)
+        check_nesting(value)
         json.dumps(value, allow_nan=False)  # a checkpoint must be able to hold it
         if isinstance(value, list) and value:
             return [{**entry} for entry in value]
@@ -264,6 +273,15 @@ def _convert(option: Field[Any], value):
     if schedule in metadata["schedules"]:
         return f"{schedule}:{number}"
     raise ValueError
+
+
+def check_nesting(value, levels: int = MOST_LEVELS) -> None:
+    """Raise RecursionError if lists and dicts are nested in more levels than these."""
+    if isinstance(value, (dict, list)):
+        if not levels:
+            raise RecursionError(f"it has more than {MOST_LEVELS} levels")
+        for part in value.values() if isinstance(value, dict) else value:
+            check_nesting(part, levels - 1)
 
 
 def _check_text(text: str, metadata: Settings) -> str:

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ppo.config.config import run_folder
+from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, NotSaved
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
@@ -36,25 +37,49 @@ MOST_TENSORS = 10_000
 
 
 def copy_state(state: State) -> State:
-    """Return a copy of a state, with its tensors and arrays as tensors on the CPU."""
+    """Return a copy of a state, with its tensors and arrays as contiguous tensors on the CPU.
+    Values of which there can be no such copy stay as they are; unsaveable names them."""
     copies = {}
     for name, value in state.items():
-        if isinstance(value, Tensor):
-            value = value.detach().to("cpu", copy=True).contiguous()
-        elif isinstance(value, (np.ndarray, np.generic)):
-            value = torch.from_numpy(np.array(value))  # a copy
-        elif isinstance(value, (dict, list)):
-            value = deepcopy(value)
+        with suppress(Exception):  # callbacks and models may return any state
+            if isinstance(value, Tensor):
+                value = value.detach().to("cpu", copy=True).contiguous()
+            elif isinstance(value, (np.ndarray, np.generic)):
+                native = value.dtype.newbyteorder("=")
+                value = torch.from_numpy(np.array(value, native, order="C"))  # a copy
+            elif isinstance(value, (dict, list, tuple)):
+                value = deepcopy(value)
         copies[name] = value
     return copies
+
+
+def unsaveable(state: State) -> str:
+    """Describe the first value that no checkpoint can hold, "" if there is none. state: as
+    copy_state returns it."""
+    num_tensors = 0
+    for name, value in state.items():
+        try:
+            if isinstance(value, Tensor):
+                num_tensors += 1
+                safetensors.torch.save({name: value.flatten()[:0]})  # whatever its content is
+            else:
+                json.dumps(value, sort_keys=True)
+        except Exception as error:  # of the value's own code, too
+            reason = "" if hasattr(value, "dtype") else f" ({error})"
+            return f"{name} is {describe_value(value)}, which no checkpoint can hold{reason}"
+    if num_tensors > MOST_TENSORS:
+        return f"it has {num_tensors} tensors, more than the {MOST_TENSORS} of a checkpoint"
+    return ""
 
 
 def save(path: Path, state: State) -> None:
     """Write a checkpoint atomically, after reading it back. state: as copy_state returns it.
 
     Raises OSError if it cannot be written or does not read back, ValueError for tensors of the
-    trainer that are not finite, TypeError for values that JSON cannot hold.
+    trainer that are not finite, TypeError for a value that is unsaveable.
     """
+    if problem := unsaveable(state):
+        raise TypeError(problem)
     tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     values = {name: x for name, x in state.items() if name not in tensors}
     for name, tensor in tensors.items():
@@ -111,7 +136,8 @@ def digest(tensors: Mapping[str, Tensor], values: State) -> str:
     result = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        result.update(tensor.numpy().tobytes())
+        content = tensor.reshape(-1).view(torch.uint8)  # numpy lacks some of torch's dtypes
+        result.update(content.numpy().tobytes())
     return result.hexdigest()
 
 

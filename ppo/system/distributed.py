@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ppo.errors import ConfigError, Diverged
 from ppo.system.collectives import Collectives, distributed
+from ppo.system.hardware import launch_error, torchrun_number
 from ppo.system.process import die_with_parent
 
 Metrics = dict[str, Any]
@@ -210,10 +211,23 @@ SINGLE_PROCESS = ProcessGroup()
 @cache
 def join_ranks() -> ProcessGroup:
     """Return the ranks of this run, after joining them if torchrun started several; the same object
-    until its context is left. Raises RankLost if they do not all arrive."""
+    until its context is left. Raises ConfigError if the environment does not describe them,
+    RankLost if they do not all arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # the launcher
     ranks = ProcessGroup()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if torchrun_number("WORLD_SIZE", 1, low=1) > 1:
+        check_rendezvous()
         ranks.exchange(ranks.join)
     return ranks
+
+
+def check_rendezvous() -> None:
+    """Raise ConfigError unless the environment says which rank this is, and where all meet."""
+    rank, size, port = map(torchrun_number, ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    if rank >= size:
+        raise launch_error(f"RANK={rank}, which is not below WORLD_SIZE={size}")
+    if port >= 2**16:
+        raise launch_error(f"MASTER_PORT={port}, which is no port")
+    if not os.environ.get("MASTER_ADDR"):
+        raise launch_error("no MASTER_ADDR")

@@ -1,11 +1,10 @@
 """Look up what this machine has: devices, cores and memory."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
 
 from ppo.errors import ConfigError
 
@@ -15,13 +14,15 @@ CONTAINER = Path("/sys/fs/cgroup")
 def find_device(device: str, images: bool) -> str:
     """Return a device of torch that works here, with auto resolved; of several ranks on CUDA, each
     has its own. images: whether there are images. Raises ConfigError if it does not work."""
+    import torch  # heavy; workers import this module
+
     if device == "auto":
         # An MLP is slower on a GPU, which waits for one small matrix after another.
         device = "cpu"
         if images and torch.cuda.is_available():
             device = "cuda"
-    if device.startswith("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"  # one for each rank
+    if device.startswith("cuda") and torchrun_number("WORLD_SIZE", 1) > 1:
+        device = f"cuda:{torchrun_number('LOCAL_RANK')}"  # one for each rank
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -34,6 +35,8 @@ def find_device(device: str, images: bool) -> str:
 
 def has_bfloat16(device: str) -> bool:
     """Return whether a device multiplies bfloat16 matrices in hardware."""
+    import torch  # for the same reason
+
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not in all versions of torch
@@ -46,7 +49,25 @@ def available_cores() -> int:
     quota, *period = _container_limit("cpu.max")
     if quota != "max":
         cores = min(cores, round(int(quota) / int(*period)))
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, cores // torchrun_number("LOCAL_WORLD_SIZE", 1, low=1))
+
+
+def torchrun_number(name: str, default: int | None = None, low: int = 0) -> int:
+    """Return a whole number that torchrun sets in the environment, or the default without it.
+
+    Raises ConfigError if it is missing and has no default, or is no number from low up."""
+    text = os.environ.get(name, "" if default is None else str(default))
+    if not re.fullmatch(r"\d{1,9}", text) or int(text) < low:
+        raise launch_error(f"{name}={text}, no whole number from {low} up")
+    return int(text)
+
+
+def launch_error(problem: str) -> ConfigError:
+    """Say what is wrong with the variables by which torchrun tells each process its rank."""
+    return ConfigError(
+        f"the environment has {problem}: start the ranks by torchrun, which sets it, or unset "
+        "WORLD_SIZE, LOCAL_WORLD_SIZE and TORCHELASTIC_RUN_ID for a single process"
+    )
 
 
 def core_numbers() -> list[int]:

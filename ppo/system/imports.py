@@ -1,12 +1,26 @@
 """Import code that flags name, and packages that may not be installed."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from ppo.errors import ConfigError, suggest
+from ppo.errors import ConfigError, PPOError, suggest
+
+
+def import_from_working_folder() -> None:
+    """Let the modules that flags name be found in the working folder. Raises ConfigError if it has
+    been removed."""
+    try:
+        folder = os.getcwd()
+    except OSError as error:
+        raise ConfigError(
+            f"the working folder cannot be found ({error.strerror}): change to one that exists"
+        ) from error
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 @contextmanager
@@ -37,13 +51,22 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         ) from error
 
 
-def import_class(flag: str, path: str, base: type):
-    """Return a class that a flag names. Raises ConfigError if it is not derived from base, and as
-    import_named does."""
+def make_named(flag: str, path: str, base: type, *arguments):
+    """Make an object of a class that a flag names.
+
+    Raises ConfigError if the class is not derived from base or cannot be made, and as import_named
+    does; a PPOError of its own is passed on unchanged."""
     own = import_named(flag, path)
     if not isinstance(own, type) or not issubclass(own, base):
         raise ConfigError(f"--{flag}={path} must be a class derived from ppo.{base.__name__}")
-    return own
+    try:
+        return own(*arguments)
+    except PPOError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"--{flag}={path} cannot be made ({type(error).__name__}: {error}): mend its __init__"
+        ) from error
 
 
 def import_code(module: str):
