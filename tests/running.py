@@ -141,8 +141,9 @@ def trained(env_name: str, **values: Any) -> Components:
 
 def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
     """Run main.py in a process of its own."""
+    options = {"timeout": 120, **options}
     return subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=120, **options
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, **options
     )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ppo.errors import ConfigError, Diverged
 from ppo.system.collectives import Collectives, distributed
-from ppo.system.process import die_with_parent
+from ppo.system.process import die_with_launcher
 
 Metrics = dict[str, Any]
 Moments = tuple[float, Any, Any]  # count, mean and variance of samples
@@ -211,7 +211,7 @@ def join_ranks() -> ProcessGroup:
     """Return the ranks of this run, after joining them if torchrun started several; the same object
     until its context is left. Raises RankLost if they do not all arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        die_with_parent()  # the launcher
+        die_with_launcher()
     ranks = ProcessGroup()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         ranks.exchange(ranks.join)
