@@ -30,11 +30,14 @@ def remove_safeguards() -> None:
     take_snapshot = ppo.trainer.snapshot
     copy_state = Checkpoints.keep
 
+    def wait_for_reply(worker: Any) -> Any:
+        if not worker.channel:
+            return worker.poll()
+        worker.channel.end.setblocking(True)
+        return worker.channel.receive()
+
     def wait_for_replies(pool: Any, workers: Any, *command: Any) -> dict[Any, Any]:
-        return {
-            worker: worker.connection.recv() if worker.connection else worker.poll()
-            for worker in workers
-        }
+        return {worker: wait_for_reply(worker) for worker in workers}
 
     def first_snapshot(parts: Any, monitor: Any) -> Any:
         if "first" not in vars(monitor):

@@ -4,10 +4,11 @@ Training has worker processes; what else needs an environment, such as the first
 evaluations, is called here, with the same timeouts and messages."""
 
 import atexit
-from collections.abc import Callable, Mapping
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from ppo.envs.channel import wait_for_any
 from ppo.envs.errors import worker_error
 from ppo.envs.heartbeat import CALLS, HEARTBEAT
 from ppo.envs.shared import SharedArray
@@ -68,7 +69,9 @@ class Isolation:
         if not self.is_on:
             atexit.register(self.close)  # before multiprocessing waits for it
             self.is_on = True
-        if not (self.process and self.process.process.is_alive()):
+        if self.process and not self.process.process.is_alive():
+            self._end()
+        if not self.process:
             self.process = IsolatedProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
 
     def call(
@@ -93,20 +96,31 @@ class Isolation:
         process.env_ids = [env_name]
         process.timeouts = self.timeouts
         process.heartbeat[2] = 0
-        process.send(function, arguments, options)
         try:
+            process.send(function, arguments, options)
             while (reply := process.poll()) is None:
-                wait([process.connection], 0.05)
+                wait_for_any([process.channel], 0.05)
                 on_progress(int(process.heartbeat[2]))
         except BaseException:  # also a signal: nobody waits for the result any more
-            process.end(0.0)
+            self._end()
             raise
         return reply[0]
+
+    @contextmanager
+    def closed_at_end(self) -> Iterator[None]:
+        """Close it when the context, or a function decorated by this, is left in any way."""
+        try:
+            yield
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End the process at once, if there is one."""
         atexit.unregister(self.close)
         self.is_on = False
+        self._end()
+
+    def _end(self) -> None:
         if self.process:
             self.process.end(0.0)
             self.process = None

@@ -4,11 +4,11 @@ import time
 from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import chain, pairwise
-from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
+from ppo.envs.channel import wait_for_any
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
@@ -74,17 +74,20 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             shares = [range(*ends) for ends in pairwise(cuts)]
         cores = core_numbers()
         own_cores = own_cores and not sampler and len(cores) == num_workers
-        self.workers = [
-            kind(
-                make_worker,
-                share,
-                [first_id + index for index in share],
-                number=number,
-                timeouts={"step": step_timeout, "reset": reset_timeout},
-                cores=cores[number : number + 1] if own_cores else (),
-            )
-            for number, share in enumerate(shares)
-        ]
+        self.workers: list[WorkerProcess] = []
+        with ExitStack() as if_one_cannot_start:
+            if_one_cannot_start.push(self)
+            for number, share in enumerate(shares):
+                worker = kind(
+                    make_worker,
+                    share,
+                    [first_id + index for index in share],
+                    number=number,
+                    timeouts={"step": step_timeout, "reset": reset_timeout},
+                    cores=cores[number : number + 1] if own_cores else (),
+                )
+                self.workers.append(worker)
+            if_one_cannot_start.pop_all()
 
     def restore(self, episodes: Sequence[OpenEpisode], attributes) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead, with
@@ -176,8 +179,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         replies: dict[WorkerProcess, Any] = {}
         missing = list(workers)
         while missing:
-            if connections := [worker.connection for worker in missing if worker.connection]:
-                wait(connections, SECONDS_TO_NOTICE)
+            if channels := [worker.channel for worker in missing if worker.channel]:
+                wait_for_any(channels, SECONDS_TO_NOTICE)
             for worker in [*missing]:
                 try:
                     reply = worker.poll()

@@ -3,7 +3,11 @@
 import math
 import multiprocessing
 from collections.abc import Sequence
+from io import BytesIO
 from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import ForkingPickler
+from pickle import Unpickler
+from typing import Any
 
 import numpy as np
 
@@ -30,3 +34,45 @@ class SharedArray:
     @property
     def array(self):
         return np.ndarray(self.shape, self.dtype, self._memory)
+
+
+class Parcel:
+    """An object, which may contain shared arrays, for a child process that is started with it.
+
+    It is pickled into shared memory: the pipe through which multiprocessing starts a child holds
+    64 KiB, and with more than that, the parent waits for ever for a child that was stopped or
+    killed. And it is unpickled only by unpack, where the child can handle errors."""
+
+    def __init__(self, content: Any) -> None:
+        pickler = _Pickler(file := BytesIO())
+        pickler.dump(content)
+        self.arrays = pickler.arrays
+        self.memory = SharedArray((file.tell(),), np.uint8)
+        self.memory.array[:] = np.frombuffer(file.getbuffer(), np.uint8)
+
+    def unpack(self) -> Any:
+        """Return the object."""
+        return _Unpickler(BytesIO(self.memory.array), self.arrays).load()
+
+
+class _Pickler(ForkingPickler):
+    """Leave out shared arrays, which only multiprocessing can send, and list them."""
+
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file)
+        self.arrays: list[SharedArray] = []
+
+    def persistent_id(self, part: Any) -> int | None:
+        if not isinstance(part, SharedArray):
+            return None
+        self.arrays.append(part)
+        return len(self.arrays) - 1
+
+
+class _Unpickler(Unpickler):
+    def __init__(self, file: BytesIO, arrays: list[SharedArray]) -> None:
+        super().__init__(file)
+        self.arrays = arrays
+
+    def persistent_load(self, index: int) -> SharedArray:
+        return self.arrays[index]

@@ -3,22 +3,23 @@
 import gc
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing import resource_tracker, spawn
 from typing import Any
 
 import numpy as np
 
+from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import called_env
-from ppo.envs.shared import PROCESSES, SharedArray
+from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import WholeLines
 from ppo.system.process import die_with_parent, yield_on_waking
@@ -27,39 +28,61 @@ from ppo.system.signals import URGENT
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
+# EOFError: the trainer was killed before it had sent what to run.
+SILENTLY = "from contextlib import suppress\nwith suppress(EOFError): "
 
 
-def run_worker(
-    make_worker: Callable[[], Any], connection: Connection, parent: int, cores: Sequence[int]
-) -> None:
+def run_worker(make_worker: Parcel, end: socket.socket, parent: int, cores: Sequence[int]) -> None:
     """Run a worker process: execute commands, the arguments of Worker.run, until one is None.
 
-    Each result is sent back. An exception is sent back, too, and ends the process. parent: the
-    trainer's process id; cores: as those of WorkerProcess."""
-    die_with_parent()  # the kernel kills it even while an environment hangs
-    if os.getppid() != parent:
-        return
+    Each result is sent back. An exception is sent back, too, and ends the process. make_worker:
+    holds a function; end: of a Channel; parent: the trainer's process id; cores: as those of
+    WorkerProcess."""
+    die_with_parent(parent)  # the kernel kills it even while an environment hangs
     yield_on_waking(cores)
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream and stream.isatty():  # a closed one is None
             setattr(sys, name, WholeLines(stream))
+    channel = Channel(end)
     try:
-        worker = make_worker()
+        worker = make_worker.unpack()()
         gc.freeze()
         gc.enable()
-        for command in iter(connection.recv, None):
-            connection.send(worker.run(*command))
+        for command in iter(channel.receive, None):
+            channel.send(worker.run(*command))
         worker.close()
     except (EOFError, ConnectionError):
         pass  # the trainer has ended
     except BaseException as error:  # the trainer's signals are not raised here
         if not isinstance(error, PPOError):
             error = worker_error("a worker", error)
-        with suppress(OSError):  # the trainer has ended
-            connection.send(error)
+        channel.send(error)
     gc.unfreeze()  # so that environments are destroyed at exit: emulators print warnings otherwise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Start processes that neither run the user's script nor are ended by signals as they start,
+    and that print nothing if the trainer ends meanwhile."""
+    resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    command_line = spawn.get_command_line
+    # Inherited by the worker, which unblocks them when it ignores them.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+    main.__spec__ = CHILD_MAIN
+    spawn.get_command_line = lambda **handles: [
+        SILENTLY + word if "spawn_main(" in os.fsdecode(word) else word
+        for word in command_line(**handles)
+    ]
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        spawn.get_command_line = command_line
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _ignore_parent_signals() -> None:
@@ -85,7 +108,8 @@ class WorkerProcess:
     number: int
     timeouts: Mapping[str, float]
     cores: Sequence[int] = ()
-    num_calls = 0
+    process: Any = None  # from its start to its end
+    progress = (0, 0)  # calls of environments, and bytes of commands and replies
     replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
@@ -96,28 +120,26 @@ class WorkerProcess:
         self.start()
 
     def start(self) -> None:
-        self.connection, theirs = PROCESSES.Pipe()
-        self.process = PROCESSES.Process(
-            target=run_worker, args=(self.make, theirs, os.getpid(), self.cores), daemon=True
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(True)
+        self.channel = Channel(ours)
+        self.parcel = Parcel(self.make)  # kept until the worker has unpacked it
+        process = PROCESSES.Process(
+            target=run_worker, args=(self.parcel, theirs, os.getpid(), self.cores), daemon=True
         )
-        resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
-        main = sys.modules["__main__"]
-        spec = getattr(main, "__spec__", None)
-        # Inherited by the worker, which unblocks them when it ignores them.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
-        main.__spec__ = CHILD_MAIN
         try:
-            self.process.start()
+            with _undisturbed():
+                process.start()
+            self.process = process
         finally:
-            main.__spec__ = spec
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        theirs.close()  # so that the worker's death closes the pipe
+            theirs.close()  # so that the worker's death closes its end
 
     def send(self, *command) -> None:
-        """Send a command: the name of a method of Worker, and its arguments."""
+        """Send a command: the name of a method of Worker, and its arguments. What the worker does
+        not take at once is sent by poll, which also reports a worker that has died."""
         self.since = time.monotonic()
-        with suppress(OSError):  # it has died, which poll reports
-            self.connection.send(command)
+        self.channel.send(command)
 
     def poll(self):
         """Return the reply to a command, None if there is none yet.
@@ -125,16 +147,19 @@ class WorkerProcess:
         Raises WorkerError if the worker has raised, died or hung."""
         is_alive = self.process.is_alive()  # now, as it may end right after its last reply
         try:
-            if self.connection.poll():
-                reply = self.connection.recv()
-                if isinstance(reply, PPOError):
-                    raise reply
-                return reply
+            self.channel.flush()
+            reply = self.channel.receive()
         except (EOFError, OSError):
             is_alive = False
+            reply = None
+        if isinstance(reply, PPOError):
+            raise reply
+        if reply is not None:
+            return reply
         num_calls, call, _ = map(int, self.heartbeat)
-        if num_calls != self.num_calls:
-            self.num_calls = num_calls
+        progress = (num_calls, self.channel.num_bytes)
+        if progress != self.progress:
+            self.progress = progress
             self.since = time.monotonic()
         kind = "reset"
         where = "as it started"
@@ -169,21 +194,24 @@ class WorkerProcess:
         return self.heartbeat[0] > 3 * len(self.env_indices)
 
     def ask_to_end(self) -> None:
-        with suppress(OSError):  # it has died already
-            self.connection.send(None)
+        self.channel.send(None)
 
     def end(self, deadline: float) -> None:
-        """Wait until the deadline (time.monotonic()) for the process to end, then kill it."""
-        self.process.join(max(0.0, deadline - time.monotonic()))
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
+        """Wait until the deadline (time.monotonic()) for the process to end, then kill it, and
+        close what belongs to it. Once it has ended, do nothing."""
+        if self.process:
+            self.process.join(max(0.0, deadline - time.monotonic()))
+            self.process.kill()
+            self.process.join()
+            self.process.close()
+            self.process = None
+            self.channel.close()
 
 
 class LocalWorker(WorkerProcess):
     """Run a worker in the trainer's process, where it cannot be killed or timed out."""
 
-    connection: Any = None
+    channel: Any = None
 
     def start(self) -> None:
         self.worker = self.make()

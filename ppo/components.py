@@ -39,7 +39,7 @@ from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
-from ppo.system.imports import import_class, named_errors
+from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -52,10 +52,11 @@ def make_learner(model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) ->
     own = Learner
     if config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
+    make: Callable[..., Learner] = own
     layout = layout_of(model)
     if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
-        return with_numpy_gradients(own)(model, config, ranks, layout=layout)
-    return own(model, config, ranks)
+        make = partial(with_numpy_gradients(own), layout=layout)
+    return make_named("learner", config.learner, make, model, config, ranks)
 
 
 def prepare_run(

@@ -1,7 +1,7 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from ppo.system.process import freeze_garbage
 from ppo.system.signals import StopSignals, Terminated
 
 
+@ISOLATION.closed_at_end()
 def train(
     env,
     config: Config | None = None,
@@ -51,7 +52,6 @@ def train(
     freeze_garbage()
     with (
         ranks,
-        closing(ISOLATION),
         ranks.on_rank0(RunFolder, config, parts.faults) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):

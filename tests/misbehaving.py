@@ -156,6 +156,15 @@ class Endless(gymnasium.Env):
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, False, {}
 
 
+class Wide(Misbehaving):
+    """Actions of 256 bytes; an episode never ends."""
+
+    action_space = spaces.Box(-1, 1, (64,))
+
+    def step(self, action: np.ndarray) -> Any:
+        return self.observe("step"), 1.0, False, False, {}
+
+
 class Nothing(Endless):
     """An observation without numbers."""
 

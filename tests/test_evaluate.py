@@ -1,6 +1,7 @@
 """The command evaluate, in real processes as a new user would call it."""
 
 import json
+import os
 from pathlib import Path
 
 import imageio.v3
@@ -75,3 +76,28 @@ def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: st
         assert imageio.v3.immeta(path)["codec"] == "h264"
     assert len(np.unique(frames[:, ::20, ::20].reshape(len(frames), -1), axis=0)) > 5  # it moves
     assert [file.name for file in tmp_path.glob(".tmp-*")] == []
+
+
+@pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "fifo", "folder"])
+def test_results_are_added_to_regular_files_only(
+    name: str, cartpole_run: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / name
+    if name == "fifo":
+        os.mkfifo(output)
+    elif name == "folder":
+        output.mkdir()
+    done = run_main("evaluate", str(cartpole_run), f"--output={output}", timeout=20)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"--output={output} cannot be added to (it is no regular file): give another file"
+    assert done.stderr == f"error: {said}\n"
+
+
+def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "e.json"
+    (tmp_path / ".tmp-e.json").mkdir()  # where it would be written first
+    done = run_main("evaluate", str(cartpole_run), "--episodes=1", f"--output={output}")
+    assert done.returncode == 1
+    assert "return" in done.stdout
+    said = f"--output={output} cannot be written (Is a directory): give another file"
+    assert done.stderr == f"error: {said}\n"

@@ -29,9 +29,10 @@ print(flushed.view(torch.int32).any().item(), kept.view(torch.int32).any().item(
 """
 FREEZE = """
 import gc
-from ppo.system.process import freeze_garbage
+from ppo.system.process import configure_process, freeze_garbage
 gc.disable()
 class Loop: pass
+configure_process(1, False)
 freeze_garbage()
 assert gc.isenabled() and gc.get_freeze_count() > 0
 loop = Loop()
@@ -40,7 +41,7 @@ gc.freeze()  # as if it were of an earlier run
 import weakref
 left = weakref.ref(loop)
 del loop
-freeze_garbage()
+configure_process(1, False)
 print(left() is None)
 """
 PAGE_FAULTS = """
@@ -58,8 +59,9 @@ print(after - before)
 """
 CHILD = """
 import time
+import os
 from ppo.system.process import die_with_parent
-die_with_parent()
+die_with_parent(os.getppid())
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -87,7 +89,7 @@ def test_denormal_numbers_are_zero_in_all_threads_and_there_only() -> None:
     assert output(DENORMALS) == "False True"
 
 
-def test_objects_of_an_earlier_run_are_collected_before_the_next_one_is_frozen() -> None:
+def test_objects_of_an_earlier_run_are_collected_before_those_of_the_next_one_are_made() -> None:
     assert output(FREEZE) == "True"
 
 

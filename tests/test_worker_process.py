@@ -4,6 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 from ppo.envs.errors import WorkerError
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
+from tests.test_pool import within
+
+LONG = bytes(10**7)  # more than a socket or a pipe holds
 
 
 class Puppet:
@@ -40,6 +45,12 @@ class Puppet:
     def kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def repeat(self, text: bytes) -> bytes:
+        return text
+
+    def repeat_long(self) -> bytes:
+        return LONG
+
     def sleep(self) -> None:
         time.sleep(60)
 
@@ -51,10 +62,12 @@ class Puppet:
 def start() -> Any:
     workers = []
 
-    def make(kind: type[WorkerProcess] = WorkerProcess, limit: float = 60.0) -> WorkerProcess:
+    def make(
+        kind: type[WorkerProcess] = WorkerProcess, limit: float = 60.0, make_worker: Any = Puppet
+    ) -> WorkerProcess:
         workers.append(
             kind(
-                Puppet,
+                make_worker,
                 range(2),
                 [7, 8],
                 number=0,
@@ -70,6 +83,10 @@ def start() -> Any:
 
 def ask(worker: WorkerProcess, *command: Any) -> Any:
     worker.send(*command)
+    return reply_of(worker)
+
+
+def reply_of(worker: WorkerProcess) -> Any:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (reply := worker.poll()) is not None:
@@ -146,3 +163,69 @@ def test_a_hang_is_found_by_a_heartbeat_that_stands_still(
     worker.timeouts = {"step": 0.2, "reset": 0.4}
     with pytest.raises(WorkerError, match=f"^worker 0 hung in a {message}"):
         ask(worker, "sleep")
+
+
+def test_a_command_and_a_reply_may_be_long(start: Callable[..., WorkerProcess]) -> None:
+    assert ask(start(), "repeat", LONG) == LONG
+
+
+@pytest.mark.parametrize("is_replying", [False, True])
+def test_a_worker_that_stops_in_the_midst_of_a_message_hangs(
+    is_replying: bool, start: Callable[..., WorkerProcess]
+) -> None:
+    worker = start()
+    ask(worker, "beat", 5, 1)
+    worker.timeouts = {"step": 0.2, "reset": 0.4}
+    if is_replying:
+        worker.send("repeat_long")
+        time.sleep(0.5)  # until no more of the reply fits
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    with within(20):
+        if not is_replying:
+            worker.send("repeat", LONG)
+        with pytest.raises(WorkerError, match=r"^worker 0 hung in a step of environment 8: over"):
+            reply_of(worker)
+        worker.ask_to_end()
+        worker.end(0.0)
+
+
+class Heavy(Puppet):
+    """Takes long to be sent."""
+
+    def __init__(self, luggage: bytes, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.luggage = luggage
+
+    def weigh(self) -> int:
+        return len(self.luggage)
+
+
+STOP = """
+import os, signal, sys
+if "--multiprocessing-fork" in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIG{})
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [("STOP", r"hung as it started: over 0.4 s \(--reset_timeout\)"), ("KILL", "was killed by")],
+)
+def test_a_worker_that_stops_before_it_is_told_what_it_is(
+    number: str,
+    message: str,
+    start: Callable[..., WorkerProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOP.format(number))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with within(20):
+        worker = start(limit=0.2, make_worker=partial(Heavy, LONG))
+        worker.send("weigh")
+        with pytest.raises(WorkerError, match=f"^worker 0 {message}"):
+            reply_of(worker)
+
+
+def test_a_worker_may_be_heavy(start: Callable[..., WorkerProcess]) -> None:
+    assert ask(start(make_worker=partial(Heavy, LONG)), "weigh") == len(LONG)

@@ -10,7 +10,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.system.imports import make_named
+from ppo.system.imports import import_class, make_named
 from ppo.system.state_dict import State
 
 
@@ -150,4 +150,7 @@ class Run:
 
 def named_callbacks(config: Config) -> list[Callback]:
     """Make the callbacks of --callback. Raises ConfigError as make_named does."""
-    return [make_named("callback", path, Callback) for path in config.callback]
+    return [
+        make_named("callback", path, import_class("callback", path, Callback))
+        for path in config.callback
+    ]

@@ -18,7 +18,7 @@ from ppo.commands.shared import (
     new_file,
 )
 from ppo.config.flags import Count, flag
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, NotSaved
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.statistics import confidence_interval
@@ -55,7 +55,8 @@ class Evaluate(PolicyCommand):
         """Evaluate the policy, print a summary, and add the results to a JSON file.
 
         Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
-        used or its environment cannot be made, WorkerError if the environment raises or hangs."""
+        used or its environment cannot be made, WorkerError if the environment raises or hangs,
+        NotSaved if the results cannot be written."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = self.video and new_file("--video=", self.video, VIDEOS)
@@ -100,17 +101,25 @@ class Evaluate(PolicyCommand):
             "median": median,
             "interval_95": interval if interval is None else interval.tolist(),
         }
-        write_json(output, [*_read_list(output), entry])
+        try:
+            write_json(output, [*_read_list(output), entry])
+        except OSError as error:
+            raise NotSaved(
+                f"--output={output} cannot be written ({error.strerror or error}): "
+                "give another file"
+            ) from error
         if video:
             print(f"video: {video}")
 
 
 def _read_list(path: Path) -> list[Any]:
     """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
-    read or holds no list."""
-    if not path.exists():
-        return []
+    read or holds no list, or if it is no regular file, which might never end or be replaced."""
     try:
+        if not path.exists():
+            return []
+        if not path.is_file():
+            raise ValueError("it is no regular file")
         entries = json.loads(path.read_text())
         if not isinstance(entries, list):
             raise ValueError("it is no list")

@@ -1,9 +1,11 @@
 """Train several runs at once, each in a process of its own."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ppo.config.flags import Settings, as_arguments
@@ -37,7 +39,7 @@ def start_run(flags: Settings, **options) -> Process:
     return subprocess.Popen(
         [sys.executable, *program, *as_arguments(flags)],
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=partial(die_with_parent, os.getpid()),
         **options,
     )
 

@@ -12,6 +12,7 @@ from ppo.config.flags import Settings, parse_flags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.system.files import folder_name, read_json
+from ppo.system.process import die_with_launcher
 
 LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's --rdzv_id, the same after a restart
 ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
@@ -23,6 +24,7 @@ def train(arguments: Sequence[str]) -> None:
     Raises as configure, ppo.trainer.train and ppo.commands.seeds.train_seeds do.
     """
     if LAUNCH in os.environ:
+        die_with_launcher()  # before the imports, which take seconds
         from ppo.system.distributed import join_ranks
 
         given, config, notes = join_ranks().broadcast_from_rank0(partial(configure, arguments))

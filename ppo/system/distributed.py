@@ -21,7 +21,7 @@ from torch import Tensor
 from ppo.errors import ConfigError, Diverged
 from ppo.system.collectives import Collectives, distributed
 from ppo.system.hardware import launch_error, torchrun_number
-from ppo.system.process import die_with_parent
+from ppo.system.process import die_with_launcher
 
 Metrics = dict[str, Any]
 Moments = tuple[float, Any, Any]  # count, mean and variance of samples
@@ -214,7 +214,7 @@ def join_ranks() -> ProcessGroup:
     until its context is left. Raises ConfigError if the environment does not describe them,
     RankLost if they do not all arrive."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        die_with_parent()  # the launcher
+        die_with_launcher()
     ranks = ProcessGroup()
     if torchrun_number("WORLD_SIZE", 1, low=1) > 1:
         check_rendezvous()

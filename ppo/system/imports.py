@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ppo.errors import ConfigError, PPOError, suggest
 
@@ -51,16 +52,20 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         ) from error
 
 
-def make_named(flag: str, path: str, base: type, *arguments):
-    """Make an object of a class that a flag names.
-
-    Raises ConfigError if the class is not derived from base or cannot be made, and as import_named
-    does; a PPOError of its own is passed on unchanged."""
+def import_class(flag: str, path: str, base: type):
+    """Return a class that a flag names. Raises ConfigError if it is not derived from base, and as
+    import_named does."""
     own = import_named(flag, path)
     if not isinstance(own, type) or not issubclass(own, base):
         raise ConfigError(f"--{flag}={path} must be a class derived from ppo.{base.__name__}")
+    return own
+
+
+def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **options):
+    """Return what a class that a flag names makes of arguments. Raises ConfigError if its __init__ raises
+    another exception than a PPOError."""
     try:
-        return own(*arguments)
+        return make(*arguments, **options)
     except PPOError:
         raise
     except (Exception, SystemExit) as error:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ppo.system.state_dict import State
 
@@ -17,9 +18,12 @@ M_MMAP_MAX = -4
 
 def configure_process(num_threads: int, deterministic: bool) -> None:
     """Set torch's number of intra-op threads and its determinism, start the threads so that they
-    flush denormal numbers, and keep freed memory."""
+    flush denormal numbers, and keep freed memory; that of an earlier run is used again."""
     import torch  # heavy
 
+    if gc.get_freeze_count():  # by freeze_garbage, in the earlier run
+        gc.unfreeze()
+        gc.collect()
     torch.set_num_threads(num_threads)
     with flush_denormals():
         torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
@@ -75,19 +79,35 @@ def set_generator_states(states: State, device: str) -> None:
 
 def freeze_garbage() -> None:
     """Turn garbage collection on, but exempt all objects that exist now: most of them last as long
-    as the run, and need not be scanned. Objects of an earlier run are collected first."""
-    if gc.get_freeze_count():
-        gc.unfreeze()
-        gc.collect()
+    as the run, and need not be scanned."""
     gc.freeze()
     gc.enable()
 
 
-def die_with_parent() -> None:
-    """Let Linux kill this process when its parent (the thread that started it) ends in any way.
-    On other systems, do nothing."""
+def die_with_parent(parent: int) -> None:
+    """Let Linux kill this process when its parent (the thread that started it) ends in any way, and
+    end it at once if the parent has ended already. Other systems do only that.
+
+    parent: the parent's process id, as it says itself: another process inherits orphans."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def die_with_launcher() -> None:
+    """Do what die_with_parent does, for a process that torchrun has started: torchrun does not say
+    which process it is, but torch is loaded there, and not where orphans are inherited."""
+    parent = os.getppid()
+    die_with_parent(parent)
+    try:
+        is_launcher = b"libtorch" in Path(f"/proc/{parent}/maps").read_bytes()
+    except FileNotFoundError:  # on other systems, or the parent has just ended
+        return
+    except OSError:  # it belongs to somebody else
+        is_launcher = False
+    if not is_launcher:
+        os._exit(1)
 
 
 def yield_on_waking(cores: Collection[int]) -> None:
