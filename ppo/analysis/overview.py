@@ -5,11 +5,11 @@ from datetime import timedelta
 import numpy as np
 
 from ppo.analysis.statistics import confidence_interval
-from ppo.run.reader import RETURN, RunRecord
-from ppo.system.files import read_json
+from ppo.run.reader import RESULT, RETURN, RUN_SUMMARY, SUMMARY, RunRecord, read_optional
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
+MOST_EVALUATIONS = 1000  # of which the last ones are described
 
 
 def overview(run: RunRecord) -> dict[str, str]:
@@ -22,16 +22,16 @@ def overview(run: RunRecord) -> dict[str, str]:
         if made.get("deterministic", True) and made.get("env_kwargs", own) == own
     ]
     last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
-    mean_return = metrics[RETURN]
+    seconds = metrics["seconds"]
     faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
     kinds = ", ".join(name.removeprefix("faults/").replace("_", " ") for name in faults)
     return {
         "environment": run.config["env_name"],
         "return in evaluation": last,
-        "return in training": NOTHING if np.isnan(mean_return) else f"{mean_return:,.1f}",
+        "return in training": number(metrics[RETURN]),
         "steps": f"{metrics['step']:,.0f}",
-        "time": str(timedelta(seconds=round(metrics["seconds"]))),
-        "steps/s": f"{metrics['step'] / metrics['seconds']:,.0f}",
+        "time": str(timedelta(seconds=round(seconds))),
+        "steps/s": f"{metrics['step'] / seconds:,.0f}" if seconds else NOTHING,
         "faults": f"{sum(faults.values()):,.0f} ({kinds})" if faults else "none",
     }
 
@@ -39,11 +39,11 @@ def overview(run: RunRecord) -> dict[str, str]:
 def evaluations_of(run: RunRecord) -> list[State]:
     """Return the results of the evaluation at the end of a run and of later ones by ppo evaluate.
 
-    Evaluations without episodes are left out.
+    Evaluations without episodes are left out, and with a warning those of a file that is damaged.
     """
-    last = read_json(run.folder / "summary.json", {}).get("evaluation") or {}
-    later = read_json(run.folder / "evaluation.json", [])
-    return [made for made in (last, *later) if made.get("returns")]
+    last = read_optional(run.folder / SUMMARY, RUN_SUMMARY, {}).get("evaluation") or {}
+    later = read_optional(run.folder / "evaluation.json", [RESULT], [])
+    return [made for made in (last, *later[-MOST_EVALUATIONS:]) if made.get("returns")]
 
 
 def describe_evaluation(made: State) -> tuple[str, str, str]:
@@ -54,9 +54,16 @@ def describe_evaluation(made: State) -> tuple[str, str, str]:
         when = f"later, with seed {made.get('seed')}"
         if not made.get("deterministic", True):
             when += ", random actions"
-    result = f"{made['mean']:,.1f}"
+    result = number(float(np.mean(made["returns"])))
     interval = confidence_interval(made["returns"], np.mean)
     if interval is not None:
-        result += " [{:,.1f}, {:,.1f}]".format(*interval)
+        result += f" [{', '.join(map(number, interval))}]"
     own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
-    return when, f"{made['episodes']:,}", ", ".join([result, *own])
+    return when, f"{len(made['returns']):,}", ", ".join([result, *own])
+
+
+def number(value: float) -> str:
+    """Return a number with one decimal, or with four digits if it has many; NOTHING for NaN."""
+    if np.isnan(value):
+        return NOTHING
+    return f"{value:,.1f}" if abs(value) < 1e15 else f"{value:.4g}"

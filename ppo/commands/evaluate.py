@@ -1,6 +1,5 @@
 """Evaluate a saved policy."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from ppo.config.flags import Count, flag
 from ppo.errors import ConfigError
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
-from ppo.system.files import write_json
+from ppo.system.files import load_json, write_json
 
 
 class Evaluate(PolicyCommand):
@@ -108,12 +107,12 @@ class Evaluate(PolicyCommand):
 def _read_list(path: Path) -> list[Any]:
     """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
     read or holds no list."""
-    if not path.exists():
-        return []
     try:
-        entries = json.loads(path.read_text())
+        entries = load_json(path)
         if not isinstance(entries, list):
             raise ValueError("it is no list")
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--output={path} cannot be added to ({error}): give another file"

@@ -1,6 +1,7 @@
 """List runs."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -8,10 +9,10 @@ from rich.table import Table
 
 from ppo.analysis.overview import overview
 from ppo.config.flags import Flags, flag
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
 from ppo.run.changes import is_running
-from ppo.run.reader import METRICS, RunRecord, read_run
-from ppo.system.files import read_json
+from ppo.run.reader import METRICS, RUN_SUMMARY, SUMMARY, RunRecord, read_content, read_run
+from ppo.system.output import printable, show
 
 
 class Runs(Flags):
@@ -20,9 +21,10 @@ class Runs(Flags):
     folder: str = flag("runs", "Folder to look for runs in, at any depth.")
 
     def __call__(self) -> None:
-        """Print the table. Raises ConfigError if no run is found."""
+        """Print the table, and a warning about each run that is damaged. Raises ConfigError if no
+        run is found."""
         root = Path(self.folder)
-        found = sorted(root.rglob(METRICS), key=os.path.getmtime)
+        found = sorted(root.rglob(METRICS), key=lambda path: os.lstat(path).st_mtime)
         if not found:
             raise ConfigError(f"--folder={root}: there are no runs in it; give another")
         head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
@@ -31,11 +33,13 @@ class Runs(Flags):
         for path in found:
             try:
                 run = read_run(path.parent)
-            except ConfigError:  # it has just begun, or is no run
+            except ConfigError as error:
+                if os.path.lexists(path.parent / "config.json"):  # otherwise it is no run
+                    show(f"warning: {error}")
                 continue
             facts = overview(run)
             table.add_row(
-                str(path.parent.relative_to(root)),
+                printable(str(path.parent.relative_to(root))),
                 _state(run),
                 facts["environment"],
                 facts["return in evaluation"].partition(" ")[0],
@@ -43,12 +47,14 @@ class Runs(Flags):
                 facts["steps"],
                 facts["time"],
             )
-        Console().print(table)
+        Console(markup=False, emoji=False).print(table)
 
 
 def _state(run: RunRecord) -> str:
     """Return "training", "ended", or "stopped" for a run that was stopped before its end."""
     if is_running(run.folder):
         return "training"
-    summary = read_json(run.folder / "summary.json", {})
-    return "ended" if summary.get("steps") == run.metrics["step"][-1] else "stopped"
+    with suppress(CheckpointError):  # which overview shows
+        if read_content(run.folder / SUMMARY, RUN_SUMMARY)["steps"] == run.metrics["step"][-1]:
+            return "ended"
+    return "stopped"

@@ -13,7 +13,7 @@ from gymnasium import Env
 from numpy import ndarray
 
 from ppo.envs.arguments import tasks_of
-from ppo.envs.episodes import WHOLE_EPISODE, close_env, set_attributes
+from ppo.envs.episodes import LONGEST_REPLAY, WHOLE_EPISODE, close_env, set_attributes
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
@@ -21,9 +21,9 @@ from ppo.envs.make import make_env
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.envs.spaces import ACTION_MASK, action_converter, check_columns, mask_converter
 from ppo.envs.video import Filmed, open_video
-from ppo.errors import ConfigError, NotRepeated
+from ppo.errors import CheckpointError, ConfigError, NotRepeated
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
 from ppo.system.state_dict import State
@@ -164,13 +164,21 @@ class Policy:
         """Replay an episode of training by its seed and actions.
 
         episode: as ppo.run.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
-        Raises NotRepeated if return or length differ from training; then no video is written."""
+        Raises CheckpointError if the episode is not of this environment, NotRepeated if return or
+        length differ from training; then no video is written."""
+        actions = episode["actions"]
+        try:
+            check_columns(self.spaces.actions, actions)
+            if len(actions) > LONGEST_REPLAY + 2 * self.config.num_steps:
+                raise ValueError(f"it has {len(actions):,} steps")
+        except ValueError as error:
+            raise CheckpointError(f"the episode is not of this environment: {error}") from error
         number = episode["number"]
         is_over = True
         policy = replace(self, env_attributes=dict(episode.get("attributes", ())))
         envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
         with _filmed(envs, video) as (env,):
-            for action in self.to_actions(episode["actions"]):
+            for action in self.to_actions(actions):
                 if is_over:  # the episode begins, or a life was lost and the game continues
                     place = (Stream.EPISODE, episode["environment"], number)
                     env.reset(seed=integer_seed(self.config.seed, *place))
