@@ -223,7 +223,8 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
 
 def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
     """Pass attributes to the set_training of an environment or of a wrapper, else set them by name
-    on the environment itself. Raises EnvironmentUnavailable if it has no such attribute."""
+    on the environment itself, but no method. Raises EnvironmentUnavailable if it has no such
+    attribute."""
     if not attributes:
         return
     for layer in layers(env):
@@ -233,7 +234,7 @@ def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
             layer.set_training(**attributes)
             return
     for name, value in attributes.items():
-        if not hasattr(layer, name):
+        if not hasattr(layer, name) or callable(getattr(layer, name)) or name.startswith("__"):
             raise EnvironmentUnavailable(
                 f"set_env({name}={value}): the environment has neither set_training nor an "
                 f"attribute {name}: define one"

@@ -103,6 +103,19 @@ def mask_converter(space) -> Converter:
     return convert
 
 
+def check_columns(space, columns: ndarray) -> None:
+    """Raise ValueError unless columns (n, D) are a policy's actions in a space."""
+    if columns.shape[1] != _num_columns(space):
+        raise ValueError(f"actions of {columns.shape[1]} numbers are not of {space}")
+    cuts = np.cumsum([math.prod(leaf.shape) for _, leaf in leaves(space)])[:-1]
+    for (_, leaf), own in zip(leaves(space), np.split(columns, cuts, axis=1), strict=True):
+        most = 2 if isinstance(leaf, MultiBinary) else getattr(leaf, "n", np.inf)
+        sizes = np.ravel(getattr(leaf, "nvec", most))
+        least = -np.inf if isinstance(leaf, Box) else 0
+        if not (np.isfinite(own) & (own >= least) & (own < sizes)).all():
+            raise ValueError(f"an action is outside of {leaf}")
+
+
 def holds_numbers(space) -> bool:
     """Return whether every leaf of a space has a fixed number, at least 1, of numbers."""
     kinds = (Box, Discrete, MultiDiscrete, MultiBinary)

@@ -12,7 +12,7 @@ from ppo.envs.isolation import ISOLATION
 from ppo.errors import Interrupted
 from ppo.monitor import Monitor
 from ppo.policy.load import config_of
-from ppo.run.changes import apply_changes
+from ppo.run.changes import Changes
 from ppo.run.checkpoint import LAST, Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers
@@ -60,6 +60,7 @@ def train(
             found += resume(parts, monitor, checkpoints, run)
         first = parts.iteration + 1
         rows = read_rows(run, parts.iteration)
+        changes = Changes(parts, run)
         clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
         notes = [*notes, *found, f"run folder: {run.path}"]
         with (
@@ -74,7 +75,7 @@ def train(
                 for iteration in range(first, end + 1):
                     run.iteration = iteration
                     with stop.interruptible():
-                        apply_changes(parts, run, iteration)
+                        changes.apply(iteration)
                         if config.is_resumed and iteration == first:
                             monitor.note_lost_episodes(parts.restore_environments(workers))
                         clock.begin_iteration()

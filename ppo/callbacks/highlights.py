@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,23 @@ import numpy as np
 
 from ppo.callbacks.base import Callback
 from ppo.errors import ConfigError
+from ppo.run.reader import Form, misfit
 from ppo.system.files import read_json_lines
 
 EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
+MOST_BYTES = 1 << 30  # of an episode's actions
+DTYPES = ("float32", "float64", "int64")  # of actions
+COUNTS = ("step", "episode_length", "environment", "number")
+EPISODE: Form = {
+    "kind": str,
+    "episode_return": float,
+    **dict.fromkeys(COUNTS, int),
+    "actions": str,
+    "shape": [int],
+    "dtype": str,
+    "attributes": (dict, list, None),
+}
 Note = dict[str, Any]  # an episode's entry in episodes.jsonl
 
 
@@ -61,21 +75,45 @@ def find_episode(folder: Path, kind: str) -> Note:
     """Return the best or worst episode of a run, or its last median one.
 
     kind: "best", "median" or "worst". The result has the fields of a PlayedEpisode, such as actions
-    (L, D), its kind, and the step of its checkpoint. Raises ConfigError if there is none.
+    (L, D), its kind, and the step of its checkpoint. Raises ConfigError if there is none, or if its
+    line is damaged.
     """
     sign = {"best": 1, "median": 0, "worst": -1}[kind]
+    path = folder / EPISODES
+    best: Note | None = None
     try:
-        found = [note for note in read_json_lines(folder / EPISODES) if note["kind"] == kind]
-        found.reverse()  # the last one wins a tie
-        note = max(found, key=lambda note: sign * note["episode_return"])
-        content = zlib.decompress(base64.b64decode(note["actions"]))
-        actions = np.frombuffer(content, note["dtype"]).reshape(note["shape"])
-        return {**note, "actions": actions}
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        for note in read_json_lines(path):
+            if note.get("kind") == kind:
+                if wrong := misfit(note, EPISODE):
+                    raise ValueError(f"{wrong} of an episode is not of its type")
+                # The last one wins a tie.
+                if not best or sign * (note["episode_return"] - best["episode_return"]) >= 0:
+                    best = note
+        if not best:
+            raise ValueError("it notes none")
+        for name in COUNTS:
+            if not 0 <= best[name] < 2**53:
+                raise ValueError(f"{name} of the episode is no count")
+        attributes = dict(best.get("attributes") or {})
+        return {**best, "actions": _unpack(best), "attributes": attributes}
+    except (ValueError, TypeError, zlib.error) as error:
         raise ConfigError(
-            f"there is no {kind} episode in {folder / EPISODES} ({error}): one is noted with each "
-            "checkpoint, once an episode is over"
+            f"there is no {kind} episode in {path} ({error}): one is noted with each checkpoint, "
+            "once an episode is over"
         ) from error
+
+
+def _unpack(note: Note) -> np.ndarray:
+    """Return the actions (L, D) of an episode. Raises ValueError or zlib.error if they do not have
+    the shape that is noted, before that takes memory."""
+    shape = note["shape"]
+    if note["dtype"] not in DTYPES or len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"its actions are {note['dtype']} {shape}")
+    size = math.prod(shape) * np.dtype(note["dtype"]).itemsize
+    if size > MOST_BYTES:
+        raise ValueError(f"its actions have more than {MOST_BYTES:,} bytes")
+    content = zlib.decompressobj().decompress(base64.b64decode(note["actions"]), size + 1)
+    return np.frombuffer(content, note["dtype"]).reshape(shape)
 
 
 def video_path(folder: Path, episode: Note) -> Path:

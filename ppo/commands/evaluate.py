@@ -1,6 +1,5 @@
 """Evaluate a saved policy."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from ppo.errors import ConfigError, NotSaved
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.statistics import confidence_interval
-from ppo.system.files import write_json
+from ppo.system.files import load_json, write_json
 
 
 class Evaluate(PolicyCommand):
@@ -116,13 +115,11 @@ def _read_list(path: Path) -> list[Any]:
     """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
     read or holds no list, or if it is no regular file, which might never end or be replaced."""
     try:
-        if not path.exists():
-            return []
-        if not path.is_file():
-            raise ValueError("it is no regular file")
-        entries = json.loads(path.read_text())
+        entries = load_json(path)
         if not isinstance(entries, list):
             raise ValueError("it is no list")
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--output={path} cannot be added to ({error}): give another file"

@@ -1,9 +1,11 @@
 """Train with several seeds: one run says little about how good a configuration is."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -12,12 +14,11 @@ from ppo.commands.shared import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError
-from ppo.run.reader import read_run
+from ppo.run.reader import RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import confidence_interval, interquartile_mean
-from ppo.system.files import folder_name, read_json
+from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard
-from ppo.tools.plots import draw
 
 
 def train_seeds(given: Settings, config: Config) -> None:
@@ -25,7 +26,8 @@ def train_seeds(given: Settings, config: Config) -> None:
 
     As many run at once as there are cores for. given: the flags of the command line, which each
     process gets, too. Raises ConfigError if the folder is not empty, --resume names a run, or a
-    seed is too large; RunFailed if a run fails; Interrupted after a signal.
+    seed is too large; RunFailed if a run fails; CheckpointError if its summary.json is damaged;
+    Interrupted after a signal.
     """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
@@ -58,9 +60,11 @@ def train_seeds(given: Settings, config: Config) -> None:
     ]
     at_once = max(1, cores // max(1, num_workers))
     run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
-    _print_table([read_json(folder / "summary.json", {}) for folder in folders.values()])
-    draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
-    print(f"picture: {parent / 'curves.png'}")
+    _print_table([read_content(folder / SUMMARY, RUN_SUMMARY) for folder in folders.values()])
+    with suppress(ImportError):  # the tools may be left out
+        draw = resolve_name("ppo.tools.plots:draw")
+        draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
+        print(f"picture: {parent / 'curves.png'}")
 
 
 def _train_seed(folder: Path, flags: Settings) -> Job:
@@ -74,7 +78,11 @@ def _train_seed(folder: Path, flags: Settings) -> Job:
 
 def _print_table(summaries: list[Settings]) -> None:
     """Print returns and seconds of each run ("-": no episode ended), and interquartile means."""
-    rows = [[x["mean_return"], x["evaluation"]["mean"], x["seconds"]] for x in summaries]
+    evaluations = [summary.get("evaluation") or {} for summary in summaries]
+    rows = [
+        [summary.get("mean_return"), evaluation.get("mean"), summary["seconds"]]
+        for summary, evaluation in zip(summaries, evaluations, strict=True)
+    ]
     table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")
     for summary, row in zip(summaries, table, strict=True):

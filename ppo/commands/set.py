@@ -3,8 +3,8 @@
 from ppo.config.config import Config, run_folder
 from ppo.config.flags import Flags, flag, parse_flags
 from ppo.errors import ConfigError
-from ppo.run.changes import PENDING, is_running
-from ppo.system.files import read_json, write_json
+from ppo.run.changes import PENDING, is_running, read_changes
+from ppo.system.files import write_json
 
 
 class Set(Flags):
@@ -22,7 +22,7 @@ class Set(Flags):
         """Write the new values to the run's folder, where the run reads them.
 
         Raises ConfigError for a setting that cannot change, an invalid value, or a run that is not
-        going on."""
+        going on, CheckpointError if another file is in the way."""
         given = parse_flags([f"--{setting}" for setting in self.settings], Config)
         known = Config.names(live=True)
         if fixed := given.keys() - {*known}:
@@ -35,5 +35,5 @@ class Set(Flags):
             )
         path = folder / PENDING
         asked = {name: getattr(config, name) for name in given}
-        write_json(path, {**read_json(path, {}), **asked})
+        write_json(path, {**read_changes(path), **asked})
         print(f"{folder} takes these values from its next iteration on")

@@ -76,7 +76,9 @@ def check_folder(flag: str, path: Path) -> Path:
     problem = "its folder is read-only"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.access(path.parent, os.W_OK):
+        if path.is_dir():
+            problem = "it is a folder"
+        elif os.access(path.parent, os.W_OK):
             return path
     except OSError as error:
         problem = str(error.strerror)

@@ -1,7 +1,6 @@
 """Load a policy from a checkpoint, and check the checkpoint's settings before using them."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,8 @@ from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import load, load_newest, misfits
-from ppo.system.files import read_json
+from ppo.run.reader import read_optional
+from ppo.system.output import show
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 HARMLESS = ("torch.optim", "gymnasium.wrappers")  # modules that any checkpoint may import from
@@ -47,7 +47,7 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
 
 def saved_settings(run: Path, given: Settings) -> Settings:
     """Return the settings of a run to resume: those of its newest intact checkpoint, and those of
-    scope "run" from its config.json, if all of them are valid.
+    scope "run" from its config.json, or with a warning none of these if one of them is not valid.
 
     given: flags, which must repeat import paths, classes and functions. Raises CheckpointError if
     there is no intact checkpoint, and as load_policy does."""
@@ -59,13 +59,15 @@ def saved_settings(run: Path, given: Settings) -> Settings:
     config = saved_config(path, state, repeated, held)
     _restore_policy(path, state, replace(config, **objects))
     settings = state["config"]
-    with suppress(ValueError):
-        saved = read_json(run / "config.json", {})
-        names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
-        watched = {name: saved[name] for name in names & saved.keys()}
+    saved = read_optional(run / "config.json", dict, {})
+    names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
+    watched = {name: saved[name] for name in names & saved.keys()}
+    try:
         Config(**watched)
-        settings |= watched
-    return settings
+    except ConfigError as error:
+        show(f"warning: {run / 'config.json'} is left out: {error}")
+        return settings
+    return settings | watched
 
 
 def config_of(env, config: Config | None, eval_env, flags: Settings) -> Config:

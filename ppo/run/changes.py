@@ -2,53 +2,110 @@
 
 import fcntl
 import os
+import re
+import time
 from collections.abc import Collection
-from dataclasses import replace
-from os.path import exists
+from dataclasses import fields, replace
+from os.path import lexists
 from pathlib import Path
 
-from ppo.config.flags import Settings, as_arguments
+from ppo.config.config import Config
+from ppo.config.flags import Settings, as_arguments, convert
+from ppo.errors import CheckpointError
 from ppo.run.folder import RunFolder
-from ppo.system.files import read_json, write_json
+from ppo.system.files import load_json, open_regular, write_json
 
 PENDING = "set.json"
+NAMES = re.compile(r"set(-\d+)?\.json")  # PENDING, and what it is renamed to
+MOVE = "move it away"
 
 
 def is_running(folder: Path) -> bool:
     """Return whether a process has locked a run's folder."""
     try:
-        with (folder / "lock").open() as lock:
+        with open_regular(folder / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)  # otherwise there is no lock file
     return False
 
 
-def apply_changes(parts, run: RunFolder, iteration: int) -> None:
+def read_changes(path: Path) -> Settings:
+    """Return the settings in a file of ppo set, converted as flags are; {} if there is no file.
+
+    Raises CheckpointError, naming the file and the setting, unless ppo set could have written them:
+    a stranger's file must not change what a run imports, plays or allocates."""
+    options = {option.name: option for option in fields(Config) if option.metadata.get("live")}
+    try:
+        content = load_json(path)
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        if unknown := content.keys() - options:
+            raise ValueError(f"ppo set cannot change {min(unknown):.100}")
+        return {name: convert(options[name], value) for name, value in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path} cannot be used ({reason}): {MOVE}") from error
+
+
+class Changes:
     """Apply the changes that ppo set has requested since the last iteration, in all ranks.
 
-    parts: ppo.components.Components. The file is renamed to set-<iteration>.json, so that a run
+    parts: ppo.components.Components. Their file is renamed to set-<iteration>.json, so that a run
     resumed from an earlier checkpoint applies the changes at the same iteration again.
     """
 
-    def find() -> Settings:
-        pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
-        is_pending = exists(pending)
-        if not is_pending and not parts.config.is_resumed:
-            return {}
-        path = run.path / f"set-{iteration}.json"
-        if is_pending and not path.exists():
-            os.replace(pending, path)
-        return read_json(path, {})
+    is_stuck = False  # whether the file cannot be renamed
 
-    if changes := parts.ranks.broadcast_from_rank0(find):
-        parts.config = replace(parts.config, **changes)
-        parts.learner.configure(parts.config)
-        run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
+    def __init__(self, parts, run: RunFolder) -> None:
+        self.parts = parts
+        self.run = run
+        self.pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
+
+    def apply(self, iteration: int) -> None:
+        """Apply them before an iteration. What ppo set does not write is set aside, with an event:
+        a file that somebody has placed there must not end the run."""
+        parts = self.parts
+        if changes := parts.ranks.broadcast_from_rank0(lambda: self._find(iteration)):
+            parts.config = replace(parts.config, **changes)
+            parts.learner.configure(parts.config)
+            self.run.event(
+                "set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}"
+            )
+
+    def _find(self, iteration: int) -> Settings:
+        """Return the changes for an iteration."""
+        is_pending = lexists(self.pending)
+        if not is_pending and not self.parts.config.is_resumed:
+            return {}
+        path = self.run.path / f"set-{iteration}.json"
+        try:
+            if is_pending and not lexists(path):
+                os.replace(self.pending, path)
+            try:
+                return read_changes(path)
+            except CheckpointError as error:
+                aside = path.rename(f"{path}.refused-{time.time_ns()}")
+                done = f"it is not applied, and kept as {aside.name}"
+                self.run.event("set_refused", str(error).replace(MOVE, done))
+        except OSError as error:
+            if not self.is_stuck:
+                self.is_stuck = True
+                self.run.event("set_refused", f"{self.pending} cannot be moved ({error.strerror})")
+        return {}
+
+
+def changes_of(folder: Path) -> dict[Path, Settings]:
+    """Return the changes in each file of ppo set in a run's folder. Raises CheckpointError."""
+    found = (path for path in folder.glob("set*.json") if NAMES.fullmatch(path.name))
+    return {path: read_changes(path) for path in sorted(found)}
 
 
 def forget_changes(folder: Path, names: Collection[str]) -> None:
-    """Remove the named settings, which a resumed run was given new values for, from all changes."""
-    for path in folder.glob("set*.json"):
-        changes = read_json(path, {})
-        write_json(path, {name: changes[name] for name in changes.keys() - names})
+    """Remove the named settings, which a resumed run was given new values for, from all changes.
+    Raises CheckpointError."""
+    for path, changes in changes_of(folder).items():
+        if changes.keys() & {*names}:
+            write_json(path, {name: changes[name] for name in changes.keys() - names})

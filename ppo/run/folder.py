@@ -17,8 +17,16 @@ from threading import Lock
 from ppo.callbacks.highlights import EPISODES
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
-from ppo.run.reader import METRICS
-from ppo.system.files import TEMPORARY, AppendedFile, folder_name, lock_file, read_json, write_json
+from ppo.run.reader import METRICS, SUMMARY
+from ppo.system.files import (
+    TEMPORARY,
+    AppendedFile,
+    folder_name,
+    lock_file,
+    read_bytes,
+    read_json,
+    write_json,
+)
 from ppo.system.output import shorten, show
 from ppo.system.state_dict import State
 
@@ -65,6 +73,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )
+            if (self.path / SUMMARY).is_dir():  # at the end it would be too late
+                raise IsADirectoryError(f"{SUMMARY} is a folder")
             self.lock = self._lock()
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
@@ -74,9 +84,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
             raise ConfigError(
-                f"the folder {self.path} cannot be written to ({error.strerror}): {choose}"
+                f"the folder {self.path} cannot be written to ({error.strerror or error}): {choose}"
             ) from error
-        self.run_id = read_json(self.path / "config.json", {}).get("run_id", token_hex(4))
+        known = read_json(self.path / "config.json", {}).get("run_id")
+        self.run_id = known if isinstance(known, str) and known.isalnum() else token_hex(4)
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.
@@ -106,7 +117,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         try:
             return lock_file(self.path / "lock")
         except BlockingIOError as error:
-            owner = (self.path / "lock").read_text(errors="replace").strip() or "another process"
+            content = read_bytes(self.path / "lock").decode(errors="replace")
+            owner = content.strip() or "another process"
             raise RunInUse(
                 f"the folder {self.path} is in use by {owner}: wait for it, or choose another by "
                 "--run_dir"

@@ -1,21 +1,94 @@
-"""Read the settings and metrics in a run's folder."""
+"""Read the settings, metrics and results in a run's folder, which may come from a stranger."""
 
-import json
+import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
+from ppo.system.files import LARGEST_NUMBER, load_json, open_regular
+from ppo.system.output import printable, show
 
 METRICS = "metrics.csv"
+SUMMARY = "summary.json"
 RETURN = "episode_return_mean"
+MOST_COLUMNS = 1000
+MOST_DAMAGED = 1000  # lines of a damaged file, whose other lines are worth reading
+LONGEST_LINE = 1 << 20  # bytes of metrics.csv
+# What counts, and so bounds the time that a run seems to have taken to 35,000 years.
+COUNTED = {"iteration": 2**53, "step": 2**53, "seconds": 2**40}
 Row = dict[str, Any]
+
+# Forms of JSON, as misfit takes them. None: the value may be null or missing.
+Form = Any
+RESULT: Form = {  # of an evaluation
+    "mean": (float, None),
+    "returns": ([float], None),
+    "env": ({str: float}, None),
+    "seed": (int, None),
+    "deterministic": (bool, None),
+}
+RUN_SUMMARY: Form = {
+    "seed": (int, None),
+    "steps": int,
+    "seconds": float,
+    "mean_return": (float, None),
+    "stopped": (str, None),
+    "evaluation": (RESULT, None),
+}
+CONFIG: Form = {"env_name": str, "run_id": (str, None)}
+
+
+def misfit(content, form: Form, name: str = "its content") -> str:
+    """Return the name of the first part of JSON content that does not have a form, or "".
+
+    form: a type (float: any number), a tuple of forms of which one must fit, [form] for a list of
+    these, {str: form} for an object of these, or an object with forms for some of its names. name:
+    of the content."""
+    if isinstance(form, tuple):
+        return "" if any(not misfit(content, one) for one in form) else name
+    if isinstance(form, dict) and isinstance(content, dict):
+        if str in form:
+            form = dict.fromkeys(content, form[str])
+        parts = (misfit(content.get(part), own, part) for part, own in form.items())
+        return next(filter(None, parts), "")
+    if isinstance(form, list) and isinstance(content, list):
+        return name if any(misfit(part, form[0]) for part in content) else ""
+    kinds = (int, float) if form is float else (form,)
+    return "" if content is form or type(content) in kinds else name
+
+
+def read_content(path: Path, form: Form) -> Any:
+    """Return the content of a JSON file in a run's folder. Raises CheckpointError, naming the file,
+    if it is missing or damaged, or its content does not have the form."""
+    try:
+        content = load_json(path)
+        if wrong := misfit(content, form):
+            raise ValueError(f"{wrong} is not of its type")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path} cannot be used ({reason}): move it away") from error
+    return content
+
+
+def read_optional(path: Path, form: Form, default):
+    """Return the content of a JSON file that a run may do without: the default if it is missing or,
+    with a warning, if it cannot be used."""
+    if not os.path.lexists(path):
+        return default
+    try:
+        return read_content(path, form)
+    except CheckpointError as error:
+        show(f"warning: {error}; it is left out")
+        return default
 
 
 class RunRecord(NamedTuple):
-    """A run's settings, and its metrics as arrays (iterations,) with NaN for missing values."""
+    """A run's settings, and its metrics as arrays (iterations,) with NaN for missing values, and
+    for those beyond LARGEST_NUMBER."""
 
     folder: Path
     config: dict[str, Any]
@@ -24,68 +97,87 @@ class RunRecord(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the folder, with that of its parent unless it is runs/."""
-        return "/".join(self.folder.absolute().parts[-2:]).removeprefix("runs/")
+        name = "/".join(self.folder.absolute().parts[-2:]).removeprefix("runs/")
+        return printable(os.fsencode(name).decode(errors="replace"))  # it may be any bytes
 
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run's config.json and metrics.csv.
 
     Raises ConfigError unless it is the folder of a run that has finished an iteration, or if
-    metrics.csv is damaged.
+    one of these files is damaged.
     """
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = read_content(folder / "config.json", CONFIG)
+        if not config["env_name"].isprintable():
+            raise ValueError(f"config.json has the env_name {config['env_name']!r}")
         rows, problem = _read_table(folder / METRICS)
         if problem or not rows:
             raise ValueError(problem or f"{METRICS} has no rows")
-        metrics = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
-        if RETURN not in metrics or "env_name" not in config:
-            raise ValueError("columns are missing")
-    except (OSError, ValueError, TypeError) as error:
+        columns = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
+        if RETURN not in columns:
+            raise ValueError(f"{METRICS} has no column {RETURN}")
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None)
+        reason = f"{METRICS}: {words}" if words else error
         raise ConfigError(
-            f"{folder} is no run that can be plotted ({error}): give a run's folder"
+            f"{folder} is no run that can be plotted ({reason}): give a run's folder"
         ) from error
+    metrics = {name: np.where(abs(x) <= LARGEST_NUMBER, x, np.nan) for name, x in columns.items()}
     return RunRecord(folder, config, metrics)
 
 
 def read_rows(run, iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration, the last one whose state was saved.
 
-    Values are texts. There are no rows without a readable file. A damaged file is renamed, since it
-    will be written anew, and an event names it. run: ppo.run.folder.RunFolder.
+    Values are texts. There are no rows without a file. A damaged file is renamed, since it will be
+    written anew, and an event names it. run: ppo.run.folder.RunFolder.
     """
     path = run.path / METRICS
+    rows: list[Row] = []
     try:
-        rows, problem = _read_table(path)
-        if problem:
-            aside = path.rename(f"{path}.damaged-{time.time_ns()}")
-            run.event(
-                "metrics_damaged", f"{problem}: it is kept as {aside}, its other rows are used"
-            )
-    except OSError:
+        rows, problem = _read_table(path, MOST_DAMAGED)
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        problem = f"{path} cannot be read ({error.strerror or error})"
+    if problem:
+        aside = Path(f"{path}.damaged-{time.time_ns()}")
+        path.rename(aside)
+        run.event("metrics_damaged", f"{problem}: it is kept as {aside}, its other rows are used")
     return [row for row in rows if int(row["iteration"]) <= iteration]
 
 
-def _read_table(path: Path) -> tuple[list[Row], str]:
+def _read_table(path: Path, most_damaged: int = 1) -> tuple[list[Row], str]:
     """Return the valid rows of metrics.csv, as texts, and a description of the first other line.
 
-    The description is "" if there is none. An unfinished last line is ignored. Raises OSError.
+    The description is "" if there is none. An unfinished last line is ignored; after most_damaged
+    other lines no more are read. Raises OSError as open_regular does.
     """
-    header, *lines = path.read_text(errors="replace").split("\n")
-    names = header.split(",")
     rows: dict[int, Row] = {}
     problem = ""
-    if lines and "iteration" not in names:
-        problem = f"{path} begins with another line than its header"
-    for number, line in enumerate(lines[:-1], 2):  # the last is "" or unfinished
-        try:
-            row = dict(zip(names, line.split(","), strict=True))
-            for text in row.values():
-                float(text or "nan")
-            float(row["seconds"])
-            int(row["step"])
-            rows[int(row["iteration"])] = row
-        except (KeyError, ValueError):
-            problem = problem or f"line {number} of {path} is no row of numbers"
+    num_damaged = 0
+    with open_regular(path) as file:
+        lines = iter(partial(file.readline, LONGEST_LINE), b"")
+        names = next(lines, b"").decode(errors="replace").rstrip("\n").split(",")
+        for number, line in enumerate(lines, 2):
+            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+                break  # unfinished
+            if "iteration" not in names or len(names) > MOST_COLUMNS:
+                return [], f"{path} begins with another line than its header"
+            try:
+                texts = line.decode(errors="replace").rstrip("\n").split(",")
+                row = dict(zip(names, texts, strict=True))
+                for text in texts:
+                    float(text or "nan")
+                for name, most in COUNTED.items():
+                    if not 0 <= float(row[name]) < most:
+                        raise ValueError
+                int(row["step"])
+                rows[int(row["iteration"])] = row
+            except (KeyError, ValueError):
+                problem = problem or f"line {number} of {path} is no row of numbers"
+                num_damaged += 1
+                if num_damaged == most_damaged:
+                    break
     return list(rows.values()), problem

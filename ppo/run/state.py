@@ -35,13 +35,14 @@ def snapshot(parts, monitor) -> State:
 def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
     """Restore a new run from its newest intact checkpoint; return notes for the user.
 
-    Raises CheckpointError if there is none, and as restore does.
+    Raises CheckpointError if there is none, and as restore and forget_changes do.
     """
     path, state = parts.ranks.broadcast_from_rank0(
         lambda: load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state)
-    forget_changes(run.path, [text.partition("=")[0] for text in differences])
+    changed = [text.partition("=")[0] for text in differences]
+    parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, changed))
     checkpoints.adopt(state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)

@@ -1,4 +1,8 @@
-"""Files whose content survives a crash or a full disk: replaced atomically, or only appended to."""
+"""Files whose content survives a crash or a full disk: replaced atomically, or only appended to.
+
+What is read may come from a stranger: nothing here waits for a pipe, reads a device, or takes
+memory without bound.
+"""
 
 import fcntl
 import json
@@ -6,11 +10,16 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 TEMPORARY = ".tmp-"  # begins the names of files that are being written
+LARGEST_JSON = 32 << 20  # bytes of JSON, in a file or in a line
+LARGEST_FILE = 1 << 30  # bytes of a file of lines
+DEEPEST = 50  # nesting of JSON
+LARGEST_NUMBER = 1e300  # so that the sum of many is finite
 
 
 class AppendedFile:
@@ -20,7 +29,7 @@ class AppendedFile:
     waiting = b""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("ab", buffering=0)
+        self.file = FileIO(path, "a", opener=_open_regular)
 
     def append(self, text: str) -> OSError | None:
         """Write what is still in memory, then a text. Return the error if something could not be
@@ -54,11 +63,76 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def _open_regular(path, flags: int) -> int:
+    """Open a regular file at once, as an opener of open; to write, none that a link leads to, which
+    could be anywhere. Raises OSError."""
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    with suppress(FileNotFoundError):  # it may be created
+        if not S_ISREG(os.stat(path, follow_symlinks=not writes).st_mode):
+            raise OSError(f"{os.path.basename(path)} is no regular file")
+    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0)  # a pipe may have taken its place
+    descriptor = os.open(path, flags, 0o666)
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{os.path.basename(path)} is no regular file")
+    return descriptor
+
+
+def open_regular(path: Path, most: int = LARGEST_FILE) -> BufferedReader:
+    """Open a file to read bytes. Raises OSError, also if it is a pipe, a folder or a device, or has
+    more than most bytes."""
+    file = FileIO(path, opener=_open_regular)
+    if os.fstat(file.fileno()).st_size > most:
+        file.close()
+        raise OSError(f"{path.name} has more than {most:,} bytes")
+    return BufferedReader(file)
+
+
+def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
+    """Return the content of a file. Raises OSError as open_regular does."""
+    with open_regular(path, most) as file:
+        return file.read(most)  # it may be growing
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return the content of JSON. Raises ValueError if it is none, is nested deeper than DEEPEST,
+    or has a number beyond LARGEST_NUMBER or a text without a UTF-8 form."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    _check_json(content, 0)
+    return content
+
+
+def _check_json(content, depth: int) -> None:
+    if depth > DEEPEST:
+        raise ValueError("it is nested too deep")
+    if isinstance(content, str):
+        content.encode()
+    elif isinstance(content, (int, float)):
+        if not abs(content) <= LARGEST_NUMBER:  # nor NaN
+            raise ValueError(f"it has a number that is not within {LARGEST_NUMBER:g}")
+    elif isinstance(content, list):
+        for part in content:
+            _check_json(part, depth + 1)
+    elif isinstance(content, dict):
+        for name, part in content.items():
+            name.encode()
+            _check_json(part, depth + 1)
+
+
+def load_json(path: Path) -> Any:
+    """Return the content of a JSON file. Raises OSError as open_regular does, ValueError as
+    parse_json does."""
+    return parse_json(read_bytes(path))
+
+
 def read_json(path: Path, default):
     """Return the content of a JSON file, or the default if the file is missing or damaged, or its
     content is not of the default's type."""
     with suppress(OSError, ValueError):
-        content = json.loads(path.read_text())
+        content = load_json(path)
         if isinstance(content, type(default)):
             return content
     return default
@@ -66,14 +140,12 @@ def read_json(path: Path, default):
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects in a file of JSON lines, none if it cannot be read; skip damaged lines."""
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = path.read_text(errors="replace").splitlines()
-    for line in lines:
-        with suppress(ValueError):
-            content = json.loads(line)
-            if isinstance(content, dict):
-                yield content
+    with suppress(OSError), open_regular(path) as file:
+        while line := file.readline(LARGEST_JSON):
+            with suppress(ValueError):
+                content = parse_json(line)
+                if isinstance(content, dict):
+                    yield content
 
 
 def write_json(path: Path, content) -> None:
@@ -84,8 +156,9 @@ def write_json(path: Path, content) -> None:
 
 def lock_file(path: Path, wait: bool = False) -> FileIO:
     """Lock a file, created if it is missing, and return it open; closing it, or the end of this
-    process, unlocks it. If it is locked, wait, or raise BlockingIOError if wait is False."""
-    file = path.open("ab", buffering=0)
+    process, unlocks it. If it is locked, wait, or raise BlockingIOError if wait is False. Raises
+    OSError if it is no regular file."""
+    file = FileIO(path, "a", opener=_open_regular)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:

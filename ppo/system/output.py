@@ -21,12 +21,18 @@ def shorten(text: str) -> str:
     return f"{text[:half]} [... {len(text) - 2 * half} characters ...] {text[-half:]}"
 
 
+def printable(text: str) -> str:
+    """Return a text with its control characters escaped, since they could command the terminal, and
+    without what has no UTF-8 form."""
+    escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
+    return escaped.encode(errors="backslashreplace").decode()
+
+
 def show(text: str) -> None:
-    """Print a text to standard error, shortened, unless that cannot be written to. Control
-    characters are escaped, since they could command the terminal."""
+    """Print a text to standard error, shortened and as printable does, unless that cannot be
+    written to."""
     with suppress(OSError):  # the reader has gone, or the output goes to a full disk
-        escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], shorten(text.rstrip()))
-        print(escaped, file=sys.stderr, flush=True)
+        print(printable(shorten(text.rstrip())), file=sys.stderr, flush=True)
 
 
 def flush_output() -> None:

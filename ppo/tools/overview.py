@@ -1,6 +1,7 @@
 """Summarise a run in a few texts."""
 
 import os
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,14 +10,25 @@ from rich.console import Console
 from rich.table import Table
 
 from ppo.config.flags import Flags, flag
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
 from ppo.run.changes import is_running
-from ppo.run.reader import METRICS, RETURN, RunRecord, read_run
+from ppo.run.reader import (
+    METRICS,
+    RESULT,
+    RETURN,
+    RUN_SUMMARY,
+    SUMMARY,
+    RunRecord,
+    read_content,
+    read_optional,
+    read_run,
+)
 from ppo.run.statistics import confidence_interval
-from ppo.system.files import read_json
+from ppo.system.output import printable, show
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
+MOST_EVALUATIONS = 1000  # of which the last ones are described
 
 
 def overview(run: RunRecord) -> dict[str, str]:
@@ -29,16 +41,16 @@ def overview(run: RunRecord) -> dict[str, str]:
         if made.get("deterministic", True) and made.get("env_kwargs", own) == own
     ]
     last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
-    mean_return = metrics[RETURN]
+    seconds = metrics["seconds"]
     faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
     kinds = ", ".join(name.removeprefix("faults/").replace("_", " ") for name in faults)
     return {
         "environment": run.config["env_name"],
         "return in evaluation": last,
-        "return in training": NOTHING if np.isnan(mean_return) else f"{mean_return:,.1f}",
+        "return in training": number(metrics[RETURN]),
         "steps": f"{metrics['step']:,.0f}",
-        "time": str(timedelta(seconds=round(metrics["seconds"]))),
-        "steps/s": f"{metrics['step'] / metrics['seconds']:,.0f}",
+        "time": str(timedelta(seconds=round(seconds))),
+        "steps/s": f"{metrics['step'] / seconds:,.0f}" if seconds else NOTHING,
         "faults": f"{sum(faults.values()):,.0f} ({kinds})" if faults else "none",
     }
 
@@ -46,11 +58,11 @@ def overview(run: RunRecord) -> dict[str, str]:
 def evaluations_of(run: RunRecord) -> list[State]:
     """Return the results of the evaluation at the end of a run and of later ones by ppo evaluate.
 
-    Evaluations without episodes are left out.
+    Evaluations without episodes are left out, and with a warning those of a file that is damaged.
     """
-    last = read_json(run.folder / "summary.json", {}).get("evaluation") or {}
-    later = read_json(run.folder / "evaluation.json", [])
-    return [made for made in (last, *later) if made.get("returns")]
+    last = read_optional(run.folder / SUMMARY, RUN_SUMMARY, {}).get("evaluation") or {}
+    later = read_optional(run.folder / "evaluation.json", [RESULT], [])
+    return [made for made in (last, *later[-MOST_EVALUATIONS:]) if made.get("returns")]
 
 
 def describe_evaluation(made: State) -> tuple[str, str, str]:
@@ -61,12 +73,19 @@ def describe_evaluation(made: State) -> tuple[str, str, str]:
         when = f"later, with seed {made.get('seed')}"
         if not made.get("deterministic", True):
             when += ", random actions"
-    result = f"{made['mean']:,.1f}"
+    result = number(float(np.mean(made["returns"])))
     interval = confidence_interval(made["returns"], np.mean)
     if interval is not None:
-        result += " [{:,.1f}, {:,.1f}]".format(*interval)
+        result += f" [{', '.join(map(number, interval))}]"
     own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
-    return when, f"{made['episodes']:,}", ", ".join([result, *own])
+    return when, f"{len(made['returns']):,}", ", ".join([result, *own])
+
+
+def number(value: float) -> str:
+    """Return a number with one decimal, or with four digits if it has many; NOTHING for NaN."""
+    if np.isnan(value):
+        return NOTHING
+    return f"{value:,.1f}" if abs(value) < 1e15 else f"{value:.4g}"
 
 
 class Runs(Flags):
@@ -75,9 +94,10 @@ class Runs(Flags):
     folder: str = flag("runs", "Folder to look for runs in, at any depth.")
 
     def __call__(self) -> None:
-        """Print the table. Raises ConfigError if no run is found."""
+        """Print the table, and a warning about each run that is damaged. Raises ConfigError if no
+        run is found."""
         root = Path(self.folder)
-        found = sorted(root.rglob(METRICS), key=os.path.getmtime)
+        found = sorted(root.rglob(METRICS), key=lambda path: os.lstat(path).st_mtime)
         if not found:
             raise ConfigError(f"--folder={root}: there are no runs in it; give another")
         head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
@@ -86,11 +106,13 @@ class Runs(Flags):
         for path in found:
             try:
                 run = read_run(path.parent)
-            except ConfigError:  # it has just begun, or is no run
+            except ConfigError as error:
+                if os.path.lexists(path.parent / "config.json"):  # otherwise it is no run
+                    show(f"warning: {error}")
                 continue
             facts = overview(run)
             table.add_row(
-                str(path.parent.relative_to(root)),
+                printable(str(path.parent.relative_to(root))),
                 _state(run),
                 facts["environment"],
                 facts["return in evaluation"].partition(" ")[0],
@@ -98,12 +120,14 @@ class Runs(Flags):
                 facts["steps"],
                 facts["time"],
             )
-        Console().print(table)
+        Console(markup=False, emoji=False).print(table)
 
 
 def _state(run: RunRecord) -> str:
     """Return "training", "ended", or "stopped" for a run that was stopped before its end."""
     if is_running(run.folder):
         return "training"
-    summary = read_json(run.folder / "summary.json", {})
-    return "ended" if summary.get("steps") == run.metrics["step"][-1] else "stopped"
+    with suppress(CheckpointError):  # which overview shows
+        if read_content(run.folder / SUMMARY, RUN_SUMMARY)["steps"] == run.metrics["step"][-1]:
+            return "ended"
+    return "stopped"

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy import ndarray
@@ -86,27 +88,30 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its search for fonts
     with extra("report"):
-        from matplotlib.figure import Figure  # heavy
+        from matplotlib import rc_context  # heavy
+        from matplotlib.figure import Figure
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    figure = Figure((12, 7), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
-    groups = group_by_settings(runs)
-    labels = {"step": "environment steps", "seconds": "seconds"}
-    for axes, (x, label) in zip(parts[0].subplots(1, 2), labels.items(), strict=True):
-        _draw_curves(axes, groups, x, RETURN)
-        axes.set(xlabel=label, ylabel="mean return of 100 episodes")
-    if axes.has_data():
-        axes.legend(fontsize="small")
-    panels = parts[1].subplots(1, len(PANELS))
-    for axes, (name, label) in zip(panels, PANELS.items(), strict=True):
-        _draw_curves(axes, groups, "step", name)
-        axes.set_title(label, fontsize="small")
-        axes.tick_params(labelsize="x-small")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(EngFormatter())
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=120)
+    with rc_context({"text.parse_math": False}), catch_warnings():  # a name may hold $
+        simplefilter("ignore")  # about letters that the font does not have
+        figure = Figure((12, 7), layout="constrained")
+        parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
+        groups = group_by_settings(runs)
+        labels = {"step": "environment steps", "seconds": "seconds"}
+        for axes, (x, label) in zip(parts[0].subplots(1, 2), labels.items(), strict=True):
+            _draw_curves(axes, groups, x, RETURN)
+            axes.set(xlabel=label, ylabel="mean return of 100 episodes")
+        if axes.has_data():
+            axes.legend(fontsize="small")
+        panels = parts[1].subplots(1, len(PANELS))
+        for axes, (name, label) in zip(panels, PANELS.items(), strict=True):
+            _draw_curves(axes, groups, "step", name)
+            axes.set_title(label, fontsize="small")
+            axes.tick_params(labelsize="x-small")
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_formatter(EngFormatter())
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, dpi=120)
 
 
 def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
@@ -114,7 +119,8 @@ def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> Non
     for group in groups:
         if runs := with_values(group, y):
             xs, ys, *interval = curve(runs, x, y)
-            (line,) = axes.plot(xs, ys, label=name_of(runs))
+            label = re.sub("^_", " _", name_of(runs))  # a legend leaves out what begins with _
+            (line,) = axes.plot(xs, ys, label=label)
             if interval:
                 axes.fill_between(xs, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
     axes.grid(alpha=0.3)

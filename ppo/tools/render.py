@@ -4,13 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ppo.callbacks.highlights import Note, find_episode, video_path
+from ppo.callbacks.highlights import EPISODES, Note, find_episode, video_path
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
-from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.episodes import LONGEST_REPLAY, WHOLE_EPISODE
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.spaces import check_columns
 from ppo.envs.video import filmed
-from ppo.errors import NotRepeated
+from ppo.errors import CheckpointError, NotRepeated
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 
@@ -28,16 +30,25 @@ class Render(PolicyCommand):
     def __call__(self) -> None:
         """Make the video, unless the run has it already, and print its path.
 
-        Raises ConfigError if there is no such episode or the video cannot be written, NotRepeated
-        if the replay has another return or length, and as Evaluate does."""
+        Raises ConfigError if there is no such episode or the video cannot be written,
+        CheckpointError if it is not of the run's environment, NotRepeated if the replay has another
+        return or length, and as Evaluate does."""
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)
         video = video_path(folder, episode)
-        if self.video or not video.exists():
+        if self.video or not video.is_file():
             video = new_file("--video=", self.video or video, VIDEOS)
             policy = self.load(path)
-            policy.isolated("the video", replay, policy, episode, video)
+            try:
+                policy.isolated("the video", replay, policy, episode, video)
+            except (CheckpointError, EnvironmentUnavailable, WorkerError) as error:
+                if isinstance(error, WorkerError) and not episode["attributes"]:
+                    raise  # nothing in the file is to blame
+                raise CheckpointError(
+                    f"the {self.episode} episode of {folder / EPISODES} cannot be replayed "
+                    f"({error}): give another by --episode"
+                ) from error
         print(
             f"{self.episode} episode: return {episode['episode_return']:.6g} in "
             f"{episode['episode_length']} steps, until step {episode['step']:,} of training\n"
@@ -49,13 +60,21 @@ def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
     """Replay an episode of training by its seed and actions.
 
     episode: as ppo.callbacks.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
-    Raises NotRepeated if return or length differ from training; then no video is written."""
+    Raises CheckpointError if the episode is not of this environment, NotRepeated if return or
+    length differ from training; then no video is written."""
+    actions = episode["actions"]
+    try:
+        check_columns(policy.spaces.actions, actions)
+        if len(actions) > LONGEST_REPLAY + 2 * policy.config.num_steps:
+            raise ValueError(f"it has {len(actions):,} steps")
+    except ValueError as error:
+        raise CheckpointError(f"the episode is not of this environment: {error}") from error
     number = episode["number"]
     is_over = True
     policy = replace(policy, env_attributes=dict(episode.get("attributes", ())))
     envs = [policy.make_env("rgb_array" if video else None, episode["environment"])]
     with filmed(envs, video) as (env,):
-        for action in policy.to_actions(episode["actions"]):
+        for action in policy.to_actions(actions):
             if is_over:  # the episode begins, or a life was lost and the game continues
                 place = (Stream.EPISODE, episode["environment"], number)
                 env.reset(seed=integer_seed(policy.config.seed, *place))

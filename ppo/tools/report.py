@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from html import escape
+from os import fsencode
 from os.path import relpath
 from pathlib import Path
 from string import Template
@@ -24,7 +25,8 @@ from ppo.errors import ConfigError
 from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
 from ppo.run.reader import RETURN, RunRecord, read_run
-from ppo.system.files import atomic_write, read_json_lines
+from ppo.system.files import atomic_write, read_bytes, read_json_lines
+from ppo.system.output import shorten
 from ppo.tools.overview import NOTHING, describe_evaluation, evaluations_of, overview
 from ppo.tools.plots import PANELS, curve, draw, group_by_settings, name_of, with_values
 from ppo.tools.render import replay
@@ -32,6 +34,7 @@ from ppo.tools.render import replay
 PAGE = Path(__file__).parent / "page"
 POINTS = 200  # of a curve; more points are averaged
 Chart = dict[str, Any]  # or a part of one, as page.js takes them
+MOST_NOTES = 200  # messages in the page; events.jsonl has all of them
 LARGEST_VIDEO = 500_000  # bytes of a video in the page; a larger one is linked
 CURVES = """<h2>Learning</h2>
 <p>Over <button data-unit="steps">environment steps</button>
@@ -97,8 +100,14 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         f"<div><dt>{escape(x)}</dt><dd>{escape(y)}</dd></div>" for x, y in overview(run).items()
     )
     yield f'<dl class="cards">{"".join(cards)}</dl>'
-    events = read_json_lines(run.folder / EVENTS)
-    if notes := dict.fromkeys(str(event["message"]) for event in events if event.get("message")):
+    messages = (event.get("message") for event in read_json_lines(run.folder / EVENTS))
+    notes: dict[str, None] = {}
+    for message in messages:
+        if isinstance(message, str) and message:
+            notes[shorten(message)] = None
+        if len(notes) == MOST_NOTES:
+            break
+    if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
         yield f'<h2>What the trainer noticed</h2><ul class="notes">{items}</ul>'
     yield CURVES
@@ -107,10 +116,11 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         yield _table(["made", "episodes", "return"], map(describe_evaluation, evaluations))
     with suppress(ConfigError):
         path = video_path(run.folder, find_episode(run.folder, "best"))
-        if path.exists():
-            source = quote(relpath(path.absolute(), place))
-            if path.stat().st_size <= LARGEST_VIDEO:
-                source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        if path.is_file():
+            source = quote(fsencode(relpath(path.absolute(), place)))
+            with suppress(OSError):  # it is larger
+                content = read_bytes(path, LARGEST_VIDEO)
+                source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}"
             yield f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
     yield '<h2>Reproduction</h2><p><button data-copy="command">copy</button></p>'
     yield f'<pre id="command">{escape(command(run.config))}</pre>'

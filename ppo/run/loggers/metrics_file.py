@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ppo.errors import NotSaved
 from ppo.run.folder import RunFolder
 from ppo.run.reader import METRICS, Row
-from ppo.system.files import AppendedFile, atomic_write
+from ppo.system.files import AppendedFile, atomic_write, open_regular
 
 
 class MetricsFile:
@@ -64,7 +64,8 @@ class MetricsFile:
         """Write the file anew, with all columns and the waiting rows. Raises OSError."""
         text = ",".join(self.names) + "\n"
         if self.file:
-            written = self.path.read_text(errors="replace") + self.file.waiting.decode()
+            with open_regular(self.path) as before:
+                written = before.read().decode(errors="replace") + self.file.waiting.decode()
             ending = "," * (len(self.names) - self.num_columns) + "\n"
             text += written.partition("\n")[2].replace("\n", ending)
         with atomic_write(self.path) as temporary:

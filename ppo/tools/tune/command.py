@@ -23,11 +23,11 @@ from ppo.config.resolve import family_of, resolve
 from ppo.config.run_flags import DURATION, seconds_of
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
 from ppo.run.loggers.console import PatientConsole
-from ppo.run.reader import RETURN, read_run
+from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import interquartile_mean
-from ppo.system.files import folder_name, read_json, write_json
+from ppo.system.files import folder_name, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra
 from ppo.system.output import discard
@@ -180,12 +180,12 @@ class Search:
             for seed in range(config.seed, config.seed + config.seeds):
                 folder = self.shared.path(trial.number) / f"s{seed}"
                 yield from self._train(trial, {**flags, "seed": seed}, folder, config.total_steps)
-                scores.append(self._score(read_json(folder / "summary.json", {}), config))
+                scores.append(self._score(read_content(folder / SUMMARY, RUN_SUMMARY), config))
             value, state = float(interquartile_mean(scores)), TrialState.COMPLETE
         except optuna.TrialPruned:
             state = TrialState.PRUNED
-        except ConfigError as contradiction:
-            trial.set_user_attr("error", str(contradiction))
+        except (ConfigError, CheckpointError) as error:  # a contradiction, or a damaged summary
+            trial.set_user_attr("error", str(error))
         except RunFailed as failure:
             if failure.exit_code == TERMINATED:
                 raise
@@ -243,11 +243,12 @@ class Search:
         """Return the score of a run that has ended, as --score defines it. Raises ConfigError if
         that is a return and no episode has ended."""
         if self.own.score == "return":
-            for value in (summary["evaluation"]["mean"], summary["mean_return"]):
+            evaluation = summary.get("evaluation") or {}
+            for value in (evaluation.get("mean"), summary.get("mean_return")):
                 if value is not None:
                     return value
             raise ConfigError("--total_steps: give more, for no episode has ended")
-        if str(summary["stopped"]).startswith(str(config.stop_when)):
+        if str(summary.get("stopped")).startswith(str(config.stop_when)):
             return summary[self.own.score]
         if self.own.score == "steps":
             return 2 * config.total_steps

@@ -1,6 +1,7 @@
 """An Optuna study that several processes share, and that can be continued after they end."""
 
 import warnings
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError
-from ppo.system.files import lock_file
+from ppo.system.files import lock_file, open_regular
 
 WARMUP = 2  # the report of a trial, counted from 1, at which the pruner may first end it
 
@@ -46,6 +47,8 @@ class SharedStudy:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with self.locked():
+                with suppress(FileNotFoundError):  # Optuna would wait for a pipe
+                    open_regular(folder / "study.log").close()
                 journal = None if storage else JournalFileBackend(str(folder / "study.log"))
                 self.study = optuna.create_study(
                     storage=JournalStorage(journal) if journal else storage,
