@@ -14,6 +14,7 @@ from pkgutil import resolve_name
 from ppo.commands import COMMANDS
 from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.output import flush_output, show
+from ppo.system.signals import STOP
 
 IDENTIFIER = re.compile(r":|-v\d+$")  # of an environment
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
@@ -27,16 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        STOP.keep_until_exit()
     gc.disable()  # collecting garbage during the imports takes a third of the start
     try:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # for modules that the user names
-        _run(arguments)
+        with STOP, STOP.cutting_short("stopped the command at once"):
+            if os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())  # for modules that the user names
+            _run(arguments)
         return 0
     except KeyboardInterrupt:
-        show("error: interrupted: stopped at once")
+        show(f"error: {STOP.last_words()}")
         return 130
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # the user's code may have one of its own
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             show(traceback.format_exc())
         message = str(error) or type(error).__name__

@@ -26,6 +26,7 @@ from ppo.envs.video import Filmed, open_video
 from ppo.errors import ConfigError, NotRepeated
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
+from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
 
@@ -146,9 +147,9 @@ class Policy:
         try:
             with _filmed(envs, video) as filmed:
                 return evaluate(act, filmed, seeds, state_size=state_size, max_steps=max_steps)
-        except ConfigError:
+        except (ConfigError, *RAISED_BY_SIGNALS):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise worker_error(
                 f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error
