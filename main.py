@@ -3,6 +3,10 @@
 import sys
 
 try:
+    from ppo.system.signals import STOP
+
+    if __name__ == "__main__":
+        STOP.keep_until_exit()  # before the other imports, which take longer
     from ppo.__main__ import main
 except KeyboardInterrupt:
     print("error: interrupted: stopped at once", file=sys.stderr)

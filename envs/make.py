@@ -26,6 +26,7 @@ from ppo.envs.observations import can_observe, observe
 from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.errors import PPOError, suggest
 from ppo.system.imports import import_code
+from ppo.system.signals import RAISED_BY_SIGNALS
 
 ALIASES = {
     "LunarLander-v2": "LunarLander-v3",
@@ -199,7 +200,7 @@ def explained_errors(env_name: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as the one about newer versions
             yield
-    except PPOError:
+    except (PPOError, *RAISED_BY_SIGNALS):
         raise
     except gymnasium.error.UnregisteredEnv as error:
         known = [*gymnasium.registry]
@@ -207,7 +208,7 @@ def explained_errors(env_name: str) -> Iterator[None]:
             known += dir(import_code(module))
         hint = suggest(name, known, "gymnasium.pprint_registry() lists all")
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
         if not is_explained and not re.search(UNSUITABLE, str(error)):
             raise worker_error(f"environment {env_name}", error) from error

@@ -26,6 +26,7 @@ from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
 CARRIED = ("observations", "states", "action_masks")  # whose last row begins the next rollout
@@ -121,8 +122,8 @@ class Worker:
         except EnvironmentUnavailable:
             raise
         except BaseException as error:
-            if not isinstance(error, (Exception, SystemExit)) and parent_process() is None:
-                raise  # a signal for the trainer
+            if isinstance(error, RAISED_BY_SIGNALS) and parent_process() is None:
+                raise
             if not np.isfinite(self.actions).all():
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
             culprit = "the policy"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ppo.models.errors import ModelMismatch
 from ppo.models.parts import images_of
 from ppo.system.imports import import_named
+from ppo.system.signals import RAISED_BY_SIGNALS
 
 
 class ModelEntry(NamedTuple):
@@ -72,7 +73,9 @@ def make_model(config, observation_space, action_space):
         try:
             model = own(observation_space, action_space, config)
             check_model(model, observation_space)
-        except (Exception, SystemExit) as error:
+        except RAISED_BY_SIGNALS:
+            raise
+        except BaseException as error:
             raise ModelMismatch(
                 f"--model={config.model} fails ({type(error).__name__}: {error}): see "
                 "ppo.models.actor_critic.ActorCritic for what it needs"

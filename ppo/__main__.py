@@ -14,6 +14,7 @@ from ppo.commands import all_commands
 from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.imports import import_from_working_folder
 from ppo.system.output import flush_output, show
+from ppo.system.signals import STOP
 
 IDENTIFIER = re.compile(r":|-v\d+$")  # of an environment
 DEBUG = {"--debug", "--debug=1", "--debug=true", "--debug=True"}
@@ -27,15 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        STOP.keep_until_exit()
     gc.disable()  # collecting garbage during the imports takes a third of the start
     try:
-        import_from_working_folder()
-        _run(arguments)
+        with STOP, STOP.cutting_short("stopped the command at once"):
+            import_from_working_folder()
+            _run(arguments)
         return 0
     except KeyboardInterrupt:
-        show("error: interrupted: stopped at once")
+        show(f"error: {STOP.last_words()}")
         return 130
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # the user's code may have one of its own
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             show(traceback.format_exc())
         message = str(error) or type(error).__name__

@@ -25,6 +25,7 @@ from ppo.run.loggers.histograms import make_histograms
 from ppo.run.reader import Row
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
+from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
@@ -245,9 +246,9 @@ def _explained_errors(callback: Callback, method: str) -> Iterator[None]:
     """Turn what a callback raises into a CallbackError that names it; pass on PPOError."""
     try:
         yield
-    except PPOError:
+    except (PPOError, *RAISED_BY_SIGNALS):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise CallbackError(
             f"callback {type(callback).__name__} raised {type(error).__name__} in {method}: "
             f"{error}",

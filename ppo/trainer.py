@@ -1,7 +1,7 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,9 @@ from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
 from ppo.system.process import freeze_garbage
-from ppo.system.signals import StopSignals, Terminated
+from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
 
 
-@ISOLATION.closed_at_end()
 def train(
     env,
     config: Config | None = None,
@@ -44,86 +43,94 @@ def train(
     the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError if an
     environment fails too often, CallbackError, NotFinite, NotSaved; Interrupted.
     """
-    config = config_of(env, config, eval_env, flags)
-    callbacks = [*callbacks, *named_callbacks(config)]
-    ranks = join_ranks()
-    parts, found = prepare_run(config, ranks, make_learner)
-    config = parts.config
-    freeze_garbage()
-    with (
-        ranks,
-        ranks.on_rank0(RunFolder, config, parts.faults) as run,
-        ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
-    ):
-        monitor = Monitor(parts, run, callbacks)
-        if config.is_resumed:
-            found += resume(parts, monitor, checkpoints, run)
-        first = parts.iteration + 1
-        rows = read_rows(run, parts.iteration)
-        changes = Changes(parts, run)
-        clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
-        notes = [*notes, *found, f"run folder: {run.path}"]
-        with (
-            parts.make_pool(on_event=ranks.forward_events(run.event)) as workers,
-            ranks.on_rank0(Loggers, config, run, notes, rows) as loggers,
-        ):
-            with (
-                StopSignals(at_once=ranks.size == 1) as stop,
-                _saving(parts, monitor, checkpoints, stop),
-            ):
+    with STOP as stop, stop.raising(), ExitStack() as stack:
+        enter = stack.enter_context
+        with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
+            enter(ISOLATION.closed_at_end())
+            config = config_of(env, config, eval_env, flags)
+            callbacks = [*callbacks, *named_callbacks(config)]
+            ranks = join_ranks()
+            parts, found = prepare_run(config, ranks, make_learner)
+            config = parts.config
+            freeze_garbage()
+            enter(ranks)
+            run = enter(ranks.on_rank0(RunFolder, config, parts.faults))
+            checkpoints = enter(ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event))
+            monitor = Monitor(parts, run, callbacks)
+            if config.is_resumed:
+                found += resume(parts, monitor, checkpoints, run)
+            first = parts.iteration + 1
+            rows = read_rows(run, parts.iteration)
+            changes = Changes(parts, run)
+            clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
+            notes = [*notes, *found, f"run folder: {run.path}"]
+            workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
+            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows))
+        stop.at_once = ranks.size == 1
+        with _saving(parts, monitor, checkpoints, stop):
+            with stop.raising(*URGENT):
                 end = monitor.start(rows)
-                for iteration in range(first, end + 1):
-                    run.iteration = iteration
-                    with stop.interruptible():
-                        changes.apply(iteration)
-                        if config.is_resumed and iteration == first:
-                            monitor.note_lost_episodes(parts.restore_environments(workers))
-                        clock.begin_iteration()
-                        info = workers.collect(iteration)
-                        clock.end_phase("collecting")
-                        rollout = parts.receive(iteration, info)
-                        batch = parts.make_batch(rollout)
-                        parts.update_statistics(rollout)
-                        if config.overlap:  # the next rollout is collected during the update
-                            parts.publish_weights()
-                            if iteration < config.iterations:
-                                workers.collect_async(iteration + 1)
-                        metrics = parts.learner.update(batch, iteration)
-                        if not config.overlap:
-                            parts.publish_weights()
-                        clock.end_phase("learning")
-                        metrics = monitor.after_update(rollout, batch, metrics, clock)
-                    is_stopped = stop.agree_to_stop(ranks.gather) or monitor.run.stop_reason
-                    is_last = is_stopped or iteration == config.iterations
-                    is_due = monitor.run.is_save_due
-                    if is_due or is_last or ranks.size == 1:  # several must exchange theirs
-                        checkpoints.keep(snapshot(parts, monitor))
-                    loggers.log(metrics, monitor.histograms)
-                    if is_due:
-                        checkpoints.save(monitor.run.is_best)
-                    if is_last:
-                        break
-                    if is_due:
-                        monitor.note_checkpoint()
-            finish = partial(monitor.finish, clock, loggers.show_progress)
-            summary = ranks.broadcast_from_rank0(finish)
-            loggers.finish(summary)
-            return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
+            for iteration in range(first, end + 1):
+                run.iteration = iteration
+                with stop.raising(*URGENT):
+                    changes.apply(iteration)
+                    if config.is_resumed and iteration == first:
+                        monitor.note_lost_episodes(parts.restore_environments(workers))
+                    clock.begin_iteration()
+                    info = workers.collect(iteration)
+                    clock.end_phase("collecting")
+                    rollout = parts.receive(iteration, info)
+                    batch = parts.make_batch(rollout)
+                    parts.update_statistics(rollout)
+                    if config.overlap:  # the next rollout is collected during the update
+                        parts.publish_weights()
+                        if iteration < config.iterations:
+                            workers.collect_async(iteration + 1)
+                    metrics = parts.learner.update(batch, iteration)
+                    if not config.overlap:
+                        parts.publish_weights()
+                    clock.end_phase("learning")
+                    metrics = monitor.after_update(rollout, batch, metrics, clock)
+                is_stopped = stop.agree_to_stop(ranks.gather) or monitor.run.stop_reason
+                is_last = is_stopped or iteration == config.iterations
+                is_due = monitor.run.is_save_due
+                if is_due or is_last or ranks.size == 1:  # several must exchange theirs
+                    checkpoints.keep(snapshot(parts, monitor))
+                loggers.log(metrics, monitor.histograms)
+                if is_due:
+                    checkpoints.save(monitor.run.is_best)
+                if is_last:
+                    break
+                if is_due:
+                    monitor.note_checkpoint()
+        finish = partial(monitor.finish, clock, loggers.show_progress)
+        try:
+            with stop.raising(*STOPPING):
+                summary = ranks.broadcast_from_rank0(finish)
+        except Terminated:
+            ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
+            raise _interrupted(stop, checkpoints, monitor, ending) from None
+        loggers.finish(summary)
+        return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
 
 
 @contextmanager
 def _saving(
     parts: Components, monitor: Monitor, checkpoints: Checkpoints, stop: StopSignals
 ) -> Iterator[None]:
-    """Save the state after the last whole iteration, however the context is left, unless a second
-    Ctrl-C ends it at once. Raises Interrupted after a signal, NotSaved if it cannot be saved."""
+    """Save the state after the last whole iteration, however the context is left; after a second
+    Ctrl-C, the checkpoints' own context does. Raises Interrupted after a signal, NotSaved if it
+    cannot be saved."""
     checkpoints.keep(snapshot(parts, monitor))
     checkpoints.save()
+    stop.last_words = checkpoints.last_words
     try:
         yield
     except Terminated:
         pass
-    except (Exception, SystemExit):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an environment or a callback may have one of its own
         checkpoints.save()
         checkpoints.wait()
         raise
@@ -132,6 +139,15 @@ def _saving(
         parts.ranks.on_rank0(monitor.notify, "on_checkpoint")
     checkpoints.finish()
     if stop.received:
-        monitor.run.folder.event("signal", signal=stop.received.name)
-        ending = f"after step {checkpoints.last_step}: stopped, saved in {monitor.run.folder.path}"
-        raise Interrupted(stop.received, ending, parts.ranks.rank)
+        ending = f"stopped, saved in {monitor.run.folder.path}"
+        raise _interrupted(stop, checkpoints, monitor, ending)
+
+
+def _interrupted(
+    stop: StopSignals, checkpoints: Checkpoints, monitor: Monitor, ending: str
+) -> Interrupted:
+    """Record the signal that has ended a run, and return the error that says so."""
+    assert stop.received
+    monitor.run.folder.event("signal", signal=stop.received.name)
+    ending = f"after step {checkpoints.last_step}: {ending}"
+    return Interrupted(stop.received, ending, monitor.parts.ranks.rank)

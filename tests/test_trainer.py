@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from ppo import Config, Learner, train
@@ -103,6 +105,47 @@ def test_an_interrupt_ends_the_iteration_and_an_urgent_signal_abandons_it(
     assert len(metrics(tmp_path)) == step // 32
     events = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
     assert [event["kind"] for event in events] == ["signal"]
+
+
+class Closing(gymnasium.Env):
+    """Receive further signals as it is closed."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
+        super().reset(**arguments)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+    def close(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("learner", [Urgent, Learner])
+def test_a_script_gets_its_handlers_back_and_no_signal_from_before(
+    learner: type[Learner], tmp_path: Path
+) -> None:
+    received: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    before = [
+        signal.signal(number, lambda number, frame: received.append(number)) for number in numbers
+    ]
+    own = [signal.getsignal(number) for number in numbers]
+    try:
+        if learner is Urgent:
+            with pytest.raises(Interrupted, match="SIGTERM after step 64: stopped, saved in"):
+                train(config(tmp_path, env_name=Closing), make_learner=learner)
+        else:
+            train(config(tmp_path, env_name=Closing))
+        assert [signal.getsignal(number) for number in numbers] == own
+        assert (received, steps(tmp_path)[-1]) == ([], 64 if learner is Urgent else 128)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_a_run_that_was_cut_short_is_resumed_to_the_same_end(tmp_path: Path) -> None:

@@ -1,19 +1,22 @@
 """Train several runs at once, each in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from ppo.config.flags import Settings, as_arguments
 from ppo.errors import Interrupted, PPOError
 from ppo.system.process import die_with_parent
-from ppo.system.signals import StopSignals
+from ppo.system.signals import STOP, stopped_at_once
 
 SECONDS_BETWEEN_LOOKS = 0.05
+SECONDS_TO_SAVE = 2.0  # after a second Ctrl-C
 
 Process = subprocess.Popen[bytes]
 Job = Iterator[Process]  # yields the process of a run while it waits for that process
@@ -57,13 +60,16 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
 
     After a signal (SIGINT, or one of URGENT) no further job is started, and running processes are
     sent SIGTERM. After an error of a job no further job is started, and the others finish. ending:
-    as for Interrupted. Raises Interrupted after a signal, else the first PPOError.
+    as for Interrupted. Raises Interrupted after a signal, else the first PPOError; after a second
+    SIGINT, which leaves the runs SECONDS_TO_SAVE, KeyboardInterrupt.
     """
     waiting = iter(jobs)
     running: list[Job] = []
     failure: PPOError | None = None
-    terminated: set[int] = set()  # ids of processes
-    with StopSignals() as stop:
+    processes: dict[int, Process] = {}  # that were started, by their ids
+    terminated: set[int] = set()
+    with STOP as stop, stop.raising(), _ended_at_once(processes):
+        stop.last_words = partial(_last_words, processes)
         while True:
             if stop.received:
                 failure = Interrupted(stop.received, ending)
@@ -77,6 +83,7 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
             for job in list(running):
                 try:
                     process = next(job)
+                    processes[process.pid] = process
                     if stop.received and process.pid not in terminated:
                         terminated.add(process.pid)
                         process.terminate()  # SIGINT could print a traceback as Python starts
@@ -86,5 +93,39 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
                     running.remove(job)
                     failure = failure or error
             time.sleep(SECONDS_BETWEEN_LOOKS)
+    if stop.received:  # also after the last run has ended
+        failure = Interrupted(stop.received, ending)
     if failure:
         raise failure
+
+
+@contextmanager
+def _ended_at_once(processes: Mapping[int, Process]) -> Iterator[None]:
+    """After KeyboardInterrupt, let the processes of runs save within SECONDS_TO_SAVE, then kill
+    those that have not ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        deadline = time.monotonic() + SECONDS_TO_SAVE
+        try:
+            for process in processes.values():
+                process.terminate()  # again, if it was asked to already, changes nothing
+            while _unended(processes) and time.monotonic() < deadline:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        finally:
+            for process in _unended(processes):
+                process.kill()
+                process.wait()
+        raise
+
+
+def _unended(processes: Mapping[int, Process]) -> list[Process]:
+    return [process for process in processes.values() if process.poll() is None]
+
+
+def _last_words(processes: Mapping[int, Process]) -> str:
+    """Say how many runs could not save their last iteration before they were stopped at once."""
+    killed = [x for x in processes.values() if x.poll() in (None, -signal.SIGKILL)]
+    if not killed:
+        return f"{stopped_at_once()}, all runs are saved"
+    return f"{stopped_at_once()}, before {len(killed)} runs had saved their last iteration"

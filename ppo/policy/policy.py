@@ -25,6 +25,7 @@ from ppo.envs.video import filmed
 from ppo.errors import ConfigError
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
+from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
 
@@ -145,9 +146,9 @@ class Policy:
         try:
             with filmed(envs, video) as played:
                 return evaluate(act, played, seeds, state_size=state_size, max_steps=max_steps)
-        except ConfigError:
+        except (ConfigError, *RAISED_BY_SIGNALS):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise worker_error(
                 f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error

@@ -8,6 +8,7 @@ rest of this JSON and of every tensor's name, dtype, shape and bytes. No pickle 
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
@@ -26,6 +27,7 @@ from ppo.errors import CheckpointError, ConfigError, NotSaved
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
+from ppo.system.signals import stopped_at_once
 from ppo.system.state_dict import State
 
 FORMAT = 4
@@ -34,6 +36,7 @@ LAST = "last.safetensors"
 BEST = "best.safetensors"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the environment step
 MOST_TENSORS = 10_000
+SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
 
 
 def copy_state(state: State) -> State:
@@ -213,7 +216,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     on_event(kind, message) receives the reason why a checkpoint could not be written.
     """
 
-    failure: Exception | None = None
+    failure: BaseException | None = None
 
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
         self.folder = folder
@@ -261,18 +264,41 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         """Wait for the last checkpoint. Raises NotSaved if it could not be written."""
         self.wait()
         if self.failure:
-            instead = f"the newest is {self.written[-1]}" if self.written else "there is none"
             raise NotSaved(
                 f"the last checkpoint cannot be written to {self.folder} ({self.failure}): "
-                f"{instead}"
+                f"{self._newest}"
             )
 
+    def last_words(self) -> str:
+        """Say what is saved, and what is lost, of a run that is stopped at once."""
+        if not self.last_state:
+            return stopped_at_once()
+        if self._path(self.last_state) in self.written:
+            return f"{stopped_at_once()}, saved in {self.folder.parent} after step {self.last_step}"
+        return f"{stopped_at_once()}, the state after step {self.last_step} is lost: {self._newest}"
+
     def __exit__(self, *exception: object) -> None:
+        """Wait for what is being written; after Ctrl-C, save the last kept state, too, unless that
+        takes longer than a second."""
         # If the thread is still writing when Python exits, the process may abort.
-        self.wait(1.0 if isinstance(exception[1], KeyboardInterrupt) else None)
+        if not isinstance(exception[1], KeyboardInterrupt):
+            self.wait()
+            return
+        deadline = time.monotonic() + SECONDS_AT_ONCE
+        self.wait(SECONDS_AT_ONCE)
+        if self.last_state and not self.thread.is_alive():
+            self.save()
+            self.wait(max(0.0, deadline - time.monotonic()))
+
+    @property
+    def _newest(self) -> str:
+        return f"the newest is {self.written[-1]}" if self.written else "there is none"
+
+    def _path(self, state: State) -> Path:
+        return self.folder / f"{state['step']:012d}.safetensors"
 
     def _write(self, state: State, is_best: bool) -> None:
-        path = self.folder / f"{state['step']:012d}.safetensors"
+        path = self._path(state)
         try:
             if path not in self.written:
                 save(path, state)
@@ -286,7 +312,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                     old.unlink(missing_ok=True)
                     self.written.remove(old)
             self.failure = None
-        except Exception as error:  # callbacks and models may return any state
+        except BaseException as error:  # callbacks and models may return any state
             self.failure = error
             self.on_event(
                 "checkpoint_failed",

@@ -14,6 +14,7 @@ from ppo.config.run_flags import LOGGERS
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import Row
+from ppo.system.signals import RAISED_BY_SIGNALS
 
 GROUPS = {
     "rollout": "episodes episode_return_mean episode_length_mean",
@@ -127,7 +128,9 @@ class Loggers(AbstractContextManager["Loggers"]):
         """Drop a logger that raises, and record an event."""
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except RAISED_BY_SIGNALS:
+            raise
+        except BaseException as error:
             self.loggers.pop(name, None)
             self.run.event(
                 "logger_failed", f"--logger={name}: {error}; training continues without it"
