@@ -52,7 +52,7 @@ def train(
     with (
         ranks,
         closing(ISOLATION),
-        ranks.on_rank0(RunFolder, config, parts.faults) as run,
+        ranks.on_rank0(RunFolder, config, parts.faults, parts.spaces.auto) as run,
         ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event) as checkpoints,
     ):
         monitor = Monitor(parts, run, callbacks)
