@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks import harness
-from ppo.callback import Callback
+from ppo.callbacks.base import Callback
 from ppo.run.checkpoint import (
     BEST,
     LAST,

@@ -33,9 +33,9 @@ MLP = "MlpPolicy"
 # "lin_0.1" falls linearly from 0.1 to 0.
 ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json").read_text())
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
-WINDOW = 100  # episodes that running means are taken over, as in ppo/stopping.py
+WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/stopping.py
 EPISODES = 100  # of an evaluation, and of a proof
-FEW = 10  # episodes before a proof, as in ppo/stopping.py
+FEW = 10  # episodes before a proof, as in ppo/callbacks/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side
 SECONDS = 1.0  # between two points of a curve
 
@@ -159,7 +159,7 @@ def make_watch(
             self.curve.append((self.steps, self.took, self.mean_return))
 
         def look(self, is_last: bool = False) -> None:
-            """Do as StopWhen in ppo/stopping.py."""
+            """Do as StopWhen in ppo/callbacks/stopping.py."""
             if threshold is None or self.stopped or not self.returns:
                 return
             is_early = self.episodes < self.next_try and not is_last

@@ -20,13 +20,15 @@ class Spaces(NamedTuple):
     """What a run needs to know of an environment.
 
     has_masks: whether infos have action masks; warnings: for the environment's author;
-    reward_threshold: the return at which its registration counts it as solved."""
+    reward_threshold: the return at which its registration counts it as solved; auto: what "auto"
+    stands for in the run, by flag, once its flags are resolved."""
 
     observations: Box
     actions: Any
     has_masks: bool
     warnings: tuple[str, ...] = ()
     reward_threshold: float | None = None
+    auto: dict[str, Any] | None = None
 
 
 def describe(config):

@@ -54,7 +54,7 @@ def train(
             config = parts.config
             freeze_garbage()
             enter(ranks)
-            run = enter(ranks.on_rank0(RunFolder, config, parts.faults))
+            run = enter(ranks.on_rank0(RunFolder, config, parts.faults, parts.spaces.auto))
             checkpoints = enter(ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event))
             monitor = Monitor(parts, run, callbacks)
             if config.is_resumed:

@@ -10,9 +10,9 @@ from tests.running import ROOT
 PAGE = ROOT / "docs" / "flags.md"
 ABOUT = """# Flags
 
-What `python main.py --help` (or `ppo --help`, or `python -m ppo --help`) prints, and `--help` after each command, 110 columns
-wide. Flags take hyphens or underscores, `--name=value` or `--name value`; booleans take `--x`, `--no_x`, `--x=True` and
-`--x=False`.
+What `python main.py --help` (or `ppo --help`, or `python -m ppo --help`) prints, and `--help` after
+each command, 110 columns wide. Flags take hyphens or underscores, `--name=value` or `--name value`;
+booleans take `--x`, `--no_x`, `--x=True` and `--x=False`.
 """
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
-from ppo.analysis import histograms
 
+from ppo.run.loggers import histograms
 from ppo.run.loggers.histograms import make_histograms
 from tests.running import make_components
 

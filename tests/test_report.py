@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import shutil
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 
 from ppo.callbacks.highlights import find_episode
+from ppo.config.config import Config
+from ppo.config.flags import Settings, parse_flags
+from ppo.config.resolve import resolve, with_tuned
+from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
+from ppo.tools.plots import PANELS, curve, draw
 from ppo.tools.report import command, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 
@@ -80,11 +85,8 @@ def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: 
 def test_the_report_needs_no_other_file(parent: Path) -> None:
     folder = parent / "s4"
     page = (folder / "report.html").read_text()
-    assert not re.search(
-        r"""(?:src|href)=["'](?!data:)""",
-        page.replace("<script", "\n<script").split("<body")[0][:3000],
-    )
-    assert not re.search(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="?(?!data:)http', page)
+    assert not re.search(r"<script|<link|@import|https?:", page)
+    assert not re.search(r"(?:src|href)=.(?!data:|#)", page)
     (content,) = re.findall(r"data:video/mp4;base64,([^\"]+)", page)
     best = find_episode(folder, "best")
     (video,) = (folder / "videos").iterdir()
@@ -96,7 +98,8 @@ def test_the_report_needs_no_other_file(parent: Path) -> None:
 
 def test_the_command_in_the_report_repeats_the_run(parent: Path, tmp_path: Path) -> None:
     page = (parent / "s5" / "report.html").read_text()
-    (line,) = re.findall(r"<pre id=\"command\">python main.py (.*)</pre>", page)
+    (line,) = re.findall("<pre>python main.py (.*)</pre>", page)
+    assert sorted(line.split()) == sorted([*BRIEF, "--seed=5"])
     done = run_main(*shlex.split(unescape(line)), f"--run_dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert metrics(tmp_path) == metrics(parent / "s5")
@@ -110,7 +113,7 @@ def test_a_report_is_written_later_with_evaluations(parent: Path, tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
     page = (tmp_path / "page.html").read_text()
     assert "<td>later, with seed 77</td>" in page
-    assert "<title>&lt;b&gt;run</title>" in page
+    assert "/&lt;b&gt;run</title>" in page
     for name, problem in (
         ("page.html", "is there already"),
         ("page.html/page.html", "cannot be written to"),
@@ -129,10 +132,19 @@ def record(folder: Path, **metrics: np.ndarray) -> RunRecord:
     return RunRecord(folder, config, {**plain, **returns, **metrics})
 
 
-def charts_of(page: Path) -> dict[str, Any]:
-    """Return the charts that a page holds, by title."""
-    (text,) = re.findall(r'id="charts">(.*?)</script>', page.read_text(), re.S)
-    return {chart["title"]: chart for chart in json.loads(text)}
+SVG = r'<svg class="\w+" viewBox="0 0 \d+ \d+">(.*?)</svg>\s*'
+
+
+def charts_of(page: Path) -> dict[str, tuple[str, str]]:
+    """Return the charts on a page, over steps and over seconds, by title."""
+    figure = f"<figcaption>(.*?)</figcaption>{SVG}{SVG}</figure>"
+    charts = re.findall(figure, page.read_text(), re.S)
+    return {unescape(title): (steps, seconds) for title, steps, seconds in charts}
+
+
+def labels_of(svg: str) -> list[str]:
+    """Return the texts in a chart: the labels of its ticks."""
+    return re.findall("<text[^>]*>(.*?)</text>", svg)
 
 
 def test_all_metrics_of_an_environment_have_room_on_the_page(tmp_path: Path) -> None:
@@ -145,13 +157,12 @@ def test_a_long_run_has_a_small_page_whose_curves_keep_their_extremes(tmp_path: 
     noise = np.random.default_rng(0).normal(size=20_000)
     noise[7] = np.nan
     noise[15_001] = np.inf
-    names = ["approx_kl", "clip_fraction", *(f"env/name_{i}" for i in range(10))]
-    values = dict.fromkeys(names, noise)
-    write_report([record(tmp_path, **values)], tmp_path / "page.html")
-    assert (tmp_path / "page.html").stat().st_size < 1_000_000
-    (series,) = charts_of(tmp_path / "page.html")["KL of an update"]["series"]
+    names = [*PANELS, *(f"env/name_{i}" for i in range(5))]
+    run = record(tmp_path, **dict.fromkeys(names, noise))
+    write_report([run], tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 400_000
     finite = noise[np.isfinite(noise)]
-    x, mean, low, high = map(np.array, series["steps"])
+    x, mean, low, high = curve([run], "step", "approx_kl")
     assert x[-1] == 2_000_000
     assert (np.diff(x) > 0).all()
     assert (low.min(), high.max()) == pytest.approx((finite.min(), finite.max()), rel=1e-5)
@@ -161,11 +172,44 @@ def test_a_long_run_has_a_small_page_whose_curves_keep_their_extremes(tmp_path: 
 def test_curves_have_their_target_and_explained_variance_its_limits(tmp_path: Path) -> None:
     variances = np.array([-50.0, 0.5, 1.0])
     write_report([record(tmp_path, explained_variance=variances)], tmp_path / "page.html")
+    assert '<li class="target">solved: 475</li>' in (tmp_path / "page.html").read_text()
     charts = charts_of(tmp_path / "page.html")
-    assert charts["mean return of 100 episodes"]["target"] == 475
-    (series,) = charts["explained variance"]["series"]
-    assert series["steps"] == [[100, 200, 300], [-1, 0.5, 1]]
-    assert series["seconds"][0] == [1, 2, 3]
+    steps, seconds = charts["mean return of 100 episodes"]
+    assert "stroke-dasharray" in steps
+    assert labels_of(steps) == ["100", "150", "200", "250", "300", "0", "150", "300", "450"]
+    assert labels_of(seconds)[:5] == ["1", "1.5", "2", "2.5", "3"]
+    assert labels_of(charts["explained variance"][0])[5:] == ["-1", "-0.5", "0", "0.5", "1"]
+
+
+def test_a_page_is_drawn_whatever_the_values_and_names(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    folder = tmp_path / "a$b_<i>&$"
+    folder.mkdir()
+    odd = {
+        "env/$x_<b>$&": np.array([1e308, -1e308, 3]),
+        "env/nothing": np.full(3, np.nan),
+        "env/too large": np.array([1e308, np.inf, -np.inf]),
+        "env/zero": np.zeros(3),
+        "env/tiny": np.array([0, 5e-324, 1e-310]),
+        "env/near": 1e9 + np.array([0, 1e-7, 2e-7]),
+        "env/large": np.array([-1e100, 1e100, 0]),
+        "env/one": np.array([np.nan, 2, np.nan]),
+    }
+    run = record(folder, **odd)
+    for name in ("page", "again"):
+        write_report([run], tmp_path / f"{name}.html")
+    draw([run], tmp_path / "curve.png")
+    assert not recwarn.list
+    drawn = odd.keys() - {"env/nothing", "env/too large"}
+    assert charts_of(tmp_path / "page.html").keys() == {"mean return of 100 episodes", *drawn}
+    page = (tmp_path / "page.html").read_text()
+    assert f"<span>{escape(run.name)}</span>" in page
+    assert not re.search("<b>|<i>|nan|inf[^o]", page)
+    assert (tmp_path / "again.html").read_text() == page
+    ids = re.findall(r' id="(.*?)"', page)
+    assert len({*ids}) == len(ids) >= 14
+    assert {*re.findall(r'(?:url\(|href=")#(.*?)["\)]', page)} == {*ids} - {"step", "seconds"}
 
 
 def test_what_the_trainer_noticed_is_on_the_page(tmp_path: Path) -> None:
@@ -201,11 +245,12 @@ def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call)
     page = (tmp_path / "all.html").read_text()
     assert "<tr><td>gamma</td><td>0.99</td><td>0.99</td><td>0.5</td></tr>" in page
     assert "<td>num_envs</td>" not in page
-    together, alone = charts_of(tmp_path / "all.html")["mean return of 100 episodes"]["series"]
-    assert together["label"] == "CartPole-v1: IQM of 2 seeds, 95 % interval"
-    assert alone["label"] == f"{tmp_path.name}/other"
-    assert (together["number"], alone["number"]) == (0, 1)
-    assert len(together["seconds"]) == 4
+    together, alone = re.findall(r'<li style="color: (#\w+)"><span>(.*?)</span>', page)
+    assert together[1] == "CartPole-v1: IQM of 2 seeds, 95 % interval"
+    assert alone[1] == f"{tmp_path.name}/other"
+    for chart in charts_of(tmp_path / "all.html")["mean return of 100 episodes"]:
+        assert chart.count(f"stroke: {together[0]}") == chart.count(f"stroke: {alone[0]}") == 1
+        assert f"fill: {together[0]}" in chart
     assert call("report", *runs, f"--output={tmp_path / 'all.html'}")[0] == 2
 
 
@@ -244,8 +289,9 @@ def test_the_page_works_in_a_browser(width: int, scheme: Any, parent: Path, tmp_
     with api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         size: Any = {"width": width, "height": 1600}
-        page = chromium.new_page(viewport=size, offline=True, color_scheme=scheme)
-        page.on("pageerror", lambda error: problems.append(str(error)))
+        page = chromium.new_page(
+            viewport=size, offline=True, color_scheme=scheme, java_script_enabled=False
+        )
         page.on("console", lambda message: problems.append(message.text))
         page.on(
             "request",
@@ -255,36 +301,99 @@ def test_the_page_works_in_a_browser(width: int, scheme: Any, parent: Path, tmp_
         )
         page.goto((parent / "s4" / "report.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate("plots.length") == page.locator("canvas").count() >= 6
-        axis = "index => [plots[index].scales.x.min, plots[index].scales.x.max]"
-        before = page.evaluate(axis, 0)
-        box = page.locator("#large .u-over").bounding_box()
-        assert box
-        page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 50)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60, steps=5)
-        page.mouse.up()
-        page.wait_for_function(f"before => ({axis})(0)[0] != before", arg=before[0])
-        zoomed = page.evaluate(axis, 0)
-        assert before[0] < zoomed[0] < zoomed[1] < before[1]
-        assert page.evaluate(axis, 3) == zoomed
-        page.click("[data-unit=seconds]")
-        seconds = read_run(parent / "s4").metrics["seconds"][-1]
-        assert page.evaluate(axis, 0)[1] == pytest.approx(seconds, rel=1e-4)
-        page.click("[data-copy]")
-        assert "copied" in page.inner_text("[data-copy]")
-        assert page.evaluate("getSelection().toString()").startswith("python main.py --preset=none")
+        seen = {unit: page.locator(f"svg.{unit}:visible") for unit in ("step", "seconds")}
+        assert (seen["step"].count(), seen["seconds"].count()) == (6, 0)
+        for chart in seen["step"].all():
+            box = chart.locator("text").first.bounding_box()
+            assert box
+            assert box["height"] > 9  # pixels
+        page.click("label[for=seconds]")
+        assert (seen["step"].count(), seen["seconds"].count()) == (0, 6)
+        page.click("pre")
+        line = page.evaluate("getSelection().toString()")
+        assert line.startswith("python main.py --env_name=CartPole-v1 --preset=none")
         assert not page.get_by_text("num_minibatches", exact=True).is_visible()
         page.click("summary")
         assert page.get_by_text("num_minibatches", exact=True).is_visible()
-        page.wait_for_function("document.querySelector('video').readyState >= 2")
-        assert page.evaluate("document.querySelector('video').videoWidth") == 600
+        assert page.locator("video").bounding_box()
         page.screenshot(path=tmp_path / "page.png")
         chromium.close()
     assert problems == []
     picture = imageio.v3.imread(tmp_path / "page.png")
     assert picture.std() > 10
     assert (np.median(picture) < 100) == (scheme == "dark")
+
+
+def described(given: Settings, config: Config | None = None) -> Settings:
+    """Return the content of the config.json of a run that flags, or else a Config, lead to."""
+    resolved, spaces = resolve(config or with_tuned(given, {})[0])
+    return json.loads(json.dumps(describe_run(resolved, spaces.auto)))
+
+
+def given_by(line: str) -> Settings:
+    """Return the flags of a command line."""
+    program, file, *arguments = shlex.split(line)
+    assert (program, file) == ("python", "main.py")
+    return parse_flags(arguments, Config)
+
+
+def check_repeats(run: Settings) -> None:
+    """The command of a run leads to all its settings."""
+    again = described(given_by(command(run)))
+    names = {*Config.names(scope="training")} - {"preset"}
+    assert {name: again[name] for name in names} == {name: run[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--env_name=CartPole-v1",  # with a preset of its own
+        "--env_name=Taxi-v4",  # with that of its family
+        "--env_name=PongNoFrameskip-v4",
+        "--env_name=LunarLander-v3 --seed=3 --total_steps=50000",
+        "--env_name=CartPole-v1 --preset=none",
+        "--env_name=CartPole-v1 --preset=tutorial --hidden_size=32",
+        "--env_name=CartPole-v1 --clip_coef=0.3 --clip_value_coef=0.1",
+        "--env_name=CartPole-v1 --clip_value_coef=0.2",
+        "--env_name=CartPole-v1 --preset=none --clip_coef=0.3 --clip_value_coef=0.1",
+        "--env_name=CartPole-v1 --model=lstm --normalize_rewards=False --num_workers=0",
+        "--env_name=Taxi-v4 --num_minibatches=8 --batch_size=256",
+        "--env_name=Taxi-v4 --num_minibatches=8",
+        "--env_name=ALE/Pong-v5 --sticky_actions=0.0 --noop_max=5 --clip_rewards=False",
+        "--env_name=CartPole-v1 '--env_kwargs={\"sutton_barto_reward\": true}' "
+        "'--wrapper=gymnasium.wrappers:TimeAwareObservation()'",
+    ],
+)
+def test_the_command_in_the_report_names_only_what_is_not_the_default(flags: str) -> None:
+    given = given_by(f"python main.py {flags}")
+    run = described(given)
+    assert given_by(command(run)) == given
+    check_repeats(run)
+
+
+def test_flags_that_say_what_auto_means_are_left_out() -> None:
+    flags = {"env_name": "Taxi-v4", "preset": "discrete", "model": "mlp", "hidden_size": "64"}
+    run = described(flags)
+    assert command(run) == "python main.py --env_name=Taxi-v4"
+    check_repeats(run)
+
+
+def test_settings_that_no_preset_gave_have_a_command_too(tmp_path: Path) -> None:
+    plain = described({}, Config(env_name="CartPole-v1", gamma=0.5))
+    assert command(plain) == "python main.py --env_name=CartPole-v1 --preset=none --gamma=0.5"
+    check_repeats(plain)
+    preset = tmp_path / "mine.json"
+    preset.write_text('{"gamma": 0.5, "num_minibatches": 2, "num_epochs": 1}')
+    mine = described({"env_name": "CartPole-v1", "preset": str(preset)})
+    assert command(mine) == f"python main.py --env_name=CartPole-v1 --preset={preset}"
+    preset.write_text('{"gamma": 0.7}')
+    check_repeats(mine)
+    preset.unlink()
+    assert "--gamma=0.5 " in command(mine) + " "
+    check_repeats(mine)
+    old = {name: value for name, value in mine.items() if name != "auto"}
+    check_repeats(old)
+    assert "--preset=none" in command({**old, "env_name": "Taxi-v4"})
 
 
 def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
@@ -297,5 +406,5 @@ def test_a_run_without_episodes_has_a_report(tmp_path: Path) -> None:
     write_report([read_run(tmp_path)], tmp_path / "report.html")
     assert "<video" not in (tmp_path / "report.html").read_text()
     assert command(read_run(tmp_path).config).endswith(
-        """--env_name=E '--env_kwargs={"a": 1}' --seed=None"""
+        """--env_name=E --preset=none '--env_kwargs={"a": 1}' --seed=None"""
     )

@@ -100,7 +100,6 @@ def test_starting_a_worker_takes_no_heavy_import() -> None:
         "rich",
         "matplotlib",
         "tensorboard",
-        "plotly",
         "imageio",
         "onnx",
         "onnxruntime",

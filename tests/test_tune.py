@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.tools.tune.command import Search, TuneFlags, preset_of
+from ppo.tools.tune.study import write_plots
 from tests.running import ROOT, Call, command, run_main, spaces_of
 
 QUICK = [
@@ -68,12 +69,33 @@ def test_a_study_finds_flags_and_writes_a_preset_and_a_page(tmp_path: Path) -> N
         assert trial.value == summary["evaluation"]["mean"]
     page = (folder / "study.html").read_text()
     assert "What matters" in page
-    assert "plotly" in page
+    assert page.count('<img src="data:image/png;base64,') == 6
+    assert "cannot be drawn" not in page
+    assert "Warning" not in done.stderr
     short = ["--num_iterations=1", f"--run_dir={tmp_path / 'run'}", "--logger=none"]
     done = run_main("--env_name=CartPole-v1", f"--preset={preset}", *short)
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["gamma"], config["num_steps"]) == (values["gamma"], 32)
+
+
+def test_a_plot_that_cannot_be_drawn_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = optuna.create_study()
+    study.optimize(lambda trial: trial.suggest_float("<gamma>", 0, 1), 1)
+    write_plots(study, tmp_path / "one.html")
+    assert (tmp_path / "one.html").read_text().count("<img ") == 5
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("<nothing> to compare")
+
+    monkeypatch.setattr(optuna.visualization.matplotlib, "plot_param_importances", fail)
+    write_plots(study, tmp_path / "study.html")
+    page = (tmp_path / "study.html").read_text()
+    assert page.count("<img ") == 4
+    assert "<p>It cannot be drawn: &lt;nothing&gt; to compare</p>" in page
+    assert "<figcaption>Scores by &lt;gamma&gt;</figcaption>" in page
 
 
 def is_amid(folder: Path, enough: int) -> bool:

@@ -94,15 +94,14 @@ class Config(
 def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> Settings:
     """Return the flags of a preset in ppo/config/presets, or of the user's own .json file.
 
-    preset: its name or file; "none" has no flags; "auto" is the environment's preset if there is
-    one, else that of its family, the result of find_family. Raises ConfigError if there is no such
-    preset, or if it cannot be read or is no valid set of flags.
+    preset: its name or file; "none" has no flags; "auto" is as find_preset says. Raises ConfigError
+    if there is no such preset, or if it cannot be read or is no valid set of flags.
     """
-    known = [path.stem for path in sorted(PRESETS.glob("*.json"))]
     if preset == "none":
         return {}
+    known = known_presets()
     if preset == "auto":
-        preset = env_name if env_name in known else find_family()
+        preset = find_preset(env_name, find_family)
     elif preset not in known and not preset.endswith(".json"):
         raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
     path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
@@ -114,6 +113,41 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
         ) from error
     return values
+
+
+def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
+    """Return the name of the environment's preset if there is one, else that of its family, the
+    result of find_family."""
+    return env_name if env_name in known_presets() else find_family()
+
+
+def known_presets() -> list[str]:
+    """Return the names of the presets in ppo/config/presets."""
+    return [path.stem for path in sorted(PRESETS.glob("*.json"))]
+
+
+def fewest_flags(run: Settings) -> Settings:
+    """Return the fewest flags by which a new command line leads to the settings of a run.
+
+    run: the content of its config.json. A flag is left out where the run has the value of its
+    preset, or else the default one; "auto" is what it stood for in the run, if that is known."""
+    auto = run.get("auto") or {}  # earlier versions did not record it
+    names = [x for x in Config.names(scope="training") if x in run and x != "preset"]
+    choices = []
+    for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
+        try:
+            tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
+        except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
+            continue
+        plain = Config(**tuned).__getstate__()
+        plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
+        if run.get("num_minibatches") != plain["num_minibatches"]:
+            plain["batch_size"] = None  # as with_tuned has it
+        flags = {"env_name": run["env_name"]}
+        if preset != "auto":
+            flags["preset"] = preset
+        choices.append(flags | {name: run[name] for name in names if run[name] != plain[name]})
+    return min(choices, key=len)
 
 
 def folder_to_resume(given: Settings) -> Path | None:

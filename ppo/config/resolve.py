@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gymnasium.spaces import Box
 
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config, find_preset, load_preset
 from ppo.config.flags import Settings
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -36,20 +36,25 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     on_cuda = device.startswith("cuda")
     _check_environment_flags(config, spaces, own_family, meanings)
     _check_network_flags(config, entry, on_cuda)
-    resolved = _replace_auto(
-        replace(config, model=model, device=device),
-        num_workers=min(config.num_envs, available_cores()),
-        clip_value_coef=config.clip_coef,
-        frame_stack=4 if images else 1,
-        normalize_observations=bool(vectors),
-        normalize_rewards=not images and not config.clip_rewards,
-        hidden_size=entry.hidden_size,
-        share_trunk=bool(images) or entry.is_recurrent,
-        inference="learner" if images and on_cuda and not config.overlap else "worker",
-        log_std_init=-2.0 if config.use_sde else 0.0,
-        precision="bfloat16" if images and has_bfloat16(device) else "float32",
-    )
-    return resolved, spaces
+    meanings = {
+        **meanings,
+        "model": choose_model("auto", spaces.observations),
+        "num_workers": min(config.num_envs, available_cores()),
+        "clip_value_coef": config.clip_coef,
+        "frame_stack": 4 if images else 1,
+        "normalize_observations": bool(vectors),
+        "normalize_rewards": not images and not config.clip_rewards,
+        "hidden_size": entry.hidden_size,
+        "share_trunk": bool(images) or entry.is_recurrent,
+        "inference": "learner" if images and on_cuda and not config.overlap else "worker",
+        "log_std_init": -2.0 if config.use_sde else 0.0,
+        "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
+    }
+    resolved = _replace_auto(replace(config, device=device), **meanings)
+    # The preset stays "auto": a resumed run must not differ from what earlier versions saved.
+    preset = find_preset(env_name, lambda: own_family or family_of(spaces))
+    auto = {name: x for name, x in meanings.items() if not callable(x)}  # which JSON cannot hold
+    return resolved, spaces._replace(auto={"preset": preset, **auto})
 
 
 def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:

@@ -16,6 +16,7 @@ from threading import Lock
 
 from ppo.callbacks.highlights import EPISODES
 from ppo.config.config import Config
+from ppo.config.flags import Settings
 from ppo.errors import ConfigError, RunInUse
 from ppo.run.reader import METRICS, SUMMARY
 from ppo.system.files import (
@@ -48,14 +49,16 @@ FAULTS = (
 class RunFolder(AbstractContextManager["RunFolder"]):
     """Own a run's folder: lock it until the context is left, and record events in it.
 
-    The folder of a new run is created, with a config.json (see describe_run). faults: the count of
-    each fault, which event increases. Raises ConfigError if a new run's folder is not empty, or if
-    the folder cannot be written to, RunInUse if another process has locked it.
+    The folder of a new run is created, with a config.json (see describe_run, also for auto).
+    faults: the count of each fault, which event increases. Raises ConfigError if a new run's folder
+    is not empty, or if the folder cannot be written to, RunInUse if another process has locked it.
     """
 
     iteration = 0
 
-    def __init__(self, config: Config, faults: dict[str, int]) -> None:
+    def __init__(
+        self, config: Config, faults: dict[str, int], auto: Settings | None = None
+    ) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
         self.path = Path(str(config.resume) if config.is_resumed else path).absolute()
@@ -79,7 +82,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
-                write_json(self.path / "config.json", describe_run(config))
+                write_json(self.path / "config.json", describe_run(config, auto))
             self.events = AppendedFile(self.path / EVENTS)
             self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
@@ -136,15 +139,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def describe_run(config: Config) -> State:
-    """Return the content of config.json: resolved settings, versions, the trainer's git commit, a
-    run id, and torchrun's launch id."""
+def describe_run(config: Config, auto: Settings | None) -> State:
+    """Return the content of config.json: resolved settings, what "auto" stands for (see Spaces),
+    versions, the trainer's git commit, a run id, and torchrun's launch id."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     commit = ""
     with suppress(OSError):  # there may be no git
         commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return {
         **config.__getstate__(),
+        "auto": auto,
         "versions": versions(),
         "git_commit": commit or None,  # None outside a git checkout
         "run_id": token_hex(4),

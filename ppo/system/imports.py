@@ -62,8 +62,8 @@ def import_class(flag: str, path: str, base: type):
 
 
 def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **options):
-    """Return what a class that a flag names makes of arguments. Raises ConfigError if its __init__ raises
-    another exception than a PPOError."""
+    """Return what a class that a flag names makes of arguments. Raises ConfigError if its __init__
+    raises another exception than a PPOError."""
     try:
         return make(*arguments, **options)
     except PPOError:

@@ -1,13 +1,16 @@
 """Draw learning curves of runs."""
 
+import io
 import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
+import gymnasium
 import numpy as np
 from numpy import ndarray
 
@@ -19,7 +22,24 @@ from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
-POINTS = 200  # of a curve of several seeds
+POINTS = 200  # of a curve
+LARGEST = 1e100  # absolute value that is drawn: near the greatest float matplotlib overflows
+COLORS = (  # legible on white and on black
+    "#3b78c3",
+    "#d9722e",
+    "#3b9a57",
+    "#a456b3",
+    "#c43d4b",
+    "#8a6d3b",
+    "#2a9aa0",
+    "#7a7f8a",
+)
+INK = "#010203"  # of text and grid in an SVG: stands for the colour of the page's text
+UNITS = {"step": "environment steps", "seconds": "seconds"}  # metrics on the x axis
+RETURNS = {
+    RETURN: "mean return of 100 episodes",
+    "evaluation_return_mean": "mean return of evaluations",
+}
 PANELS = {  # small plots below the learning curves: metrics and their titles
     "approx_kl": "KL of an update",
     "clip_fraction": "clipped ratios",
@@ -33,6 +53,7 @@ def group_by_settings(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
     """Group runs whose settings differ only in the seed, the number of workers and flags of scope
     "run"; versions and commits may differ, too."""
     ignored = {
+        "auto",
         "seed",
         "run_id",
         "launch",
@@ -56,23 +77,28 @@ def name_of(group: Sequence[RunRecord]) -> str:
 
 
 def with_values(runs: Iterable[RunRecord], name: str) -> list[RunRecord]:
-    """Return the runs in which a metric has any finite value."""
-    return [run for run in runs if np.isfinite(run.metrics.get(name, np.nan)).any()]
+    """Return the runs in which a metric has any value that can be drawn."""
+    return [run for run in runs if name in run.metrics and _is_drawn(run.metrics[name]).any()]
 
 
 def curve(runs: Sequence[RunRecord], x: str, y: str) -> list[ndarray]:
-    """Return the curve of metric y over metric x, in columns (points,).
+    """Return the curve of metric y over metric x in columns: x and y (points,), and perhaps the
+    lower and the upper edge of a band.
 
-    Of one run these are x and y. Of several they are values of x that all of them reach, the
-    interquartile means of y, interpolated there, and the lower and upper ends of the 95 % intervals
-    of these means. Each run must have values of y.
+    Of one run these are its values; of more than POINTS, each of POINTS parts gives its last x, and
+    the mean, minimum and maximum of its y. Of several runs they are values of x that all of them
+    reach, the interquartile means of y, interpolated there, and the 95 % intervals of these means.
+    Each run must have values of y.
     """
-    if len(runs) == 1:
-        return [runs[0].metrics[x], runs[0].metrics[y]]
     curves = []
     for run in runs:
-        known = np.isfinite(run.metrics[y])
-        curves.append((run.metrics[x][known], run.metrics[y][known]))
+        xs, ys = run.metrics[x], run.metrics[y]
+        drawn = _is_drawn(ys)
+        if y == "explained_variance":  # far below 0 it means nothing
+            ys = np.clip(ys, -1, 1)
+        curves.append((xs[drawn], ys[drawn]))
+    if len(curves) == 1:
+        return _thin(*curves[0])
     start = max(xs[0] for xs, _ in curves)
     end = min(xs[-1] for xs, _ in curves)
     grid = np.linspace(start, end, POINTS)
@@ -86,44 +112,136 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
 
     Raises OSError, and ConfigError if matplotlib is not installed.
     """
+    figure = _make_figure(12, 7)
+    # Fixed places take half of the time of matplotlib's layouts.
+    large = figure.add_gridspec(1, 2, left=0.06, right=0.99, bottom=0.41, top=0.98, wspace=0.15)
+    small = figure.add_gridspec(1, len(PANELS), left=0.05, right=0.99, bottom=0.05, top=0.28)
+    groups = group_by_settings(runs)
+    for axes, (x, label) in zip(large.subplots(), UNITS.items(), strict=True):
+        _draw_curves(axes, groups, x, RETURN)
+        axes.set(xlabel=label, ylabel=RETURNS[RETURN])
+    if axes.has_data():
+        for text in axes.legend(fontsize="small").get_texts():
+            text.set_parse_math(False)  # a folder's name is no formula
+    for axes, (name, title) in zip(small.subplots(), PANELS.items(), strict=True):
+        _draw_curves(axes, groups, "step", name)
+        axes.set_title(title, fontsize="small")
+        axes.tick_params(labelsize="x-small")
+    with atomic_write(path) as temporary, catch_warnings():
+        simplefilter("ignore")  # about letters that the font does not have
+        figure.savefig(temporary, dpi=120)
+
+
+class SvgCharts:
+    """Draw charts of one size as SVG elements, in turn on the same axes: to make new ones would
+    take as long as to draw.
+
+    width, height: in inches. Raises ConfigError if matplotlib is not installed.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        self.figure = _make_figure(width, height)
+        self.axes = self.figure.add_axes((0.1, 0.14, 0.88, 0.82))
+        self.axes.tick_params(length=0, pad=8, labelcolor=INK)
+        self.axes.spines[:].set_visible(False)
+
+    def draw(self, runs: Sequence[RunRecord], x: str, y: str) -> str:
+        """Return the curves of metric y over metric x, without a background; text has the colour
+        and the font of the page around it. Its class is x. "" if no run has values."""
+        if not with_values(runs, y):
+            return ""
+        axes = self.axes
+        for artist in (*axes.lines, *axes.collections):
+            artist.remove()
+        axes.relim()
+        _draw_curves(axes, group_by_settings(runs), x, y)
+        if y in RETURNS and (target := target_of(runs)) is not None:
+            axes.axhline(target, color=INK, linestyle="--", linewidth=1)
+        axes.grid(color=INK)
+        return _as_svg(self.figure, x, f"{x} {y}")
+
+
+def target_of(runs: Sequence[RunRecord]) -> float | None:
+    """Return the return at which gymnasium counts the environment as solved; None if it does not
+    say, or if there are several environments."""
+    (env_name, *others) = {run.config["env_name"] for run in runs}
+    if others or ":" in env_name:  # gymnasium would import a module
+        return None
+    with suppress(gymnasium.error.Error):
+        return gymnasium.spec(env_name).reward_threshold
+    return None
+
+
+def _make_figure(width: float, height: float):
+    """Return an empty matplotlib Figure. width, height: in inches. Raises ConfigError if matplotlib
+    is not installed."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its search for fonts
     with extra("report"):
-        from matplotlib import rc_context  # heavy
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    with rc_context({"text.parse_math": False}), catch_warnings():  # a name may hold $
-        simplefilter("ignore")  # about letters that the font does not have
-        figure = Figure((12, 7), layout="constrained")
-        parts: Any = figure.subfigures(2, 1, height_ratios=(3, 1.3))
-        groups = group_by_settings(runs)
-        labels = {"step": "environment steps", "seconds": "seconds"}
-        for axes, (x, label) in zip(parts[0].subplots(1, 2), labels.items(), strict=True):
-            _draw_curves(axes, groups, x, RETURN)
-            axes.set(xlabel=label, ylabel="mean return of 100 episodes")
-        if axes.has_data():
-            axes.legend(fontsize="small")
-        panels = parts[1].subplots(1, len(PANELS))
-        for axes, (name, label) in zip(panels, PANELS.items(), strict=True):
-            _draw_curves(axes, groups, "step", name)
-            axes.set_title(label, fontsize="small")
-            axes.tick_params(labelsize="x-small")
-            axes.xaxis.set_major_locator(MaxNLocator(4))
-            axes.xaxis.set_major_formatter(EngFormatter())
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, dpi=120)
+        from matplotlib.figure import Figure  # heavy
+    return Figure((width, height))
 
 
 def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
-    """Draw the curve of each group that has one, and the interval of its means."""
-    for group in groups:
+    """Draw the curve of each group that has one, with its band."""
+    from matplotlib.ticker import MaxNLocator
+
+    for color, group in zip(cycle(COLORS), groups):
         if runs := with_values(group, y):
-            xs, ys, *interval = curve(runs, x, y)
+            xs, ys, *band = curve(runs, x, y)
+            marker = "o" if len(xs) == 1 else None
             label = re.sub("^_", " _", name_of(runs))  # a legend leaves out what begins with _
-            (line,) = axes.plot(xs, ys, label=label)
-            if interval:
-                axes.fill_between(xs, *interval, color=line.get_color(), alpha=0.25, linewidth=0)
+            axes.plot(xs, ys, color=color, marker=marker, label=label)
+            if band:
+                axes.fill_between(xs, *band, color=color, alpha=0.25, linewidth=0)
+    axes.margins(x=0.02)
     axes.grid(alpha=0.3)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter(_short)
+
+
+def _short(value: float, position: int) -> str:
+    """Return the label of a tick, such as 1.5M."""
+    from matplotlib.ticker import EngFormatter
+
+    is_long = 1e3 <= abs(value) < 1e15
+    return EngFormatter(sep="").format_eng(value) if is_long else f"{value:.6g}"
+
+
+def _as_svg(figure, css_class: str, unique: str) -> str:
+    """Return a figure as an SVG element. unique: a text unlike those of the page's other figures,
+    whose ids then are others, too."""
+    import matplotlib
+
+    file = io.StringIO()
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # none of them
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": unique}):
+        figure.savefig(file, format="svg", transparent=True, metadata=about)
+    _, _, svg = file.getvalue().partition("</defs>")
+    for pattern, replacement in (
+        (r' id="[\w.]+_\d+"', ""),  # the names of groups, which all figures share
+        (r"font(-\w+)?: [^;\"]*;? ?", ""),
+        (r"(?<= )\d+\.\d{3,}", lambda number: f"{float(number[0]):.1f}"),
+        (INK, "currentColor"),
+        (r"\n *", "\n"),
+    ):
+        svg = re.sub(pattern, replacement, svg)
+    width, height = 72 * figure.get_size_inches()
+    return f'<svg class="{css_class}" viewBox="0 0 {width:.0f} {height:.0f}">{svg}'
+
+
+def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
+    """Return x and y (n,), or of more than POINTS values their parts, as curve says."""
+    if len(ys) <= POINTS:
+        return [xs, ys]
+    parts = np.array_split(ys, POINTS)
+    ends = np.array([part[-1] for part in np.array_split(xs, POINTS)])
+    return [ends, *(np.array([f(part) for part in parts]) for f in (np.mean, np.min, np.max))]
+
+
+def _is_drawn(values: ndarray) -> ndarray:
+    """Return whether each value is a number, and not too large to be drawn (n,)."""
+    return np.abs(values) <= LARGEST
 
 
 class Plot(Flags):

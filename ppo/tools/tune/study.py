@@ -1,25 +1,29 @@
 """Tables and plots of an Optuna study."""
 
+import base64
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from html import escape
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import optuna
-from optuna import visualization
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
-from ppo.tools.report import write_page
+from ppo.system.imports import extra
+from ppo.tools.report import as_figure, write_page
+
+with extra("tune"):
+    import matplotlib
 
 BEST_SHOWN = 5
-PLOTS = {
-    "Scores": visualization.plot_optimization_history,
-    "Returns while learning": visualization.plot_intermediate_values,
-    "What matters": lambda study: visualization.plot_param_importances(
-        study, evaluator=PedAnovaImportanceEvaluator()
-    ),
-    "Scores by each flag": visualization.plot_slice,
-    "All flags at once": visualization.plot_parallel_coordinate,
-}
+MOST_NAMED = 10  # curves in a legend
+SIZES = {"small": (4.6, 3.4), "large": (9, 5)}  # of plots, in inches, by their CSS class
 
 
 def describe(trial: FrozenTrial) -> str:
@@ -54,8 +58,46 @@ def best_trials(study: optuna.Study, num_trials: int) -> Table:
 
 def write_plots(study: optuna.Study, path: Path) -> None:
     """Write Optuna's plots of a study as a self-contained HTML page. Raises OSError."""
-    parts: list[str] = []
-    for title, plot in PLOTS.items():
-        html = plot(study).to_html(full_html=False, include_plotlyjs=not parts)
-        parts.append(f"<h2>{title}</h2>{html}")
-    write_page(path.parent.name, parts, path)
+    matplotlib.use("agg")  # without a window
+    figures = (as_figure(title, size, _draw(plot, size)) for title, size, plot in _plots(study))
+    write_page(path.parent.name, ['<div class="charts">', *figures, "</div>"], path)
+
+
+def _plots(study: optuna.Study) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Yield titles, names of SIZES, and functions that draw and return axes, or an array of
+    them."""
+    from optuna.visualization import matplotlib as plots  # heavy
+
+    score: Any = {"target_name": "score"}
+    evaluator = PedAnovaImportanceEvaluator()
+    yield "Scores", "small", partial(plots.plot_optimization_history, study, **score)
+    yield "Returns while learning", "small", partial(plots.plot_intermediate_values, study)
+    yield "What matters", "small", partial(plots.plot_param_importances, study, evaluator, **score)
+    for name in dict.fromkeys(name for trial in study.trials for name in trial.params):
+        yield f"Scores by {name}", "small", partial(plots.plot_slice, study, [name], **score)
+    yield "All flags at once", "large", partial(plots.plot_parallel_coordinate, study, **score)
+
+
+def _draw(plot: Callable[[], Any], size: str) -> str:
+    """Return the picture that a function of _plots draws, or why it cannot, as HTML."""
+    from matplotlib import pyplot
+
+    picture = io.BytesIO()
+    try:
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna calls all of these functions experimental
+            axes = np.ravel(plot())[0]
+            for place in ("left", "center"):
+                axes.set_title("", loc=place)  # the page has its own
+            legend = axes.get_legend()
+            if legend and len(legend.get_texts()) > MOST_NAMED:
+                legend.remove()
+            axes.tick_params("x", which="minor", rotation=90)  # those of a logarithm are close
+            axes.figure.set_size_inches(SIZES[size])
+            axes.figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
+    except Exception as error:  # such as: of a single trial nothing can be compared
+        return f"<p>It cannot be drawn: {escape(str(error))}</p>"
+    finally:
+        pyplot.close("all")
+    text = base64.b64encode(picture.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{text}">'
