@@ -18,17 +18,16 @@ ROOMS = (
     ("ppo.envs", "ppo.models"),
     ("ppo.config",),
     ("ppo.algorithm",),
-    ("ppo.callbacks.base",),
+    ("ppo.callbacks",),
     ("ppo.run",),
     ("ppo.policy",),
-    ("ppo.analysis",),
     ("ppo.components",),
-    ("ppo.callbacks.stopping",),
     ("ppo.monitor",),
     ("ppo.trainer",),
     ("ppo.commands",),
     ("ppo.__main__",),
     ("main",),
+    ("ppo.tools",),  # which the trainer does not import
 )
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

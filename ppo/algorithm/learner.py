@@ -225,12 +225,12 @@ class Learner:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
 
-    def log_probs_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def log_probs_and_values(self, batch: Batch) -> tuple[Any, Any]:
         """Return the log-probabilities of a batch's actions, and its values: (B,) each."""
         distribution, values = self.forward(batch)
         return distribution.log_prob(batch["actions"]), values
 
-    def predict_values(self, *inputs: Tensor):
+    def predict_values(self, *inputs: Any) -> Any:
         """Return the values (B,) of observations (B, *observation) and, if any, states (B, S)."""
         return self.model(*inputs)[1]
 

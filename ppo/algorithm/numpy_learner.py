@@ -74,8 +74,11 @@ class NumpyLearner(Learner):
 
     def standardize(self, advantages: ndarray, moments) -> ndarray:
         size = len(advantages)
-        if moments or size < 2:
-            return losses.standardize(advantages, moments)
+        if moments:
+            deviation, mean = moments
+            return (advantages - mean) / (deviation + 1e-8)
+        if size < 2:
+            return advantages
         values = advantages - advantages.sum() / np.float32(size)
         values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
         return values
