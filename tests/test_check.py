@@ -26,7 +26,7 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     assert "runs repeat themselves, and are resumed exactly" in done.stdout
     assert "random actions earn 1 to 1 a step, 1 on average" in done.stdout
     speed = r"worker processes: [\d,]+ steps/s collected, [\d,]+ trained"
-    assert len(re.findall(rf"\n32 environments, [0-9]+ {speed}", done.stdout)) == 2
+    assert len(re.findall(rf"\n32 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert len(re.findall(rf"\n128 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert "warning" not in done.stdout
     recommended = done.stdout.splitlines()[-1].removeprefix("recommended: python main.py ").split()

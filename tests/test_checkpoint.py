@@ -370,7 +370,7 @@ def test_code_that_could_unpickle_is_noticed(source):
 
 
 # Of objects that train was given, in the process that it started.
-UNPICKLES_OBJECTS = ROOT / "envs" / "objects.py"
+UNPICKLES_OBJECTS = ROOT / "envs" / "env_factories.py"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))

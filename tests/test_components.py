@@ -42,7 +42,7 @@ def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
 
 def test_the_learner_may_be_a_class_named_by_a_flag() -> None:
     named = make_components("Counting-v0", **SMALL, learner="tests.test_components:OwnLearner")
-    assert type(named.learner) is OwnLearner
+    assert isinstance(named.learner, OwnLearner)
 
 
 @pytest.mark.parametrize("name", ["tests.test_components:Nothing", "nowhere:Thing", "math:sqrt"])

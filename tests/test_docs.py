@@ -265,7 +265,7 @@ def known_flags() -> set[str]:
     """Return all names and aliases of the fields that are flags."""
     found = {"config"}
     for module, tree in modules().items():
-        if not module.startswith(("ppo.config", "ppo.commands")):
+        if not module.startswith(("ppo.config", "ppo.commands", "ppo.tools")):
             continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Call):

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ppo import load_policy
-from ppo.callbacks.highlights import EPISODES, EpisodeHighlights, find_episode
+from ppo.callbacks.highlights import EpisodeHighlights, find_episode
 from ppo.envs.episodes import PlayedEpisode
+from ppo.run.reader import EPISODES
 from ppo.tools.render import replay
 
 

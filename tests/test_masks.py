@@ -181,8 +181,8 @@ def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() ->
         zip(rollout.action_masks[:-1].reshape(-1, 4), batch["actions"], strict=True)
     ):
         allowed = logits[row, torch.from_numpy(mask)].softmax(0)
-        expected = allowed[int(mask[: int(action)].sum())].log()
-        assert batch["log_probs"][row].item() == pytest.approx(expected.item(), abs=1e-5)
+        expected = allowed[int(mask[: int(action.item())].sum())].log()
+        assert float(batch["log_probs"][row]) == pytest.approx(expected.item(), abs=1e-5)
     assert batch["log_probs"].tolist() == pytest.approx(
         [-math.log(2)] * (N * T), abs=0.05
     )  # a new policy's

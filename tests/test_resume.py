@@ -233,8 +233,8 @@ def test_a_resumed_run_is_the_run_without_interruption(name: str) -> None:
 class Drawing(Learner):
     """Its loss is scaled at random."""
 
-    def loss(self, minibatch: Any) -> Any:
-        loss, metrics = super().loss(minibatch)
+    def loss(self, minibatch: Any, distribution: Any, values: Any) -> Any:
+        loss, metrics = super().loss(minibatch, distribution, values)
         return loss * (0.5 + torch.rand(())), metrics
 
 

@@ -18,8 +18,8 @@ ROOMS = (
     ("ppo.envs", "ppo.models"),
     ("ppo.config",),
     ("ppo.algorithm",),
-    ("ppo.callbacks",),
     ("ppo.run",),
+    ("ppo.callbacks",),
     ("ppo.policy",),
     ("ppo.components",),
     ("ppo.monitor",),
@@ -112,6 +112,8 @@ def test_without_the_tools_a_run_is_trained_resumed_and_evaluated(tmp_path: Path
     for name in ("ppo", "envs", "models"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignore)
     shutil.copy(ROOT / "main.py", tmp_path)
+    # An installed package would be found in its place.
+    (tmp_path / "ppo" / "tools.py").write_text("raise ImportError('there are no tools')\n")
     sizes = ["--num_envs=2", "--num_steps=16", "--total_steps=64", "--num_workers=0"]
     train = ["CartPole-v1", *sizes, "--run_dir=run", "--eval_episodes=1"]
     for arguments in (

@@ -57,7 +57,7 @@ def test_a_checkpoint_is_saved_when_the_last_is_old(
 ) -> None:
     four_minutes_each = count(0, 240)  # 8 minutes after two iterations, 12 after three
     clock = SimpleNamespace(monotonic=lambda: next(four_minutes_each))
-    monkeypatch.setattr("ppo.monitor.time", clock)
+    monkeypatch.setattr("ppo.callbacks.builtin.time", clock)
     train(config(tmp_path, checkpoint_every=1000, total_steps=5 * 32))
     assert steps(tmp_path) == [0, 96, 160]
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from ppo.callbacks.base import Callback
 from ppo.errors import ConfigError
-from ppo.run.reader import Form, misfit
+from ppo.run.reader import EPISODES, Form, misfit
 from ppo.system.files import read_json_lines
 
-EPISODES = "episodes.jsonl"
 NUM_CHOSEN = 3
 MOST_BYTES = 1 << 30  # of an episode's actions
 DTYPES = ("float32", "float64", "int64")  # of actions

@@ -14,11 +14,10 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 
-from ppo.callbacks.highlights import EPISODES
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError, RunInUse
-from ppo.run.reader import METRICS, SUMMARY
+from ppo.run.reader import EPISODES, METRICS, SUMMARY
 from ppo.system.files import (
     TEMPORARY,
     AppendedFile,

@@ -14,6 +14,7 @@ from ppo.system.output import printable, show
 
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
+EPISODES = "episodes.jsonl"
 RETURN = "episode_return_mean"
 MOST_COLUMNS = 1000
 MOST_DAMAGED = 1000  # lines of a damaged file, whose other lines are worth reading

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ppo.callbacks.highlights import EPISODES, Note, find_episode, video_path
+from ppo.callbacks.highlights import Note, find_episode, video_path
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
 from ppo.envs.episodes import LONGEST_REPLAY, WHOLE_EPISODE
@@ -15,6 +15,7 @@ from ppo.envs.video import filmed
 from ppo.errors import CheckpointError, NotRepeated
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
+from ppo.run.reader import EPISODES
 
 
 class Render(PolicyCommand):
