@@ -28,6 +28,7 @@ class RunningMeanStd:
         self.variance = np.ones(shape)
         self.count = np.float64(1e-4)
 
+    @np.errstate(all="ignore")  # checkpoints refuse statistics that are not finite
     def update(self, samples: ndarray, all_reduce: AllReduce) -> None:
         """Merge samples (count, *shape) of this rank and, by all_reduce, of all other ranks."""
         mean = samples.mean(axis=0, dtype=np.float64)

@@ -146,6 +146,16 @@ def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...],
         yield from leaves(part, (*path, key))
 
 
+def num_choices(leaf) -> int:
+    """Return how many numbers describe the distribution over a leaf of an action space: one for
+    each choice, or for each number of a Box."""
+    if isinstance(leaf, Discrete):
+        return int(leaf.n)
+    if isinstance(leaf, MultiDiscrete):
+        return int(leaf.nvec.sum())
+    return math.prod(leaf.shape)
+
+
 def _parts(space) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):

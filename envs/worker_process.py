@@ -22,7 +22,7 @@ from ppo.envs.heartbeat import called_env
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import WholeLines
-from ppo.system.process import die_with_parent, yield_on_waking
+from ppo.system.process import die_with_parent, ignore_overflow, yield_on_waking
 from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
@@ -40,6 +40,7 @@ def run_worker(make_worker: Parcel, end: socket.socket, parent: int, cores: Sequ
     WorkerProcess."""
     die_with_parent(parent)  # the kernel kills it even while an environment hangs
     yield_on_waking(cores)
+    ignore_overflow()
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

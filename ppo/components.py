@@ -26,13 +26,14 @@ from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.spaces import leaves, num_choices
 from ppo.envs.worker import CARRIED, RolloutInfo, Worker
 from ppo.errors import ConfigError
 from ppo.models import make_actor
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
-from ppo.models.parts import images_of
+from ppo.models.parts import images_of, vectors_of
 from ppo.policy.build import describe_observations, new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
@@ -43,6 +44,8 @@ from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+LARGE_ROLLOUT = 2**31  # bytes of observations
+LARGE_NETWORK = 50_000_000  # weights
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
@@ -76,6 +79,7 @@ def prepare_run(
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
     parts = Components(config, spaces, ranks, make_learner)
     notes = describe_observations(config, spaces.observations)
+    notes += describe_size(config, spaces, len(parts.learner.weights))
     if config.init_from and not config.is_resumed:
         notes = [initialize(parts), *notes]
     return parts, notes
@@ -90,11 +94,30 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
     torch.manual_seed(
         integer_seed(config.seed, Stream.MODEL)
     )  # for losses that draw random numbers
-    for layers in (config.policy_layers, config.value_layers):
+    num_inputs = sum(math.prod(box.shape) for box in vectors_of(spaces.observations).values())
+    num_outputs = sum(num_choices(leaf) for _, leaf in leaves(spaces.actions))
+    needed = 0
+    for layers, outputs in ((config.policy_layers, num_outputs), (config.value_layers, 1)):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
+        widths = pairwise([num_inputs, *sizes, outputs])
         # They need at least this, with gradients and Adam's two moments.
-        num_bytes = 16 * sum(math.prod(pair) for pair in pairwise(sizes))
-        check_memory("hidden_size or the number of layers", num_bytes)
+        needed += 16 * sum(math.prod(pair) for pair in widths)
+    what = f"a network from {num_inputs:,} numbers to {num_outputs:,}"
+    check_memory("hidden_size or the number of layers", needed, what)
+
+
+def describe_size(config: Config, spaces: Spaces, num_weights: int) -> list[str]:
+    """Return a warning for the user if a run is very large, as far as its spaces tell."""
+    shape = spaces.observations.shape
+    num_bytes = math.prod(shape) * spaces.observations.dtype.itemsize * config.rollout_size
+    if num_bytes < LARGE_ROLLOUT and num_weights < LARGE_NETWORK:
+        return []
+    # Forward and backward, and again to evaluate; a core multiplies some 1e10 numbers a second.
+    seconds = 8 * num_weights * config.rollout_size * config.num_epochs / 1e10
+    return [
+        f"this run is large: {num_bytes / 2**30:.1f} GiB of observations in a rollout, "
+        f"{num_weights:,} weights, some {seconds:,.0f} s for the update of an iteration on a core"
+    ]
 
 
 def acting_weights(learner: Learner):

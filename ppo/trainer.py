@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
+from warnings import catch_warnings
 
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
@@ -20,7 +21,7 @@ from ppo.run.reader import read_rows
 from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
-from ppo.system.process import freeze_garbage
+from ppo.system.process import freeze_garbage, ignore_overflow
 from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
 
 
@@ -47,6 +48,8 @@ def train(
         enter = stack.enter_context
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
             enter(ISOLATION.closed_at_end())
+            enter(catch_warnings())
+            ignore_overflow()
             config = config_of(env, config, eval_env, flags)
             callbacks = [*callbacks, *named_callbacks(config)]
             ranks = join_ranks()

@@ -107,12 +107,12 @@ def within_limits(what: str, flags: str) -> Iterator[None]:
         ) from error
 
 
-def check_memory(flags: str, needed: int) -> None:
-    """Raise ConfigError if a run needs more bytes than the machine's memory. flags: names those to
-    lower, for the message."""
+def check_memory(flags: str, needed: int, what: str = "the run") -> None:
+    """Raise ConfigError if something needs more bytes than the machine's memory. flags: names those
+    to lower, what: names what needs it, for the message."""
     available = physical_memory()
     if needed > available:
         raise ConfigError(
-            f"--{flags} must be lower: the run would need {needed / 2**30:,.0f} GiB, this machine "
+            f"--{flags} must be lower: {what} would need {needed / 2**30:,.0f} GiB, this machine "
             f"has {available / 2**30:,.0f}"
         )

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,6 +83,12 @@ def freeze_garbage() -> None:
     as the run, and need not be scanned."""
     gc.freeze()
     gc.enable()
+
+
+def ignore_overflow() -> None:
+    """Leave out numpy's warnings about overflow in this package's code: weights, losses and
+    observations that are not finite are reported in a sentence. Those about other code stay."""
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ppo\.")
 
 
 def die_with_parent(parent: int) -> None:
