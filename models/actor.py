@@ -6,6 +6,7 @@ from numpy import ndarray
 
 from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.models.noise import EMPTY
+from ppo.models.tensors import as_tensor
 
 
 class Actor:
@@ -60,7 +61,7 @@ class Actor:
         return actions.cpu().numpy()
 
     def _tensor(self, table: ndarray) -> torch.Tensor:
-        tensor = torch.from_numpy(table)
+        tensor = as_tensor(table)
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=True)

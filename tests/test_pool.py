@@ -299,7 +299,8 @@ class Losses(RuleBasedStateMachine):
     @invariant()
     def no_process_outlives_the_pool(self) -> None:
         if self.is_closed:
-            assert not any(worker.process.is_alive() for worker in self.rollouts.workers.workers)
+            workers = self.rollouts.workers.workers
+            assert not any(worker.process and worker.process.is_alive() for worker in workers)
 
     def strike(self, number: int, blow: signal.Signals) -> None:
         workers = self.rollouts.workers.workers

@@ -103,7 +103,7 @@ class Events(SimpleNamespace):
         self.iteration = 0
         self.told: list[tuple[str, str]] = []
 
-    def event(self, kind: str, message: str = "", **details: Any) -> None:
+    def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
         self.told.append((kind, message))
 
 

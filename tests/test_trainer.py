@@ -138,9 +138,9 @@ def test_a_script_gets_its_handlers_back_and_no_signal_from_before(
     try:
         if learner is Urgent:
             with pytest.raises(Interrupted, match="SIGTERM after step 64: stopped, saved in"):
-                train(config(tmp_path, env_name=Closing), make_learner=learner)
+                train(Closing, config(tmp_path), make_learner=learner)
         else:
-            train(config(tmp_path, env_name=Closing))
+            train(Closing, config(tmp_path))
         assert [signal.getsignal(number) for number in numbers] == own
         assert (received, steps(tmp_path)[-1]) == ([], 64 if learner is Urgent else 128)
     finally:

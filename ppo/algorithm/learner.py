@@ -19,6 +19,7 @@ from ppo.config.schedule import scheduled
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NotFinite
 from ppo.models.actor_critic import named_tensors, persistent_buffers
+from ppo.models.tensors import as_tensor
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -258,7 +259,7 @@ class Learner:
         """Return a table in the form that this learner computes with: a tensor on its device."""
         if table.dtype == np.float64:
             table = table.astype(np.float32)  # models compute in float32 at most
-        return torch.from_numpy(table).to(self.weights.device)
+        return as_tensor(table).to(self.weights.device)
 
     def standardize(self, advantages: Any, moments) -> Any:
         """Scale advantages (B,) to mean 0 and deviation 1, as losses.standardize does."""

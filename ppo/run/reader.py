@@ -138,7 +138,7 @@ def read_rows(run, iteration: int) -> list[Row]:
     rows: list[Row] = []
     try:
         rows, problem = _read_table(path, MOST_DAMAGED)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter in ranks without a folder
         return []
     except OSError as error:
         problem = f"{path} cannot be read ({error.strerror or error})"
