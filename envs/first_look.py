@@ -1,6 +1,5 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import explained_errors, find_family, make_env
 from ppo.envs.spaces import ACTION_MASK
-from ppo.system.hardware import check_memory
 
 PURPOSE = "the first look"
 
@@ -66,13 +64,8 @@ def look(config) -> Spaces:
 
 
 def _look(config, index: int) -> Spaces:
-    """Make an environment, reset it, and take a step, at random if all actions are allowed. Raises
-    ConfigError before that if a rollout of its observations does not fit into memory."""
+    """Make an environment, reset it, and take a step, at random if all actions are allowed."""
     env: Any = make_env(config, index)
-    space: Any = env.observation_space
-    size = math.prod(space.shape) * space.dtype.itemsize
-    rollout = f"rollouts of observations {space.shape} {space.dtype}"
-    check_memory("num_envs or --num_steps", size * config.num_envs * config.num_steps, rollout)
     with explained_errors(config.env_name):
         _, info = env.reset(seed=0)
         has_masks = ACTION_MASK in info and not isinstance(env.action_space, Box)

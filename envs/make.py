@@ -22,9 +22,10 @@ from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import HEARTBEAT
-from ppo.envs.observations import can_observe, observe
+from ppo.envs.observations import can_observe, num_numbers, observe
 from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.errors import PPOError, suggest
+from ppo.system.hardware import check_memory
 from ppo.system.imports import import_code
 from ppo.system.signals import RAISED_BY_SIGNALS
 
@@ -68,7 +69,8 @@ def make_env(config, index: int = 0) -> Env:
     config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
     index: the environment's number in the whole run, which --env_kwargs may contain, and which a
     class or function with a parameter of this name is given.
-    Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
+    Raises ConfigError if a rollout of its observations does not fit into this machine's memory,
+    EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
     env_name = config.env_name
     tasks = tasks_of(config.env_kwargs)
@@ -81,6 +83,9 @@ def make_env(config, index: int = 0) -> Env:
         env = make(spec, config)
         frame_stack = config.frame_stack
         num_images = 4 if frame_stack == "auto" else frame_stack
+        numbers = num_numbers(env.observation_space, config.image)
+        what = f"a rollout of observations of {numbers:,} numbers"
+        check_memory("num_envs or --num_steps", 4 * numbers * config.rollout_size, what)
         env = observe(env, config.image, config.screen_size, num_images)
         if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
             env = stack_vectors(env, frame_stack)

@@ -47,6 +47,12 @@ def kind_of(space, image: str) -> str:
     return "categories" if max(space.shape[:2]) < SMALL else "pixels"
 
 
+def num_numbers(space, image: str) -> int:
+    """Return how many numbers an observation of a space holds besides pixels, which are resized."""
+    found = (leaf for _, leaf in leaves(space) if kind_of(leaf, image) != "left out")
+    return sum(spaces.flatdim(leaf) for leaf in found if kind_of(leaf, image) != "pixels")
+
+
 class ObserveParts(Wrapper):
     """Flatten nested observations of numbers and images into one Box.
 

@@ -47,7 +47,7 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
         "Bandit-v0",
         num_steps=32,
         total_steps=25_600,
-        learning_rate=3e-3,
+        learning_rate=1e-3,
         share_trunk=share_trunk,
         normalize_advantages=normalize_advantages,
     )
