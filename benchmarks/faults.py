@@ -1,14 +1,17 @@
-"""What an environment can do to a run: python -m benchmarks.faults [--only=SITUATION]
+"""What an environment, a run's files and signals can do: python -m benchmarks.faults [--only=NAME]
 
-An environment misbehaves in one call, in one way, in one situation; every combination is a command
-of its own, in real processes. A cell of the table is what the command did: "named" (it ended with
-an error that names the environment, the worker or what was done), "survived" (a warning, and it did
-all it was asked for), "unharmed" (the same without a word), "as Ctrl-C" (KeyboardInterrupt in the
-trainer's own process cannot be told from that), "its own" (with --num_workers=0 a crash, a hang or
-the closing of files is the trainer's own: not tried); or DEFECT with the reason: no end within 60
-seconds, an end without a word, without all iterations or without a checkpoint, another exit code, a
-process left behind. Timeouts are 1.5 s for a step and 3 s for a reset. Writes
-results/reliability/faults.json and faults.md; with --only, other situations stay as they are there.
+An environment misbehaves in one call, in one way, in one situation; or one file of a finished run
+is replaced in one way and a command used on the run; or signals follow each other at one moment.
+Every combination is a command of its own, in real processes. A cell of a table is what the command
+did: "named" (it ended with an error that names the environment, the worker, the file or what was
+done, and after a signal with its exit code), "survived" (a warning, and it did all it was asked
+for), "unharmed" (the same without a word), "as Ctrl-C" (KeyboardInterrupt in the trainer's own
+process cannot be told from that), "its own" (with --num_workers=0 a crash, a hang or the closing of
+files is the trainer's own: not tried); or DEFECT with the reason: no end within 60 seconds, an end
+without a word, a traceback, without all iterations or without a checkpoint, iterations lost without
+a word, another exit code, a process left behind. Timeouts are 1.5 s for a step and 3 s for a reset.
+Writes results/reliability/faults.json and faults.md; with --only, other situations stay as they are
+there.
 """
 
 import json
@@ -22,12 +25,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
+from benchmarks import fault_files, harness
+from benchmarks.fault_files import LIMIT, Cell
 
 NAME = "tests.misbehaving:Misbehaving"
 IMPORTED = "tests.misbehaving_import:Late"
 MARK = "PPO_FAULTS"  # in the environment of all processes of a command
-LIMIT = 60
 ITERATIONS = 4
 DEATHS = ("raise", "exit", "interrupt", "segv", "hang", "hang_in_c", "stop")
 UNKNOWABLE = ("segv", "hang", "hang_in_c", "stop", "close_descriptors")  # in the trainer itself
@@ -67,7 +70,7 @@ COMMANDS = {
 }
 
 
-def cells() -> list[tuple[str, str, str]]:
+def cells() -> list[Cell]:
     """List the combinations: situation, call and way."""
     found = []
     for situation in (*TRAINING, *COMMANDS):
@@ -81,12 +84,23 @@ def cells() -> list[tuple[str, str, str]]:
     return found
 
 
-def run(cell: tuple[str, str, str], good: Path) -> str:
-    """Run the command of a cell; return what it did. good: a run of the same environment."""
+def run(cell: Cell, good: Path, cartpole: Path) -> str:
+    """Run the command of a cell; return what it did. good: a run of Misbehaving; cartpole: another
+    run, whose files may be replaced."""
     situation, call, way = cell
     if situation == "trainer" and way in UNKNOWABLE:
         return "its own"
     mark = uuid.uuid4().hex
+    if situation in (*fault_files.FILES, "signals"):
+        try:
+            if situation == "signals":
+                verdict = fault_files.judge_signals(cell, {MARK: mark})
+            else:
+                verdict = fault_files.judge_file(cell, cartpole, {MARK: mark})
+        except subprocess.TimeoutExpired:
+            verdict = f"DEFECT: no end within {LIMIT} s"
+        left = end_all(mark)
+        return f"DEFECT: {left} processes left behind" if left else verdict
     about = {"where": call, "what": way}
     environment = {**os.environ, MARK: mark}
     with tempfile.TemporaryDirectory() as folder:
@@ -177,15 +191,17 @@ def main() -> None:
     parser = harness.make_parser(__doc__ or "", only="")
     only = parser.parse_args().only
     about = harness.describe()
-    chosen = [cell for cell in cells() if only in ("", cell[0])]
+    everything = [*cells(), *fault_files.file_cells(), *fault_files.signal_cells()]
+    chosen = [cell for cell in everything if only in ("", cell[0])]
     with tempfile.TemporaryDirectory() as folder:
-        good = Path(folder, "good")
-        command = [sys.executable, "main.py", *TRAIN, f"--env_name={NAME}", f"--run_dir={good}"]
-        subprocess.run(command, cwd=harness.ROOT, check=True, capture_output=True)
+        good, cartpole = Path(folder, "good"), Path(folder, "cartpole")
+        for path, env_name in ((good, NAME), (cartpole, "CartPole-v1")):
+            command = [*harness.MAIN, *TRAIN, f"--env_name={env_name}", f"--run_dir={path}"]
+            subprocess.run(command, cwd=harness.ROOT, check=True, capture_output=True)
         verdicts: dict[Any, str] = {}
         with ThreadPoolExecutor(harness.num_cores()) as pool:
             for cell, verdict in zip(
-                chosen, pool.map(partial(run, good=good), chosen), strict=True
+                chosen, pool.map(partial(run, good=good, cartpole=cartpole), chosen), strict=True
             ):
                 print(*cell, verdict, sep=", ", flush=True)
                 verdicts[cell] = verdict
@@ -197,18 +213,26 @@ def main() -> None:
 
 def write(about: harness.Result, verdicts: dict[Any, str]) -> None:
     """Write the results: a row for each situation and call, a column for each way."""
-    ways = [*DEATHS, *NUISANCES, *WRONG]
-    rows = []
-    for situation, call in dict.fromkeys(cell[:2] for cell in verdicts):
-        found = [verdicts.get((situation, call, way), "") for way in ways]
-        rows.append([situation, call, *found])
     defects = sum(verdict.startswith("DEFECT") for verdict in verdicts.values())
-    text = f"{len(verdicts)} commands, {defects} defects."
-    table = harness.table(" | ".join(["situation", "call", *ways]), map(" | ".join, rows))
+    parts = [f"{len(verdicts)} commands, {defects} defects."]
+    files, signals = fault_files.FILES, ("signals",)
+    others = {cell[0] for cell in verdicts}.difference(files, signals)
+    for head, names in (
+        ("situation | call", others),
+        ("file | command", files),
+        ("situation | moment", signals),
+    ):
+        own = {cell: verdict for cell, verdict in verdicts.items() if cell[0] in names}
+        ways = [*dict.fromkeys(cell[2] for cell in own)]
+        rows = []
+        for situation, call in dict.fromkeys(cell[:2] for cell in own):
+            found = [own.get((situation, call, way), "") for way in ways]
+            rows.append([situation, call, *found])
+        parts.append(harness.table(" | ".join([head, *ways]), map(" | ".join, rows)))
     content = {", ".join(cell): verdict for cell, verdict in verdicts.items()}
     result = {**about, "cells": content}
     harness.write_json("reliability/faults.json", result)
-    harness.write_page("reliability/faults.md", __doc__ or "", text, table, result=result)
+    harness.write_page("reliability/faults.md", __doc__ or "", *parts, result=result)
 
 
 if __name__ == "__main__":

@@ -205,7 +205,10 @@ def load_on_machine() -> Iterator[None]:
     """Train on each core, without end, until the context is left or this process ends."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [
-            start(f"{LOAD} --run_dir={folder}/{core}", preexec_fn=die_with_parent)
+            start(
+                f"{LOAD} --run_dir={folder}/{core}",
+                preexec_fn=partial(die_with_parent, os.getpid()),
+            )
             for core in range(harness.num_cores())
         ]
         try:

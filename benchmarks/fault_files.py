@@ -1,0 +1,178 @@
+"""What the files of a run's folder, and signals, can do to a command: situations of
+benchmarks.faults."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+
+Cell = tuple[str, str, str]
+
+LIMIT = 60  # seconds
+DEEP = "[" * 100_000 + "]" * 100_000
+NUM_LINES = 20  # that a command may write to stderr
+
+
+def make_sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(8 << 30)
+
+
+def cut_in_half(path: Path, content: bytes) -> None:
+    path.write_bytes(content[: len(content) // 2])
+
+
+def overwrite_middle(path: Path, content: bytes) -> None:
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes(range(256)) + content[middle + 256 :])
+
+
+# By way: what makes it, from the path and the content that was there.
+CONTENTS: dict[str, Callable[[Path, bytes], Any]] = {
+    "missing": lambda path, content: None,
+    "empty": lambda path, content: path.touch(),
+    "folder": lambda path, content: path.mkdir(),
+    "fifo": lambda path, content: os.mkfifo(path),
+    "device": lambda path, content: path.symlink_to("/dev/zero"),
+    "8 GiB": lambda path, content: make_sparse(path),
+    "deep": lambda path, content: path.write_text(DEEP),
+    "number": lambda path, content: path.write_text("7\n"),
+    "no text": lambda path, content: path.write_bytes(b"\xff\xfe\0" * 100),
+    "half": cut_in_half,
+    "overwritten": overwrite_middle,
+}
+FILES = (
+    "config.json",
+    "summary.json",
+    "metrics.csv",
+    "events.jsonl",
+    "episodes.jsonl",
+    "checkpoints/last.safetensors",
+    "set-4.json",
+    "lock",
+)
+COMMANDS = {
+    "report": "report RUN",
+    "plot": "plot RUN --output=OUTPUT.png",
+    "runs": "runs PARENT",
+    "set": "set RUN learning_rate=1e-4",
+    "evaluate": "evaluate RUN --episodes=1",
+    "render": "render RUN --video=OUTPUT.mp4",
+    "resume": "--resume=RUN --total_steps=192 --verbose=0",
+}
+# Signals that follow each other, by name: the exit code is that of the first.
+SIGNALS = {
+    "TERM TERM": (signal.SIGTERM, signal.SIGTERM),
+    "TERM USR1 HUP": (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP),
+    "USR1 TERM INT": (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT),
+    "HUP INT TERM": (signal.SIGHUP, signal.SIGINT, signal.SIGTERM),
+    "INT TERM": (signal.SIGINT, signal.SIGTERM),
+    "INT INT": (signal.SIGINT, signal.SIGINT),
+    "INT INT INT": (signal.SIGINT, signal.SIGINT, signal.SIGINT),
+}
+CODES = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143}
+MOMENTS = {"first row": 1, "later row": 8, "last row": 20}  # of metrics.csv
+SIGNALLED = (
+    *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=128"),
+    *("--report=False", "--verbose=0", "--num_iterations=20", "--checkpoint_every=1000"),
+    "--eval_episodes=2",
+)
+
+
+def file_cells() -> list[Cell]:
+    """List what stands in place of which file, for which command."""
+    return [(name, of, way) for name in FILES for of in COMMANDS for way in CONTENTS]
+
+
+def signal_cells() -> list[Cell]:
+    """List which signals arrive when."""
+    return [("signals", moment, way) for moment in MOMENTS for way in SIGNALS]
+
+
+def judge_file(cell: Cell, good: Path, mark: dict[str, str]) -> str:
+    """Spoil one file of a copy of a good run, and say what a command did with the run.
+
+    mark: environment variables of all processes."""
+    name, command, way = cell
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        shutil.copytree(good, run, symlinks=True)
+        path = run / name
+        content = path.read_bytes() if path.exists() else b'{"learning_rate": 0.001}'
+        path.unlink(missing_ok=True)
+        CONTENTS[way](path, content)
+        output = str(Path(folder, "output"))
+        words = COMMANDS[command].replace("RUN", str(run)).replace("PARENT", folder)
+        done = subprocess.run(
+            [sys.executable, "main.py", *words.replace("OUTPUT", output).split()],
+            cwd=harness.ROOT,
+            env={**os.environ, **mark},
+            capture_output=True,
+            errors="replace",
+            timeout=LIMIT,
+        )
+        lines = done.stderr.splitlines()
+        if "Traceback" in done.stderr or len(lines) > NUM_LINES:
+            return f"DEFECT: {len(lines)} lines, the last of them {lines[-1][:100]}"
+        if done.returncode in (2, 3):
+            errors = [line for line in lines if line.startswith("error: ")]
+            return "named" if len(errors) == 1 else f"DEFECT: {len(errors)} errors"
+        if done.returncode:
+            return f"DEFECT: exit code {done.returncode}: {lines[-1:]}"
+        if command == "resume" and newest_step(run) != 6 * 32:
+            return f"DEFECT: resumed to step {newest_step(run)}"
+        return "survived" if "warning: " in done.stderr + done.stdout else "unharmed"
+
+
+def newest_step(run: Path) -> int:
+    """Return the step in the name of a run's newest checkpoint, 0 without one."""
+    return max((int(path.stem) for path in run.glob("checkpoints/0*.safetensors")), default=0)
+
+
+def judge_signals(cell: Cell, mark: dict[str, str]) -> str:
+    """Send signals to a run until it is over; say what it left."""
+    _, moment, way = cell
+    first, *others = SIGNALS[way]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        process = subprocess.Popen(
+            [sys.executable, "main.py", *SIGNALLED, f"--run_dir={run}"],
+            cwd=harness.ROOT,
+            env={**os.environ, **mark},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + LIMIT
+        while harness.num_rows(run) < MOMENTS[moment] and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(first)
+        time.sleep(0.05)  # of two that wait, either may be the first
+        for number in others:
+            process.send_signal(number)
+            time.sleep(0.01)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if process.poll() is None:
+            process.kill()
+            return f"DEFECT: no end within {LIMIT} s"
+        errors = process.communicate()[1]
+        rows = harness.num_rows(run)
+        if process.returncode == 0 and rows == MOMENTS["last row"]:
+            return "unharmed"  # it was over
+        if process.returncode != CODES[first] or "Traceback" in errors:
+            return f"DEFECT: exit code {process.returncode}: {errors[-100:]}"
+        step = newest_step(run)
+        lost = rows - step // (4 * 128)
+        if lost > 0 and "lost" not in errors:
+            return f"DEFECT: {lost} iterations are lost without a word"
+        if leftovers := [*run.glob("checkpoints/.tmp-*")]:
+            return f"DEFECT: {leftovers[0].name} is left"
+        return "named"
