@@ -61,7 +61,7 @@ RUNS = {
     "curriculum": "--env_name=CartPole-v1 --callback=benchmarks.kills:Heavier --num_iterations=30",
     "lstm": "--env_name=CartPole-v1 --model=lstm --num_iterations=16",
 }
-LOAD = f"{LANDER} --num_workers=0 --num_iterations=1000000"
+LOAD = f"{LANDER} --num_workers=0 --total_steps=1000000000000"
 MOST_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
 
 
@@ -214,7 +214,7 @@ def load_on_machine() -> Iterator[None]:
         try:
             yield
             if ended := [process for process in processes if process.poll() is not None]:
-                raise SystemExit(f"what loads the machine has ended: {ended[0].communicate()[1]}")
+                raise SystemExit(f"what loads the machine has ended: {ended[0].args}")
         finally:
             for process in processes:
                 process.kill()
