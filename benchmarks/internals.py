@@ -93,12 +93,13 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
     import torch
 
     from ppo.components import Components
-    from ppo.config.resolve import resolve
+    from ppo.config.settings import settings_of
     from ppo.envs.pool import WorkerPool
 
-    config, spaces = resolve(replace(config, total_steps=10**9))
+    settings = settings_of(replace(config, total_steps=10**9))
+    config = settings.config
     share = math.ceil(config.num_envs / max(1, int(config.num_workers)))
-    parts = Components(replace(config, num_envs=share, num_workers=0), spaces)
+    parts = Components(settings.with_changes({"num_envs": share, "num_workers": 0}))
     threads = torch.get_num_threads()
     seconds = {"environment": 0.0, "inference": 0.0}
     found: list[dict[str, float]] = []

@@ -117,9 +117,10 @@ def limit(config: Config) -> float:
 
     Strictly on-policy, arithmetic cannot begin before the environments have been stepped.
     """
-    from ppo.config.resolve import resolve
+    from ppo.config.settings import settings_of
 
-    config, spaces = resolve(config)
+    settings = settings_of(config)
+    config, spaces = settings.config, settings.spaces
     num_actions = getattr(spaces.actions, "n", None) or math.prod(spaces.actions.shape)
     policy, value = layers_of(config, math.prod(spaces.observations.shape), int(num_actions))
     acting, learning = passes(config, policy, value)

@@ -1,6 +1,6 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box
@@ -28,7 +28,6 @@ class Spaces(NamedTuple):
     has_masks: bool
     warnings: tuple[str, ...] = ()
     reward_threshold: float | None = None
-    auto: dict[str, Any] | None = None
 
 
 def describe(config):
@@ -54,7 +53,7 @@ def look(config) -> Spaces:
     what a reset and a step raise or return."""
     first, *others = [_look(config, index) for index in range(len(tasks_of(config.env_kwargs)))]
     if config.eval_env:
-        others.append(_look(replace(config, env_name=config.eval_env), 0))
+        others.append(_look(SimpleNamespace(**{**vars(config), "env_name": config.eval_env}), 0))
     if any(other[:3] != first[:3] for other in others):
         raise EnvironmentUnavailable(
             f"--env_name={config.env_name} has other spaces or masks by --eval_env, or in the list "

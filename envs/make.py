@@ -25,7 +25,7 @@ from ppo.envs.heartbeat import HEARTBEAT
 from ppo.envs.observations import can_observe, num_numbers, observe
 from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.errors import PPOError, suggest
-from ppo.system.hardware import check_memory
+from ppo.system.hardware import physical_memory
 from ppo.system.imports import import_code
 from ppo.system.signals import RAISED_BY_SIGNALS
 
@@ -34,6 +34,7 @@ ALIASES = {
     "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
+COPIES = 8  # of an observation that a process holds at once: bounds of its spaces, and results
 # Of gymnasium's messages about wrong keyword arguments, and about classes that are no Env.
 UNSUITABLE = (
     r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
@@ -69,8 +70,7 @@ def make_env(config, index: int = 0) -> Env:
     config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
     index: the environment's number in the whole run, which --env_kwargs may contain, and which a
     class or function with a parameter of this name is given.
-    Raises ConfigError if a rollout of its observations does not fit into this machine's memory,
-    EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
+    Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use; WorkerError if it raises."""
     env_name = config.env_name
     tasks = tasks_of(config.env_kwargs)
@@ -83,9 +83,6 @@ def make_env(config, index: int = 0) -> Env:
         env = make(spec, config)
         frame_stack = config.frame_stack
         num_images = 4 if frame_stack == "auto" else frame_stack
-        numbers = num_numbers(env.observation_space, config.image)
-        what = f"a rollout of observations of {numbers:,} numbers"
-        check_memory("num_envs or --num_steps", 4 * numbers * config.rollout_size, what)
         env = observe(env, config.image, config.screen_size, num_images)
         if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
             env = stack_vectors(env, frame_stack)
@@ -139,7 +136,7 @@ def _make_checked(spec: EnvSpec, config) -> Env:
         if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
             raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
         env = wrap(env, config.wrapper)
-        _check_spaces(config.env_name, env)
+        _check_spaces(config, env)
         return env
 
     env = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
@@ -156,17 +153,23 @@ def _takes_index(entry_point) -> bool:
     return False
 
 
-def _check_spaces(env_name: str, env: Env) -> None:
+def _check_spaces(config, env: Env) -> None:
     """Raise EnvironmentUnavailable if no policy can use an environment's spaces."""
     observes = getattr(env, "observation_space", None)
     actions = getattr(env, "action_space", None)
-    about = f"--env_name={env_name} observes {observes} and acts in {actions}"
+    about = f"--env_name={config.env_name} observes {observes} and acts in {actions}"
     if not (isinstance(observes, Space) and isinstance(actions, Space)):
         raise EnvironmentUnavailable(f"{about}: give it both spaces, of gymnasium.spaces")
     if not (can_observe(observes) and holds_numbers(actions)):
         raise EnvironmentUnavailable(
             f"{about}, one of which has no fixed size or holds no number: choose another "
             "environment"
+        )
+    numbers = num_numbers(observes, config.image)
+    if COPIES * 4 * numbers > physical_memory():
+        raise EnvironmentUnavailable(
+            f"{about}: its observations of {numbers:,} numbers do not fit into memory; choose "
+            "another environment, or a wrapper that observes less"
         )
     for space in (observes, actions):
         if empty := find_empty(space):

@@ -26,4 +26,4 @@ class PenalizedLearner(Learner):
 
 if __name__ == "__main__":
     config = Config(learning_rate=1e-3, total_steps=50_000)
-    train("CartPole-v1", config, make_learner=PenalizedLearner)
+    train("CartPole-v1", config, learner=PenalizedLearner)

@@ -1,9 +1,6 @@
 """Train a policy, and use it: from ppo import Config, train, load_policy."""
 
-import os
 from pkgutil import resolve_name
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's small matrices
 
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",
@@ -12,7 +9,7 @@ LAZY = {
     "Policy": "ppo.policy.policy:Policy",
     "load_policy": "ppo.policy.load:load_policy",
     "train": "ppo.trainer:train",
-    "tuned_config": "ppo.config.resolve:tuned_config",
+    "tuned_config": "ppo.config.settings:tuned_config",
 }
 
 

@@ -14,6 +14,7 @@ from ppo.commands import all_commands
 from ppo.errors import ConfigError, PPOError, suggest
 from ppo.system.imports import import_from_working_folder
 from ppo.system.output import flush_output, show
+from ppo.system.process import configure_command
 from ppo.system.signals import STOP
 
 IDENTIFIER = re.compile(r":|-v\d+$")  # of an environment
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         STOP.keep_until_exit()
+        configure_command()
     gc.disable()  # collecting garbage during the imports takes a third of the start
     try:
         with STOP, STOP.cutting_short("stopped the command at once"):

@@ -18,10 +18,10 @@ from ppo.algorithm.numpy_learner import keeps_gradients, with_numpy_gradients
 from ppo.algorithm.parameters import temporary_weights
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.flags import Settings
+from ppo.config.settings import RunSettings
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.first_look import Spaces
-from ppo.envs.isolation import ISOLATION
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
@@ -35,9 +35,12 @@ from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of, vectors_of
 from ppo.policy.build import describe_observations, new_model, new_normalizer
+from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
+from ppo.run.saved import blaming
+from ppo.run.state import find_changes
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_class, make_named
@@ -49,12 +52,14 @@ LARGE_NETWORK = 50_000_000  # weights
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
-def make_learner(model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> Learner:
-    """Make the learner of a model: of the class that --learner names, with gradients in numpy where
-    they can be. Raises ConfigError if --learner cannot be made."""
-    own = Learner
-    if config.learner != "auto":
+def make_learner(
+    model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS, own: type[Learner] | None = None
+) -> Learner:
+    """Make the learner of a model, with gradients in numpy where they can be. own: its class, by
+    default that which --learner names. Raises ConfigError if it cannot be made."""
+    if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
+    own = own or Learner
     make: Callable[..., Learner] = own
     layout = layout_of(model)
     if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
@@ -63,21 +68,25 @@ def make_learner(model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) ->
 
 
 def prepare_run(
-    config: Config, ranks: ProcessGroup, make_learner: MakeLearner
+    settings: RunSettings, ranks: ProcessGroup, make_learner: MakeLearner
 ) -> tuple["Components", list[str]]:
-    """Resolve every "auto" of a run's settings, and make its parts; also return notes for the user.
+    """Make the parts of a run; also return notes for the user.
 
-    Raises ConfigError, EnvironmentUnavailable or ModelMismatch, or CheckpointError if --init_from
-    is damaged.
-    """
+    Raises ConfigError, or CheckpointError if the settings do not fit the checkpoint that they came
+    with, or if --init_from is damaged."""
+    config = settings.config
+    spaces = settings.spaces
     if config.seeds > 1:
         raise ConfigError(
             f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
         )
-    ISOLATION.start()
-    config, spaces = resolve(config)
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    parts = Components(config, spaces, ranks, make_learner)
+    if settings.checkpoint:
+        path, state = settings.checkpoint
+        find_changes(settings, state)
+        with blaming(path):
+            check_fits(settings, state)
+    parts = Components(settings, ranks, make_learner)
     notes = describe_observations(config, spaces.observations)
     notes += describe_size(config, spaces, len(parts.learner.weights))
     if config.init_from and not config.is_resumed:
@@ -133,8 +142,7 @@ class Components:
     Data goes one way: environments -> rollout -> make_batch -> learner -> behaviour weights.
     """
 
-    config: Config
-    spaces: Spaces
+    settings: RunSettings
     ranks: ProcessGroup = SINGLE_PROCESS
     make_learner: MakeLearner = make_learner
     iteration = 0
@@ -176,6 +184,21 @@ class Components:
             episode_counts=self.buffers.shared_counts,
             env_ids=self.env_ids,
         )
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run, resolved."""
+        return self.settings.config
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of its environment."""
+        return self.settings.spaces
+
+    def change_settings(self, changes: Settings) -> None:
+        """Take other values of flags that may change during a run, from the next update on."""
+        self.settings = self.settings.with_changes(changes)
+        self.learner.configure(self.config)
 
     def make_pool(self, **options) -> WorkerPool:
         """Start the workers that step the environments. options: further ones of WorkerPool."""

@@ -1,7 +1,8 @@
 """Training: collect, estimate advantages, update, log, save."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from warnings import catch_warnings
@@ -9,55 +10,88 @@ from warnings import catch_warnings
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
+from ppo.config.flags import Settings
+from ppo.config.settings import RunSettings
+from ppo.envs.env_factories import as_env_name
 from ppo.envs.isolation import ISOLATION
-from ppo.errors import Interrupted
+from ppo.errors import ConfigError, Interrupted
 from ppo.monitor import Monitor
-from ppo.policy.load import config_of
 from ppo.run.changes import Changes
 from ppo.run.checkpoint import LAST, Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers
 from ppo.run.reader import read_rows
+from ppo.run.saved import run_settings
 from ppo.run.state import resume, snapshot
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
-from ppo.system.process import freeze_garbage, ignore_overflow
+from ppo.system.process import freeze_garbage, ignore_overflow, restored_process
 from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
 
 
+@restored_process()
 def train(
     env,
     config: Config | None = None,
     *,
     eval_env=None,
+    learner: str | MakeLearner = "auto",
     callbacks: Sequence[Callback] = (),
-    notes: Sequence[str] = (),
-    make_learner: MakeLearner = make_learner,
     **flags,
 ) -> dict[str, Any]:
-    """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal.
+    """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal, and
+    leave this process as it was.
 
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
     a function, or the Config; eval_env: the same, for evaluations. config: tuned values by default;
-    flags: of Config, take precedence. notes: lines to print first; make_learner: from (model,
-    config) to your own Learner. Raises ConfigError, EnvironmentUnavailable or ModelMismatch before
-    the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError if an
-    environment fails too often, CallbackError, NotFinite, NotSaved; Interrupted.
+    flags: of Config, take precedence. learner: a subclass of Learner, what makes one from (model,
+    config, ranks), or its import path. Raises ConfigError, EnvironmentUnavailable or ModelMismatch
+    before the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError
+    if an environment fails too often, CallbackError, NotFinite, NotSaved; Interrupted.
     """
+    if "callback" in flags:
+        raise ConfigError("callback is for the command line: from Python give callbacks=[...]")
+    make: MakeLearner = make_learner
+    if isinstance(learner, type):
+        make = partial(make_learner, own=learner)
+    elif callable(learner):
+        make = learner
+    elif learner != "auto":
+        flags["learner"] = learner
+    if eval_env is not None:
+        flags["eval_env"] = as_env_name(eval_env)
+    if isinstance(env, Config) and config:
+        raise ConfigError("train takes one Config: give the environment first, or only the Config")
+    if isinstance(env, Config):
+        given: Config | Settings = replace(env, **flags) if flags else env
+    elif config:
+        given = replace(config, env_name=as_env_name(env), **flags)
+    else:
+        given = {**flags, "env_name": as_env_name(env)}
+    return run(partial(run_settings, given), make, callbacks)
+
+
+def run(
+    find_settings: Callable[[], RunSettings],
+    make_learner: MakeLearner = make_learner,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Any]:
+    """Train with settings; the process is changed for it. Returns and raises as train does."""
     with STOP as stop, stop.raising(), ExitStack() as stack:
         enter = stack.enter_context
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
             enter(ISOLATION.closed_at_end())
             enter(catch_warnings())
             ignore_overflow()
-            config = config_of(env, config, eval_env, flags)
+            ISOLATION.start()
+            settings = find_settings()
+            config = settings.config
             callbacks = [*callbacks, *named_callbacks(config)]
             ranks = join_ranks()
-            parts, found = prepare_run(config, ranks, make_learner)
-            config = parts.config
+            parts, found = prepare_run(settings, ranks, make_learner)
             freeze_garbage()
             enter(ranks)
-            run = enter(ranks.on_rank0(RunFolder, config, parts.faults, parts.spaces.auto))
+            run = enter(ranks.on_rank0(RunFolder, config, parts.faults, settings.auto))
             checkpoints = enter(ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event))
             monitor = Monitor(parts, run, callbacks)
             if config.is_resumed:
@@ -66,7 +100,7 @@ def train(
             rows = read_rows(run, parts.iteration)
             changes = Changes(parts, run)
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
-            notes = [*notes, *found, f"run folder: {run.path}"]
+            notes = [*settings.notes, *found, f"run folder: {run.path}"]
             workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
             loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows))
         stop.at_once = ranks.size == 1

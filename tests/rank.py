@@ -89,7 +89,7 @@ def weights(folder: Path) -> list[float]:
 
     sizes = {"num_envs": 4, "num_steps": 32, "num_iterations": 5, "eval_episodes": 0}
     quiet = {"logger": "none", "report": False, "run_dir": str(folder / "run")}
-    train(Config(env_name="CartPole-v1", model="mlp", **sizes, **quiet), make_learner=make)
+    train(Config(env_name="CartPole-v1", model="mlp", **sizes, **quiet), learner=make)
     return learners[0].weights.tolist()
 
 

@@ -15,7 +15,7 @@ import torch
 
 from ppo.components import Components
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.envs import make
 from ppo.envs.first_look import Spaces, look
 from ppo.envs.shared import SharedArray
@@ -105,7 +105,7 @@ def make_network(
 def make_components(env_name: str, **values: Any) -> Components:
     """Make the parts of a run, without normalisation or worker processes unless asked for."""
     name = f"tests.environments:{env_name}" if "NoFrameskip" not in env_name else env_name
-    return Components(*resolve(Config(**{"env_name": name, **PLAIN, **values})))
+    return Components(settings_of(Config(**{"env_name": name, **PLAIN, **values})))
 
 
 def worker_of(parts: Components, num_envs: int) -> Worker:

@@ -70,10 +70,10 @@ def test_a_learner_does_not_import_torchs_compiler() -> None:
 import sys
 from ppo import Config
 from ppo.components import Components
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from tests.running import learn, worker_of
 config = Config(env_name="CartPole-v1", num_envs=2, num_steps=8, num_workers=0)
-parts = Components(*resolve(config))
+parts = Components(settings_of(config))
 learn(parts, worker_of(parts, 2).collect(1))
 parts.state_dict()
 print("torch._dynamo" in sys.modules)

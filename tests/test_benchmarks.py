@@ -15,7 +15,7 @@ from benchmarks import choices, harness, learning, overheads, size, solve, throu
 from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.models import make_model
 
 NAMES = [
@@ -92,7 +92,8 @@ def test_the_networks_of_both_trainers_are_of_the_same_size(name: str) -> None:
     from stable_baselines3 import PPO
 
     workload = WORKLOADS[name]
-    config, found = resolve(config_of(workload.env_name, workload.own_flags()))
+    settings = settings_of(config_of(workload.env_name, workload.own_flags()))
+    config, found = settings.config, settings.spaces
     ours = make_model(config, found.observations, found.actions)
     settings = {**workload.sb3_settings, "n_steps": 2, "batch_size": 2}
     algorithm = RecurrentPPO if name == "memory" else PPO

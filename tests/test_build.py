@@ -4,13 +4,13 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.policy.build import new_model
 
 
 def weights(seed: int) -> torch.Tensor:
-    config, spaces = resolve(Config(env_name="CartPole-v1", num_workers=0, seed=seed))
-    return parameters_to_vector(new_model(config, spaces).parameters())
+    settings = settings_of(Config(env_name="CartPole-v1", num_workers=0, seed=seed))
+    return parameters_to_vector(new_model(settings.config, settings.spaces).parameters())
 
 
 def test_a_models_weights_depend_on_the_seed_only() -> None:

@@ -35,7 +35,7 @@ def test_a_run_resumed_before_or_after_a_change_is_the_run_that_was_not_interrup
 ) -> None:
     run = tmp_path / "run"
     values = {**CARTPOLE, "total_steps": 10 * 256, "checkpoint_every": 4, "eval_episodes": 0}
-    train(Config(**values, run_dir=str(run)), make_learner=Asking)
+    train(Config(**values, run_dir=str(run)), learner=Asking)
     rows = metrics(run)
     rates = [float(row["learning_rate"]) for row in rows]
     assert rates[:6] == [1e-3] * 5 + [1e-2]

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import allowed_values, parse_flags
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.errors import CheckpointError, ConfigError
 from ppo.monitor import Monitor
 from ppo.policy.load import load_policy
@@ -364,10 +364,10 @@ def seal(path: Path, state: dict[str, Any]) -> None:
 
 def test_a_sealed_checkpoint_of_anything_is_used_or_refused_at_once(tmp_path: Path) -> None:
     settings = {"env_name": "CartPole-v1", "num_envs": 2, "num_steps": 8, "hidden_size": 8}
-    config, spaces = resolve(Config(**PLAIN | settings))
+    found = settings_of(Config(**PLAIN | settings))
 
     def make() -> tuple[Components, Monitor]:
-        parts = Components(config, spaces)
+        parts = Components(found)
         return parts, Monitor(parts, None)  # type: ignore[arg-type]
 
     parts, monitor = make()

@@ -40,7 +40,7 @@ def test_a_loss_of_the_user_is_learned_and_its_metrics_are_logged(tmp_path: Path
     config = Config(
         **iterations(6, run_dir=str(tmp_path), num_epochs=8, learning_rate=1e-2, eval_episodes=5)
     )
-    summary = train(config, make_learner=Imitate)
+    summary = train(config, learner=Imitate)
     assert (
         summary["evaluation"]["returns"]
         == load_policy(summary["checkpoint"]).evaluate(5)["returns"]
@@ -90,9 +90,7 @@ def descent(
         return made
 
     learners: list[Learner] = []
-    train(
-        Config(**{**values, "run_dir": str(folder), "max_grad_norm": 0}), make_learner=make_learner
-    )
+    train(Config(**{**values, "run_dir": str(folder), "max_grad_norm": 0}), learner=make_learner)
     far = initial[0] - learners[0].weights
     assert far.std() < 1e-5
     return far.mean().item(), [float(row["learning_rate"]) for row in metrics(folder)]

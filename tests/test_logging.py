@@ -273,7 +273,7 @@ def test_verbose_0_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture) 
     }
     for verbose, name in ((0, "quiet"), (1, "loud")):
         config = Config(**values, verbose=verbose, run_dir=str(tmp_path / name))
-        train(config, notes=["a note"])
+        train(config)
         output, errors = capfd.readouterr()
         assert bool(output) == bool(verbose)
         assert errors == ""

@@ -10,7 +10,7 @@ import torch
 
 from ppo.components import Components
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.envs.errors import WorkerError
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
@@ -65,7 +65,7 @@ class Jammed(Identity):
 def run_of(env_name: str, **values: Any) -> Components:
     """Make the parts of a run in an environment of this file."""
     return Components(
-        *resolve(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values}))
+        settings_of(Config(**{"env_name": f"tests.test_masks:{env_name}", **PLAIN, **values}))
     )
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.system.hardware import available_cores
 from tests.running import run_main
 
 
 @pytest.mark.parametrize("num_envs", [1, 64])
 def test_auto_is_a_worker_for_each_core(num_envs: int) -> None:
-    config, _ = resolve(Config(env_name="CartPole-v1", num_envs=num_envs))
+    config = settings_of(Config(env_name="CartPole-v1", num_envs=num_envs)).config
     assert config.num_workers == min(num_envs, available_cores())
 
 

@@ -14,7 +14,7 @@ from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.components import Components, make_learner
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.models.numpy_mlp import layout_of
 from ppo.system.distributed import SINGLE_PROCESS
 from tests.running import learn, make_network, worker_of
@@ -169,8 +169,7 @@ def test_learning_leads_to_the_same_weights() -> None:
     }
     weights = []
     for make in (make_learner, Learner):
-        resolved = resolve(Config(**values, num_workers=0))
-        parts = Components(*resolved, SINGLE_PROCESS, make)
+        parts = Components(settings_of(Config(**values, num_workers=0)), SINGLE_PROCESS, make)
         worker = worker_of(parts, 4)
         for iteration in range(1, 5):
             metrics = learn(parts, worker.collect(iteration))

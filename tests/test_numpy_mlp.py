@@ -119,7 +119,7 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
         assert type(make_learner(recurrent, Config(clip_value_coef=None))) is Learner
     parts = make_components("Bandit-v0")
     assert type(parts.learner) is NumpyLearner
-    own_parts = Components(parts.config, parts.spaces, SINGLE_PROCESS, OwnLearner)
+    own_parts = Components(parts.settings, SINGLE_PROCESS, OwnLearner)
     assert type(own_parts.learner) is OwnLearner
 
 

@@ -16,7 +16,7 @@ from ppo.algorithm.minibatches import draw_minibatches
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
 from ppo.models.recurrent import RecurrentTrunk
@@ -63,7 +63,7 @@ def test_an_lstm_or_a_gru_makes_use_of_earlier_observations(model: str, right: b
         "gamma": 0.9,
         "eval_episodes": 50,
     }
-    parts = Components(*resolve(Config(**{**PLAIN, **values})))
+    parts = Components(settings_of(Config(**{**PLAIN, **values})))
     worker = worker_of(parts, 16)
     for iteration in range(1, 16):
         learn(parts, worker.collect(iteration))

@@ -16,7 +16,7 @@ import pytest
 from ppo.callbacks.highlights import find_episode
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
-from ppo.config.resolve import resolve, with_tuned
+from ppo.config.settings import settings_of
 from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
@@ -326,8 +326,8 @@ def test_the_page_works_in_a_browser(width: int, scheme: Any, parent: Path, tmp_
 
 def described(given: Settings, config: Config | None = None) -> Settings:
     """Return the content of the config.json of a run that flags, or else a Config, lead to."""
-    resolved, spaces = resolve(config or with_tuned(given, {})[0])
-    return json.loads(json.dumps(describe_run(resolved, spaces.auto)))
+    settings = settings_of(config or given)
+    return json.loads(json.dumps(describe_run(settings.config, settings.auto)))
 
 
 def given_by(line: str) -> Settings:

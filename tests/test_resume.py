@@ -17,7 +17,7 @@ import ppo.envs.episodes
 from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.envs.pool import WorkerPool
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import LAST, State, copy_state, load
@@ -112,7 +112,7 @@ def make(env_name: str, **values: Any) -> Components:
     if env_name not in ("Forgetful-v0", "Worn-v0"):
         return make_components(env_name, **values)
     return Components(
-        *resolve(Config(**{"env_name": f"tests.test_resume:{env_name}", **PLAIN, **values}))
+        settings_of(Config(**{"env_name": f"tests.test_resume:{env_name}", **PLAIN, **values}))
     )
 
 
@@ -241,7 +241,7 @@ class Drawing(Learner):
 def test_the_random_numbers_of_a_loss_of_your_own_are_resumed_too() -> None:
     def fresh() -> Components:
         plain = make("CartPole-v1", **SMALL)
-        return Components(plain.config, plain.spaces, make_learner=Drawing)
+        return Components(plain.settings, make_learner=Drawing)
 
     whole, _ = train(fresh(), 3)
     resumed, _ = train(fresh(), 2, whole[1])

@@ -5,45 +5,47 @@ from pathlib import Path
 
 import pytest
 
-from ppo.commands.train import configure, resume_if_begun
+from ppo.commands.train import configure, resume_if_begun, train
 from ppo.config.config import Config, load_preset
 from ppo.errors import CheckpointError, ConfigError
+from ppo.run import checkpoint
 
 
 def test_flags_go_before_presets() -> None:
-    given, config, notes = configure(["--env=CartPole-v1", "--num-epochs=3"])
+    given, settings = configure(["--env=CartPole-v1", "--num-epochs=3"])
     assert given == {"env_name": "CartPole-v1", "num_epochs": "3"}
     tuned = load_preset("CartPole-v1", "", str)
-    assert config == Config(**{**tuned, "env_name": "CartPole-v1", "num_epochs": 3})
-    (note,) = notes
+    assert settings.given == Config(**{**tuned, "env_name": "CartPole-v1", "num_epochs": 3})
+    (note,) = settings.notes
     assert note.startswith("tuned preset (turned off by --preset=none): ")
     assert "num_epochs" not in note
-    _, config, notes = configure(["--env=CartPole-v1", "--preset=none"])
-    assert (config, notes) == (Config(env_name="CartPole-v1", preset="none"), [])
+    _, settings = configure(["--env=CartPole-v1", "--preset=none"])
+    assert settings.given == Config(env_name="CartPole-v1", preset="none")
+    assert settings.notes == ()
 
 
 def test_an_old_id_is_replaced_and_said() -> None:
-    _, config, notes = configure(["--env_name=LunarLander-v2", "--preset=none"])
-    assert config.env_name == "LunarLander-v3"
-    assert notes == ["LunarLander-v2 is now LunarLander-v3"]
+    _, settings = configure(["--env_name=LunarLander-v2", "--preset=none"])
+    assert settings.config.env_name == "LunarLander-v3"
+    assert settings.notes == ("LunarLander-v2 is now LunarLander-v3",)
 
 
 def test_a_familys_preset_follows_from_the_environment_and_its_arguments() -> None:
-    _, config, _ = configure(["--env_name=ALE/Pong-v5"])
-    assert config.end_on_life_loss is True
-    _, config, notes = configure(["--env_name=ALE/Pong-v5", '--env_kwargs={"obs_type": "ram"}'])
-    assert (config.end_on_life_loss, config.entropy_coef) == (False, 0.01)
-    assert "learning_rate=linear:0.001" in notes[0]  # of vectors with discrete actions
+    _, settings = configure(["--env_name=ALE/Pong-v5"])
+    assert settings.config.end_on_life_loss is True
+    _, settings = configure(["--env_name=ALE/Pong-v5", '--env_kwargs={"obs_type": "ram"}'])
+    assert (settings.config.end_on_life_loss, settings.config.entropy_coef) == (False, 0.01)
+    assert "learning_rate=linear:0.001" in settings.notes[0]  # of vectors with discrete actions
 
 
 def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_copy: Path) -> None:
-    _, before, _ = configure([f"--resume={cartpole_copy}"])
+    before = configure([f"--resume={cartpole_copy}"])[1].given
     assert (before.env_name, before.num_steps, before.learning_rate) == ("CartPole-v1", 64, 1e-5)
     assert (before.resume, before.run_dir) == (str(cartpole_copy), None)
-    given, config, notes = configure([f"--resume={cartpole_copy}", "--total_steps=9999"])
-    assert config == Config(**{**vars(before), "total_steps": 9999})
+    given, settings = configure([f"--resume={cartpole_copy}", "--total_steps=9999"])
+    assert settings.given == Config(**{**vars(before), "total_steps": 9999})
     assert given["run_dir"] == "none"
-    assert notes == []
+    assert settings.notes == ()
     (cartpole_copy / "checkpoints" / "last.safetensors").unlink()
     for path in (cartpole_copy / "checkpoints").iterdir():
         path.write_bytes(b"damaged")
@@ -51,12 +53,31 @@ def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_co
         configure([f"--resume={cartpole_copy}"])
 
 
-def test_a_run_of_an_older_version_keeps_the_flags_that_it_had(cartpole_copy: Path) -> None:
+def test_a_run_makes_two_configs_and_a_resumed_one_reads_its_checkpoint_once(
+    cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = []
+    checkpoints = []
+    make, read = Config.__post_init__, checkpoint.load
+    monkeypatch.setattr(Config, "__post_init__", lambda self: (configs.append(self), make(self))[1])
+    monkeypatch.setattr(checkpoint, "load", lambda path: (checkpoints.append(path), read(path))[1])
+    sizes = ["--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--num_workers=0"]
+    new = ["--env_name=CartPole-v1", *sizes, "--total_steps=32", "--eval_episodes=0"]
+    train([*new, "--verbose=0", "--report=False", f"--run_dir={cartpole_copy.parent / 'new'}"])
+    assert len(configs) == 2
+    assert checkpoints == []
+    configs.clear()
+    train([f"--resume={cartpole_copy}", "--total_steps=5632", "--verbose=0", "--report=False"])
+    assert len(configs) == 2
+    assert len(checkpoints) == 1
+
+
+def test_a_setting_that_the_runs_folder_lacks_has_its_default(cartpole_copy: Path) -> None:
     path = cartpole_copy / "config.json"
     saved = json.loads(path.read_text())
     del saved["wandb_tags"]
     path.write_text(json.dumps({**saved, "logger": "tensorboard"}))
-    assert configure([f"--resume={cartpole_copy}"])[1].logger == "tensorboard"
+    assert configure([f"--resume={cartpole_copy}"])[1].config.logger == "tensorboard"
 
 
 def test_a_launch_resumes_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Urgent(Stopping):
 
 def test_an_error_leaves_the_state_after_the_last_whole_iteration(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="a wheel came off"):
-        train(config(tmp_path), make_learner=Stopping)
+        train(config(tmp_path), learner=Stopping)
     assert steps(tmp_path) == [0, 64]
     assert len(metrics(tmp_path)) == 2
 
@@ -100,7 +100,7 @@ def test_an_interrupt_ends_the_iteration_and_an_urgent_signal_abandons_it(
     learner: type[Learner], step: int, tmp_path: Path
 ) -> None:
     with pytest.raises(Interrupted, match=f"after step {step}: stopped, saved in"):
-        train(config(tmp_path), make_learner=learner)
+        train(config(tmp_path), learner=learner)
     assert steps(tmp_path)[-1] == step
     assert len(metrics(tmp_path)) == step // 32
     events = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
@@ -141,7 +141,7 @@ def test_a_script_gets_its_handlers_back_and_no_signal_from_before(
     try:
         if learner is Urgent:
             with pytest.raises(Interrupted, match="SIGTERM after step 64: stopped, saved in"):
-                train(Closing, config(tmp_path, eval_episodes=0), make_learner=learner)
+                train(Closing, config(tmp_path, eval_episodes=0), learner=learner)
         else:
             train(Closing, config(tmp_path, eval_episodes=0))
         assert [signal.getsignal(number) for number in numbers] == own
@@ -152,10 +152,10 @@ def test_a_script_gets_its_handlers_back_and_no_signal_from_before(
 
 
 def test_a_run_that_was_cut_short_is_resumed_to_the_same_end(tmp_path: Path) -> None:
-    train(config(tmp_path / "whole"), make_learner=Learner)
+    train(config(tmp_path / "whole"), learner=Learner)
     with pytest.raises(RuntimeError):
-        train(config(tmp_path / "cut"), make_learner=Stopping)
-    train(Config(**{**TINY, "resume": str(tmp_path / "cut")}), make_learner=Learner)
+        train(config(tmp_path / "cut"), learner=Stopping)
+    train(Config(**{**TINY, "resume": str(tmp_path / "cut")}), learner=Learner)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
     last = [
         newest_first(tmp_path / run / "checkpoints")[0].read_bytes() for run in ("cut", "whole")

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from ppo.components import Components
 from ppo.config.config import Config
-from ppo.config.resolve import resolve
+from ppo.config.settings import settings_of
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.make import make_env
@@ -129,7 +129,7 @@ def test_an_info_that_an_environment_uses_again_is_left_alone() -> None:
 
 def test_an_environments_own_metrics_come_with_its_episodes() -> None:
     config = Config("tests.reporting:Reporting", **PLAIN, num_envs=2, num_steps=12)
-    parts = Components(*resolve(config))
+    parts = Components(settings_of(config))
     info = worker_of(parts, 2).collect(1)
     assert len(info.episodes) == 6
     for step, env_id, _, _, metrics in info.episodes:

@@ -328,7 +328,9 @@ class Learner:
         """Set scheduled coefficients. remaining: share of the run, from 1 down to 0."""
         config = self.config
         self.clip_coef = scheduled(config.clip_coef, remaining)
-        self.clip_value_coef = scheduled(config.clip_value_coef, remaining)
+        value_clip = config.clip_value_coef
+        follows = value_clip == "auto"
+        self.clip_value_coef = self.clip_coef if follows else scheduled(value_clip, remaining)
         self.entropy_coef = scheduled(config.entropy_coef, remaining)
         self.is_adaptive = str(config.learning_rate).startswith("adaptive:")
         if not self.is_adaptive:

@@ -3,16 +3,21 @@
 import gc
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppo.commands import all_commands
-from ppo.config.config import Config, folder_to_resume
+from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.system.files import folder_name, read_json
 from ppo.system.process import die_with_launcher
+
+if TYPE_CHECKING:
+    from ppo.config.settings import RunSettings
 
 LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's --rdzv_id, the same after a restart
 ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
@@ -21,57 +26,47 @@ ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo 
 def train(arguments: Sequence[str]) -> None:
     """Train in this process, also as a rank of torchrun, or with --seeds in a process for each.
 
-    Raises as configure, ppo.trainer.train and ppo.commands.seeds.train_seeds do.
+    Raises as configure, ppo.trainer.run and ppo.commands.seeds.train_seeds do.
     """
     if LAUNCH in os.environ:
         die_with_launcher()  # before the imports, which take seconds
+        from ppo.config.settings import settings_of
         from ppo.system.distributed import join_ranks
 
-        given, config, notes = join_ranks().broadcast_from_rank0(partial(configure, arguments))
+        ranks = join_ranks()
+        given, settings = ranks.broadcast_from_rank0(partial(configure, arguments))
+        if ranks.rank:  # with a device and cores of its own
+            settings = replace(settings_of(settings.given), checkpoint=settings.checkpoint)
     else:
-        given, config, notes = configure(arguments)
-    if config.seeds > 1:
+        given, settings = configure(arguments)
+    if settings.config.seeds > 1:
         from ppo.commands.seeds import train_seeds
 
         gc.enable()
         ISOLATION.close()
-        train_seeds(given, config)
+        train_seeds(given, settings.given)
     else:
         from ppo import trainer
 
-        trainer.train(config, notes=notes)
+        trainer.run(lambda: settings)
 
 
-def configure(arguments: Sequence[str]) -> tuple[Settings, Config, list[str]]:
-    """Return the flags given, the config that they lead to, and notes for the user.
+def configure(arguments: Sequence[str]) -> tuple[Settings, "RunSettings"]:
+    """Return the flags that a command line gives, and the settings that they lead to.
 
     Flags take precedence over the settings of a resumed run, or over the preset of a new one.
-    Raises HelpShown for --help, CheckpointError if the run cannot be resumed, ConfigError,
-    EnvironmentUnavailable, WorkerError.
-    """
+    Raises HelpShown for --help, and as ppo.run.saved.run_settings does."""
     lines = [f"  {name:10}{command.about}" for name, command in all_commands().items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     ISOLATION.start()
-    from ppo.config.resolve import with_tuned  # heavy; the isolated process starts meanwhile
+    from ppo.run.saved import run_settings  # heavy; the isolated process starts meanwhile
 
     if LAUNCH in os.environ:
         given = resume_if_begun(given)
-    saved: Settings = {}
-    resume = folder_to_resume(given)
-    if resume:
-        from ppo.policy.load import saved_settings  # heavy
-
-        saved = saved_settings(resume, given)
-        given = {**given, "resume": str(resume), "run_dir": "none"}
-    config, tuned = with_tuned(given, saved)
-    notes = []
-    asked = {**saved, **given}.get("env_name", Config.env_name)
-    if config.env_name != asked:
-        notes.append(f"{asked} is now {config.env_name}")
-    if tuned:
-        values = " ".join(f"{name}={value}" for name, value in tuned.items())
-        notes.append(f"tuned preset (turned off by --preset=none): {values}")
-    return given, config, notes
+    settings = run_settings(given)
+    if settings.config.is_resumed:
+        given = {**given, "resume": settings.config.resume, "run_dir": "none"}
+    return given, settings
 
 
 def resume_if_begun(given: Settings) -> Settings:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ppo.config.flags import Settings
+from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import (
     AlgorithmFlags,
     EnvironmentFlags,
@@ -106,13 +106,11 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
         raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
     path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
     try:
-        values = json.loads(path.read_text())
-        Config(**values)
+        return check_values(Config, json.loads(path.read_text()))
     except (OSError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
         ) from error
-    return values
 
 
 def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
@@ -142,7 +140,7 @@ def fewest_flags(run: Settings) -> Settings:
         plain = Config(**tuned).__getstate__()
         plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
         if run.get("num_minibatches") != plain["num_minibatches"]:
-            plain["batch_size"] = None  # as with_tuned has it
+            plain["batch_size"] = None  # as settings_of has it
         flags = {"env_name": run["env_name"]}
         if preset != "auto":
             flags["preset"] = preset

@@ -226,6 +226,18 @@ def allowed_values(option: Field[Any]) -> tuple[Any, Settings, Settings]:
     return kind, words, {**limits, **option.metadata}
 
 
+def check_values(kind: type[Flags], values: Settings) -> Settings:
+    """Return values or their texts, by flag, as the flags of a class hold them.
+
+    Raises ConfigError for a flag that the class does not have, or a value that it does not take;
+    not for two that contradict each other, which only an instance of the class knows."""
+    options = {option.name: option for option in fields(kind)}
+    if unknown := values.keys() - options:
+        wrong = min(unknown)
+        raise ConfigError(f"unknown flag --{wrong}: {suggest(wrong, options, 'see ppo --help')}")
+    return {name: convert(options[name], value) for name, value in values.items()}
+
+
 def convert(option: Field[Any], value):
     """Convert a value, or its text, to what the field holds. Raises ConfigError if the field does
     not take it."""

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import fields
 from os.path import lexists
 from pathlib import Path
 
@@ -69,8 +69,7 @@ class Changes:
         a file that somebody has placed there must not end the run."""
         parts = self.parts
         if changes := parts.ranks.broadcast_from_rank0(lambda: self._find(iteration)):
-            parts.config = replace(parts.config, **changes)
-            parts.learner.configure(parts.config)
+            parts.change_settings(changes)
             self.run.event(
                 "set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}"
             )

@@ -144,8 +144,8 @@ def digest(tensors: Mapping[str, Tensor], values: State) -> str:
     return result.hexdigest()
 
 
-def misfits(state: State, wanted: State) -> str:
-    """Describe up to three misfits of a state; return "" if there are none.
+def describe_mismatch(state: State, wanted: State) -> str:
+    """Describe up to three describe_mismatch of a state; return "" if there are none.
 
     A misfit is a model parameter that is not in wanted, or a tensor of wanted that the state lacks
     or has with another dtype or shape.

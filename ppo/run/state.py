@@ -7,9 +7,10 @@ from torch import Tensor
 
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
+from ppo.config.settings import RunSettings
 from ppo.errors import CallbackError, CheckpointError
 from ppo.run.changes import forget_changes
-from ppo.run.checkpoint import Checkpoints, load_newest, misfits
+from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
@@ -23,22 +24,28 @@ def snapshot(parts, monitor) -> State:
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor. The arrays and tensors
     are not copies.
     """
-    config = parts.config.__getstate__()
+    settings = parts.settings.to_save()
     return {
         **parts.state_dict(),
         **monitor.state_dict(),
-        "config": {name: config[name] for name in Config.names(scope="training")},
-        "made_with": made_with(),
+        "config": {name: settings[name] for name in Config.names(scope="training")},
+        "made_with": made_with(parts.config),
     }
 
 
 def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
     """Restore a new run from its newest intact checkpoint; return notes for the user.
 
-    Raises CheckpointError if there is none, and as restore and forget_changes do.
+    That is the one which its settings came from, unless another process has saved a newer one
+    before this one had the folder. Raises CheckpointError if there is none, and as restore and
+    forget_changes do.
     """
+    found = parts.settings.checkpoint
+    newest = newest_first(checkpoints.folder)
+    if not found or newest[:1] != [found[0]]:
+        found = None
     path, state = parts.ranks.broadcast_from_rank0(
-        lambda: load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
+        lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state)
     changed = [text.partition("=")[0] for text in differences]
@@ -54,24 +61,32 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     return notes
 
 
-def restore(parts, monitor, state: State) -> list[str]:
-    """Restore a new run from a saved state.
+def find_changes(settings: RunSettings, state: State) -> dict[str, str]:
+    """Return how settings differ from those of a saved run: "name=value instead of value", by name.
 
-    Returns how the present settings, versions and threads differ from those of the state, as texts
-    "name=value instead of value". Raises CheckpointError if the state is of another environment or
-    model, or was made with other fixed settings.
-    """
-    present = parts.config.__getstate__()
+    Raises CheckpointError if it has none, or others of those that cannot change."""
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
-    saved = {**Config().__getstate__(), **state["config"]}  # older versions lack some flags
+    present = settings.to_save()
+    saved = {**Config().__getstate__(), **state["config"]}
     changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
         raise CheckpointError(
             f"the run was begun with {wrong}: leave these flags out, or begin another run"
         )
-    if problems := _misfits(parts, state):
+    return {name: f"{name}={present[name]} instead of {saved[name]}" for name in changed}
+
+
+def restore(parts, monitor, state: State) -> list[str]:
+    """Restore a new run from a saved state.
+
+    Returns how the present settings, versions and threads differ from those of the state, as texts
+    "name=value instead of value". Raises CheckpointError as find_changes does, and if the state is
+    of another environment or model.
+    """
+    changed = find_changes(parts.settings, state)
+    if problems := _describe_mismatch(parts, state):
         raise CheckpointError(f"the checkpoint is of another environment or network: {problems}")
     try:
         made_before = dict(state["made_with"])
@@ -85,16 +100,16 @@ def restore(parts, monitor, state: State) -> list[str]:
         raise CheckpointError(
             f"the checkpoint cannot be resumed ({error}): give another"
         ) from error
-    differences = [f"{name}={present[name]} instead of {saved[name]}" for name in changed]
-    for name, version in made_with().items():
-        before = made_before.get(name, version)  # earlier versions recorded fewer
+    differences = [*changed.values()]
+    for name, version in made_with(parts.config).items():
+        before = made_before.get(name, version)
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
     return differences
 
 
-def _misfits(parts, state: State) -> str:
-    """Describe the first tensors of a state that do not fit the parts, as misfits does."""
+def _describe_mismatch(parts, state: State) -> str:
+    """Describe the first tensors of a state that do not fit the parts; "" if all do."""
     wanted = parts.learning_state()
     for name, table in parts.environment_state().items():  # of this rank; a state: of all
         row = torch.as_tensor(table[:1])
@@ -103,10 +118,11 @@ def _misfits(parts, state: State) -> str:
     for name, x in state.items():
         if name.startswith("optimizer.") and isinstance(x, Tensor) and x.numel() > 1:
             wanted[name] = parts.learner.weights.to(x.dtype)
-    return misfits(state, wanted)
+    return describe_mismatch(state, wanted)
 
 
-def made_with() -> State:
-    """Return what a run's exact results depend on besides its settings: versions and the number of
-    torch's threads."""
-    return {**versions(), "threads": torch.get_num_threads()}
+def made_with(config: Config) -> State:
+    """Return what a run's exact results depend on besides the settings that are saved: versions,
+    the number of torch's threads, and the precision and inference that "auto" stands for."""
+    auto = {"precision": config.precision, "inference": config.inference}
+    return {**versions(), "threads": torch.get_num_threads(), **auto}

@@ -15,23 +15,71 @@ from ppo.system.state_dict import State
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 M_MMAP_MAX = -4
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def configure_command() -> None:
+    """Prepare a command's own process, before numpy is imported: keep freed memory, and let
+    OpenBLAS compute numpy's small matrices in one thread."""
+    os.environ.setdefault(BLAS_THREADS, "1")
+    disable_malloc_trim()
 
 
 def configure_process(num_threads: int, deterministic: bool) -> None:
-    """Set torch's number of intra-op threads and its determinism, start the threads so that they
-    flush denormal numbers, and keep freed memory; that of an earlier run is used again."""
+    """Set torch's number of intra-op threads and its determinism, and start the threads so that
+    they flush denormal numbers."""
     import torch  # heavy
 
-    if gc.get_freeze_count():  # by freeze_garbage, in the earlier run
-        gc.unfreeze()
-        gc.collect()
     torch.set_num_threads(num_threads)
     with flush_denormals():
         torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
-    disable_malloc_trim()
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on CUDA
+        os.environ.setdefault(CUBLAS_WORKSPACE, ":4096:8")  # torch requires it on CUDA
         torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
+
+
+@contextmanager
+def restored_process() -> Iterator[None]:
+    """Restore what training changes in a process, when the context is left: environment variables,
+    torch's threads, determinism and random state, garbage collection, and the threads of numpy's
+    BLAS, which is limited to one unless OPENBLAS_NUM_THREADS says otherwise."""
+    import torch
+
+    variable = os.environ.get(CUBLAS_WORKSPACE)
+    threads = torch.get_num_threads()
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    collects = gc.isenabled()
+    num_frozen = gc.get_freeze_count()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices), one_blas_thread():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != is_deterministic:
+            torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
+        os.environ.pop(CUBLAS_WORKSPACE, None)
+        if variable is not None:
+            os.environ[CUBLAS_WORKSPACE] = variable
+        if not num_frozen and gc.get_freeze_count():
+            gc.unfreeze()
+        (gc.enable if collects else gc.disable)()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Compute numpy's matrix products in one thread: with small matrices, more would only wait for
+    each other. Does nothing if OPENBLAS_NUM_THREADS is set, as in a command's own process."""
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    import numpy  # noqa: F401, whose library must be there
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
 
 
 @contextmanager
@@ -43,11 +91,12 @@ def flush_denormals() -> Iterator[None]:
     """
     import torch
 
+    was_on = not torch.full((1,), 1e-39).mul(1.0).any()
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(was_on)
 
 
 def disable_malloc_trim() -> None:
@@ -79,8 +128,8 @@ def set_generator_states(states: State, device: str) -> None:
 
 
 def freeze_garbage() -> None:
-    """Turn garbage collection on, but exempt all objects that exist now: most of them last as long
-    as the run, and need not be scanned."""
+    """Turn garbage collection on, but exempt all objects that exist now, instead of those of an
+    earlier run: most of them last as long as the run, and need not be scanned."""
     gc.freeze()
     gc.enable()
 

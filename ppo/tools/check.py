@@ -14,9 +14,8 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
-from ppo.config.resolve import resolve
 from ppo.config.run_flags import TimeoutFlags
-from ppo.envs.first_look import Spaces
+from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
 from ppo.envs.random_play import RandomPlay, play
@@ -116,35 +115,38 @@ class Check(TimeoutFlags, EnvironmentFlags):
     def __call__(self) -> None:
         """Print findings, warnings, speeds and recommended flags.
 
-        Raises as configure and resolve do, and WorkerError if the environment fails."""
+        Raises as configure does, and WorkerError if the environment fails."""
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name
-        _, config, notes = configure(as_arguments(given))
+        _, settings = configure(as_arguments(given))
+        config = settings.config
         enough = min(available_cores(), config.total_steps // config.num_steps)
         if "num_envs" not in given and config.num_envs < enough:  # else cores stay idle
             given["num_envs"] = enough
-            config = replace(config, num_envs=enough)
-        config, spaces = resolve(config)
-        more = replace(config, num_envs=4 * config.num_envs, total_steps=4 * config.total_steps)
+            settings = settings_of(replace(settings.given, num_envs=enough))
+            config = settings.config
+        spaces = settings.spaces
+        sizes = {"num_envs": 4 * config.num_envs, "total_steps": 4 * config.total_steps}
+        more = settings.with_changes(sizes)
         flags = as_arguments({**given, "model": config.model})
         whole_games = replace(config, end_on_life_loss=False)
         print(
             *ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed),
             *(f"warning: {warning}" for warning in spaces.warnings),
-            *notes,
-            *(describe_speed(size, *measure(size, spaces)) for size in (config, more)),
+            *settings.notes,
+            *(describe_speed(size.config, *measure(size)) for size in (settings, more)),
             f"recommended: {shlex.join(['python', 'main.py', *flags])}",
             sep="\n",
         )
 
 
-def measure(config: Config, spaces: Spaces) -> tuple[float, float]:
+def measure(settings: RunSettings) -> tuple[float, float]:
     """Return the environment steps per second of collecting alone, and of collecting and learning.
 
-    Each is the greater one of two iterations after a warm-up iteration. config: resolved, as
-    resolve returns it. Raises WorkerError if an environment fails too often."""
-    parts = Components(config, spaces)
+    Each is the greater one of two iterations after a warm-up iteration. Raises WorkerError if an
+    environment fails too often."""
+    parts = Components(settings)
     seconds = []
     with parts.make_pool() as pool:
         for iteration in range(1, 4):
@@ -155,7 +157,8 @@ def measure(config: Config, spaces: Spaces) -> tuple[float, float]:
             parts.learner.update(batch, iteration)
             seconds.append((collected - start, time.perf_counter() - start))
     collecting, both = map(min, zip(*seconds[1:], strict=True))
-    return config.rollout_size / collecting, config.rollout_size / both
+    size = settings.config.rollout_size
+    return size / collecting, size / both
 
 
 def describe_speed(config: Config, collecting: float, both: float) -> str:

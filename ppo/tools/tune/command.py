@@ -19,8 +19,8 @@ from ppo.commands.train import configure
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, Settings, as_arguments, parse_flags, run_flag
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.config.resolve import family_of, resolve
 from ppo.config.run_flags import DURATION, seconds_of
+from ppo.config.settings import family_of
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import CheckpointError, ConfigError
@@ -87,12 +87,13 @@ class Tune(TuneFlags, Config):
 def tune(arguments: Sequence[str]) -> None:
     """Search as the command line says, or continue the study that is in the folder.
 
-    Raises ConfigError, also if the study was begun with other flags; as configure, resolve and
+    Raises ConfigError, also if the study was begun with other flags; as configure and
     Search.run do.
     """
     given = parse_flags(arguments, Tune, "tune")
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
-    given, config, notes = configure(as_arguments({"num_workers": 0, **given}))
+    given, settings = configure(as_arguments({"num_workers": 0, **given}))
+    config = settings.given
     if own.write_preset:
         new_file("--write_preset=", own.write_preset, [".json"])
     if own.score != "return" and not config.stop_when:
@@ -101,13 +102,12 @@ def tune(arguments: Sequence[str]) -> None:
         raise ConfigError("--score=seconds: give --max_time as well, for a run that does not learn")
     if config.resume:
         raise ConfigError("--resume: leave it out, the same command continues a study")
-    resolved, spaces = resolve(config)
     ISOLATION.close()
-    for note in notes:
+    for note in settings.notes:
         print(note)
-    num_workers = int(resolved.num_workers)
+    num_workers = int(settings.config.num_workers)
     jobs = available_cores() // max(1, num_workers) if own.jobs == "auto" else own.jobs
-    Search(own, given, config, spaces).run(max(1, jobs))
+    Search(own, given, config, settings.spaces).run(max(1, jobs))
 
 
 class Search:

@@ -1,7 +1,6 @@
 """The meaning of auto for a run, and flags that mean nothing for an environment."""
 
 import json
-from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -9,25 +8,15 @@ import pytest
 import torch
 
 from ppo.config.config import PRESETS, Config
-from ppo.config.resolve import resolve, tuned_config, with_tuned
+from ppo.config.settings import settings_of, tuned_config
 from ppo.errors import ConfigError
-from ppo.policy.load import config_of
-
-
-def test_values_are_clipped_like_ratios_by_default():
-    def value_clip(**flags):
-        return resolve(Config(env_name="CartPole-v1", **flags))[0].clip_value_coef
-
-    assert value_clip() == 0.1
-    assert value_clip(clip_coef=0.3) == 0.3
-    assert value_clip(clip_coef=0.3, clip_value_coef=0.2) == 0.2
-    assert value_clip(clip_coef=0.3, clip_value_coef="none") is None
+from ppo.trainer import train
 
 
 def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     pixels, vectors = (
-        resolve(Config(env_name=name))[0] for name in ("PongNoFrameskip-v4", "CartPole-v1")
+        settings_of(Config(env_name=name)).config for name in ("PongNoFrameskip-v4", "CartPole-v1")
     )
     expected = {
         "model": ("cnn", "mlp"),
@@ -42,12 +31,15 @@ def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
     assert {name: (getattr(pixels, name), getattr(vectors, name)) for name in expected} == expected
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert resolve(Config(env_name="PongNoFrameskip-v4"))[0].precision == "float32"
+    assert settings_of(Config(env_name="PongNoFrameskip-v4")).config.precision == "float32"
     assert (
-        resolve(Config(env_name="PongNoFrameskip-v4", precision="bfloat16"))[0].precision
+        settings_of(Config(env_name="PongNoFrameskip-v4", precision="bfloat16")).config.precision
         == "bfloat16"
     )
-    assert resolve(Config(env_name="CartPole-v1", clip_rewards=True))[0].normalize_rewards is False
+    assert (
+        settings_of(Config(env_name="CartPole-v1", clip_rewards=True)).config.normalize_rewards
+        is False
+    )
 
 
 IMAGES = {"frame_stack": 2, "screen_size": 40, "frame_skip": 2}
@@ -61,39 +53,39 @@ ATARI = {"noop_max": 5, "end_on_life_loss": True, "sticky_actions": 0.5, "full_a
 def test_a_flag_that_means_nothing_for_an_environment_is_refused(env_name, wrong):
     for name, value in wrong.items():
         with pytest.raises(ConfigError, match=f"--{name} means nothing for {env_name}"):
-            resolve(Config(env_name=env_name, **{name: value}))
+            settings_of(Config(env_name=env_name, **{name: value}))
 
 
 def test_flags_of_images_are_accepted_where_there_are_images():
-    config, spaces = resolve(Config(env_name="CarRacing-v3", **IMAGES))
-    assert spaces.observations.shape == (40, 40, 2)  # gray
-    config, _ = resolve(Config(env_name="PongNoFrameskip-v4", **IMAGES, **ATARI))
+    settings = settings_of(Config(env_name="CarRacing-v3", **IMAGES))
+    assert settings.spaces.observations.shape == (40, 40, 2)  # gray
+    config = settings_of(Config(env_name="PongNoFrameskip-v4", **IMAGES, **ATARI)).config
     assert vars(config).items() >= {**IMAGES, **ATARI}.items()
 
 
 def test_actions_are_repeated_and_observations_joined_for_vectors_too():
-    config, spaces = resolve(Config(env_name="CartPole-v1", frame_skip=2, frame_stack=3))
-    assert (config.frame_skip, config.frame_stack) == (2, 3)
-    assert spaces.observations.shape == (12,)
+    settings = settings_of(Config(env_name="CartPole-v1", frame_skip=2, frame_stack=3))
+    assert (settings.config.frame_skip, settings.config.frame_stack) == (2, 3)
+    assert settings.spaces.observations.shape == (12,)
 
 
 def test_sizes_of_layers_are_for_an_mlp_that_is_not_shared():
     sizes = {"policy_layers": "3,2", "env_name": "CartPole-v1"}
-    assert resolve(Config(**sizes))[0].policy_layers == "3,2"
+    assert settings_of(Config(**sizes)).config.policy_layers == "3,2"
     own = "tests.test_own_model:Own"
-    assert resolve(Config(**sizes, model=own))[0].policy_layers == "3,2"
+    assert settings_of(Config(**sizes, model=own)).config.policy_layers == "3,2"
     for wrong in (
         {"share_trunk": True},
         {"model": "lstm"},
         {"env_name": "CarRacing-v3", "frame_skip": 1},
     ):
         with pytest.raises(ConfigError, match="--policy_layers and --value_layers are for an mlp"):
-            resolve(Config(**{**sizes, **wrong}))
+            settings_of(Config(**{**sizes, **wrong}))
 
 
 def test_sticky_actions_follow_the_games_id():
     for name, probability in (("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)):
-        assert resolve(Config(env_name=name))[0].sticky_actions == probability
+        assert settings_of(Config(env_name=name)).config.sticky_actions == probability
 
 
 class Grid(gymnasium.Env):
@@ -115,7 +107,7 @@ FAMILY_OF = {
     "tests.environments:Target-v0": "continuous",
     "tests.environments:Picture": "images",
     "CarRacing-v3": "CarRacing-v3",
-    "tests.test_resolve:Grid": "categories",
+    "tests.test_settings:Grid": "categories",
     "PongNoFrameskip-v4": "Atari",
     "CartPole-v1": "CartPole-v1",
 }
@@ -123,34 +115,49 @@ FAMILY_OF = {
 
 @pytest.mark.parametrize("env_name", FAMILY_OF)
 def test_values_follow_from_what_is_observed_and_done(env_name):
-    config, tuned = with_tuned({"env_name": env_name}, {})
-    path = PRESETS / f"{FAMILY_OF[env_name]}.json"
-    assert tuned == json.loads(path.read_text())
-    assert config == Config(env_name=env_name, **tuned)
+    settings = settings_of({"env_name": env_name})
+    tuned = json.loads((PRESETS / f"{FAMILY_OF[env_name]}.json").read_text())
+    assert settings.given == Config(env_name=env_name, **tuned)
+    assert settings.auto["preset"] == FAMILY_OF[env_name]
+    (note,) = settings.notes
+    assert note.startswith("tuned preset")
+    assert "learning_rate=" in note
 
 
 def test_flags_count_more_than_tuned_values():
-    config, tuned = with_tuned({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"}, {})
+    settings = settings_of({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"})
+    config = settings.given
     assert (config.gamma, config.num_minibatches) == (0.5, 8)
     assert config.batch_size is None  # which would count more than --num_minibatches
-    assert tuned["learning_rate"] == config.learning_rate
-    assert not {"gamma", "batch_size"} & tuned.keys()
-    assert with_tuned({"env_name": "Taxi-v4", "preset": "none"}, {})[1] == {}
-    assert with_tuned({"env_name": "Taxi-v4"}, {"gamma": 0.7})[0].gamma == 0.7
-    resumed = with_tuned({"env_name": "Taxi-v4", "num_minibatches": "8"}, {"batch_size": 128})[0]
-    assert resumed.batch_size is None
+    (note,) = settings.notes
+    assert f"learning_rate={config.learning_rate}" in note
+    assert "gamma=" not in note
+    assert "batch_size=" not in note
+    assert settings_of({"env_name": "Taxi-v4", "preset": "none"}).notes == ()
+    assert settings_of({"env_name": "Taxi-v4"}, {"gamma": 0.7}).config.gamma == 0.7
+    resumed = settings_of({"env_name": "Taxi-v4", "num_minibatches": "8"}, {"batch_size": 128})
+    assert resumed.config.batch_size is None
 
 
-def test_a_call_of_train_leads_to_a_config():
+def test_tuned_config_is_what_a_call_of_train_leads_to():
     tuned = tuned_config("CartPole-v1", gamma=0.5)
-    assert config_of("CartPole-v1", None, None, {"gamma": 0.5}) == tuned
     assert (tuned.gamma, tuned.num_epochs) == (0.5, 2)
-    plain = Config(env_name="CartPole-v1", gamma=0.5)
-    assert config_of("CartPole-v1", Config(), None, {"gamma": 0.5}) == plain
-    assert config_of(plain, None, "Other-v0", {"seed": 3}) == replace(
-        plain, seed=3, eval_env="Other-v0"
-    )
-    with pytest.raises(ConfigError, match="train takes one Config"):
-        config_of(plain, plain, None, {})
+    assert settings_of({"env_name": "CartPole-v1", "gamma": 0.5}).given == tuned
     with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma"):
         tuned_config("CartPole-v1", gamme=0.5)
+
+
+def test_two_configs_are_refused():
+    plain = Config(env_name="CartPole-v1")
+    with pytest.raises(ConfigError, match="train takes one Config"):
+        train(plain, plain)
+
+
+def test_auto_stays_auto_where_it_may_follow_another_machine_or_flag():
+    settings = settings_of(Config(env_name="CartPole-v1"))
+    saved = settings.to_save()
+    followed = ("num_workers", "precision", "inference", "clip_value_coef", "log_std_init")
+    assert {saved[name] for name in followed} == {"auto"}
+    assert (saved["model"], saved["hidden_size"], saved["frame_skip"]) == ("mlp", 64, 1)
+    given = settings_of(Config(env_name="CartPole-v1", num_workers=0, precision="float32"))
+    assert (given.to_save()["num_workers"], given.to_save()["precision"]) == (0, "float32")

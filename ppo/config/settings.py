@@ -1,0 +1,233 @@
+"""From flags to the settings of a run: presets, and what every "auto" stands for."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+
+from gymnasium.spaces import Box
+
+from ppo.config.config import Config, find_preset, load_preset
+from ppo.config.flags import Settings, check_values
+from ppo.config.learning_flags import EnvironmentFlags
+from ppo.config.run_flags import TimeoutFlags
+from ppo.envs.env_factories import as_env_name
+from ppo.envs.families import FAMILIES
+from ppo.envs.first_look import Spaces, describe, spaces_of
+from ppo.errors import ConfigError
+from ppo.models import MODELS, ModelEntry, choose_model
+from ppo.models.parts import images_of, vectors_of
+from ppo.system.hardware import available_cores, find_device, has_bfloat16
+from ppo.system.state_dict import State
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run or a policy begins with.
+
+    given: its settings as they were given, some of which may be "auto"; config: the same, with
+    every "auto" replaced but those that the learner resolves; spaces: of the environment; auto:
+    what "auto" stands for in this run, by flag; notes: for the user; checkpoint: the path and state
+    of the run to resume, if they were read for these settings."""
+
+    given: Config
+    config: Config
+    spaces: Spaces
+    auto: Settings
+    notes: tuple[str, ...] = ()
+    checkpoint: tuple[Path, State] | None = None
+
+    def with_changes(self, changes: Settings) -> "RunSettings":
+        """Return these settings with other values of some flags. Raises ConfigError as Config."""
+        given = replace(self.given, **changes)
+        return replace(self, given=given, config=replace(self.config, **changes))
+
+    def to_save(self) -> Settings:
+        """Return the settings to save with a run, as JSON values. "auto" stays where another value
+        would not make it another run: it is resolved anew where the run is resumed."""
+        given = self.given.__getstate__()
+        fixed = {*Config.names(fixed=True)}
+        return {
+            name: "auto" if given[name] == "auto" and name not in fixed else value
+            for name, value in self.config.__getstate__().items()
+        }
+
+
+def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunSettings:
+    """Return the settings that flags lead to: of a command line, from Python or of a saved run.
+
+    flags: values or their texts, which take precedence; or a Config, which is taken as it is.
+    saved: settings of a run, which count instead of a preset.
+    Raises ConfigError for an unknown flag, an unsuitable value, a preset that load_preset refuses,
+    a device that cannot be used, or a flag that means nothing for the environment or network;
+    EnvironmentUnavailable; WorkerError if the environment raises, crashes or hangs; ModelMismatch
+    if the model cannot read the observations."""
+    if isinstance(flags, Config):
+        environment = _Environment(vars(flags))
+        if flags.env_name != environment.env_name:
+            flags = replace(flags, env_name=environment.env_name)
+        return _resolve(flags, environment)
+    if "num_minibatches" in flags:
+        flags = {"batch_size": None, **flags}
+    given = check_values(Config, {**(saved or {}), **flags})
+    environment = _Environment(given)
+    tuned: Settings = {}
+    if saved is None:
+        preset = given.get("preset", Config.preset)
+        tuned = load_preset(preset, environment.env_name, environment.find_family)
+        tuned = {name: value for name, value in tuned.items() if name not in given}
+        environment = environment.with_values({**tuned, **given})
+    asked = given.get("env_name", Config.env_name)
+    notes = []
+    if asked != environment.env_name:
+        notes.append(f"{asked} is now {environment.env_name}")
+    if tuned:
+        values = " ".join(f"{name}={value}" for name, value in tuned.items())
+        notes.append(f"tuned preset (turned off by --preset=none): {values}")
+    config = Config(**{**tuned, **given, "env_name": environment.env_name})
+    return replace(_resolve(config, environment), notes=tuple(notes))
+
+
+def tuned_config(env, **flags) -> Config:
+    """Return the config that a command line with these flags leads to: the values tuned for the
+    environment or its family, except where flags replace them.
+
+    env: an id, a class or a function, as for ppo.trainer.train. Raises as settings_of does, and
+    ConfigError if env is none of these."""
+    return settings_of({**flags, "env_name": as_env_name(env)}).given
+
+
+class _Environment:
+    """The environment that flags name, looked at once.
+
+    values: of flags; those that are missing have their defaults. env_name: its present id; family:
+    the name of the class of FAMILIES that makes it, or None; auto: what "auto" means for flags of
+    the environment. Raises as settings_of does."""
+
+    def __init__(self, values: Settings) -> None:
+        names = {*EnvironmentFlags.names(), *TimeoutFlags.names()}
+        given = {name: values.get(name, getattr(Config, name)) for name in names}
+        self.flags = check_values(Config, given)
+        self.env_name, self.family, self.auto = describe(SimpleNamespace(**self.flags))
+        self.flags["env_name"] = self.env_name
+
+    def with_values(self, values: Settings) -> "_Environment":
+        """Return this, or another one if these values are not those that it was looked at with."""
+        own = {name: value for name, value in values.items() if name in self.flags}
+        if {**self.flags, **own, "env_name": self.env_name} == self.flags:
+            return self
+        return _Environment({**own, "env_name": self.env_name})
+
+    @cached_property
+    def spaces(self) -> Spaces:
+        """The Spaces of its observations and actions."""
+        auto = {
+            name: self.auto[name]
+            for name, x in self.flags.items()
+            if x == "auto" and name in self.auto
+        }
+        return spaces_of(SimpleNamespace(**{**self.flags, **auto}))
+
+    def find_family(self) -> str:
+        """Return the name of the preset for environments of its kind."""
+        return self.family or family_of(self.spaces)
+
+
+def _resolve(given: Config, environment: _Environment) -> RunSettings:
+    """Replace every "auto". Raises as settings_of does."""
+    spaces = environment.spaces
+    model = choose_model(given.model, spaces.observations)
+    entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
+    images = images_of(spaces.observations)
+    vectors = vectors_of(spaces.observations)
+    device = find_device(given.device, bool(images))
+    on_cuda = device.startswith("cuda")
+    _check_environment_flags(given, environment)
+    _check_network_flags(given, entry, on_cuda)
+    meanings: Settings = {
+        **environment.auto,
+        "model": choose_model("auto", spaces.observations),
+        "num_workers": min(given.num_envs, available_cores()),
+        "frame_stack": 4 if images else 1,
+        "normalize_observations": bool(vectors),
+        "normalize_rewards": not images and not given.clip_rewards,
+        "hidden_size": entry.hidden_size,
+        "share_trunk": bool(images) or entry.is_recurrent,
+        "inference": "learner" if images and on_cuda and not given.overlap else "worker",
+        "log_std_init": -2.0 if given.use_sde else 0.0,
+        "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
+    }
+    auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
+    config = replace(given, device=device, **auto)
+    preset = find_preset(environment.env_name, environment.find_family)
+    return RunSettings(given, config, spaces, {"preset": preset, **meanings})
+
+
+def family_of(spaces: Spaces) -> str:
+    """Return the family of an environment by its observations and actions: "images", "categories",
+    "continuous" or "discrete", the name of a preset in ppo/config/presets."""
+    if images_of(spaces.observations):
+        return "images"
+    if _has_categories(spaces):
+        return "categories"
+    return "continuous" if isinstance(spaces.actions, Box) else "discrete"
+
+
+def _has_categories(spaces: Spaces) -> bool:
+    """Return whether a part of the observations is an image of categories."""
+    treatment = getattr(spaces.observations, "treatment", {})
+    return any("categories" in words for words in treatment.values())
+
+
+def _check_environment_flags(config: Config, environment: _Environment) -> None:
+    """Raise ConfigError for a flag that means nothing for this environment."""
+    spaces = environment.spaces
+    images = images_of(spaces.observations)
+    vectors = vectors_of(spaces.observations)
+    meaningless = [] if images else ["screen_size"]
+    if not images and not _has_categories(spaces):
+        meaningless.append("image")
+    for family in FAMILIES:
+        if family.name != environment.family:
+            meaningless += family.fields
+    for name in meaningless:
+        if getattr(config, name) not in (getattr(Config, name), environment.auto.get(name)):
+            raise ConfigError(
+                f"--{name} means nothing for {config.env_name}: leave it out, and give no "
+                "preset that sets it"
+            )
+    if not vectors and config.normalize_observations is True:
+        raise ConfigError(
+            "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
+        )
+    if config.stop_when == "solved" and spaces.reward_threshold is None:
+        raise ConfigError(
+            f"--stop_when=solved: {config.env_name} names no reward_threshold, give solved>=NUMBER"
+        )
+    for key in (config.normalize_keys or "").split(","):
+        if key and key not in vectors:
+            raise ConfigError(
+                f"--normalize_keys={key} is no part that can be standardised: give some of "
+                f"{', '.join(vectors) or 'none'}"
+            )
+
+
+def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> None:
+    """Raise ConfigError for a flag that means nothing for this network, on this device."""
+    if entry.is_recurrent and config.share_trunk is False:
+        raise ConfigError(
+            "--share_trunk=False: leave it out, policy and value share the state of lstm and gru"
+        )
+    is_other = entry.reads != "vectors" or config.share_trunk is True
+    if is_other and (config.policy_layers or config.value_layers):
+        raise ConfigError(
+            "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
+            "or give --model=mlp --share_trunk=False"
+        )
+    if entry.reads == "vectors" and config.precision == "bfloat16":
+        raise ConfigError("--precision=bfloat16 is for images: leave it out, or give float32")
+    if config.compile and not on_cuda:
+        raise ConfigError(
+            "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "
+            "save: give --compile=False"
+        )

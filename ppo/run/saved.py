@@ -1,0 +1,118 @@
+"""Settings of a saved run. Its files may come from a stranger: they name nothing that is imported
+unless the user repeats it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ppo.config.config import Config, folder_to_resume
+from ppo.config.flags import Settings, check_values
+from ppo.config.settings import RunSettings, settings_of
+from ppo.envs.env_factories import EnvObject
+from ppo.errors import CheckpointError, ConfigError
+from ppo.run.checkpoint import load_newest
+from ppo.run.reader import read_optional
+from ppo.system.output import show
+from ppo.system.state_dict import State
+
+# Modules that any checkpoint may import from.
+TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
+
+
+def run_settings(flags: Settings | Config) -> RunSettings:
+    """Return the settings of a new run, or of the run that --resume names, with its checkpoint.
+
+    flags: as settings_of takes them; those of a run to resume must repeat import paths, classes and
+    functions. A Config replaces all settings of that run. Raises as settings_of does, and
+    CheckpointError if there is no intact checkpoint, or if its settings cannot be used."""
+    folder = folder_to_resume(vars(flags) if isinstance(flags, Config) else flags)
+    if not folder:
+        return settings_of(flags)
+    here: Settings = {"resume": str(folder), "run_dir": None}
+    if isinstance(flags, Config):
+        return settings_of(replace(flags, **here))
+    flags = {**flags, **here}
+    path, state = load_newest(folder / "checkpoints", lambda damage: None)
+    repeated = {name: flags.get(name) for name in Config.names(imports=True)}
+    # A file holds neither functions nor classes.
+    held = [name for name in Config.names() if not callable(flags.get(name))]
+    saved = checked_settings(path, state, repeated, held) | _watching(folder)
+    try:
+        settings = settings_of(flags, saved)
+    except ValueError:
+        objects = {name: x for name, x in flags.items() if isinstance(x, EnvObject)}
+        with blaming(path):  # if it is not the flags that are wrong
+            settings_of(objects, saved)
+        raise
+    return replace(settings, checkpoint=(path, state))
+
+
+def _watching(folder: Path) -> Settings:
+    """Return how a run is watched, from its config.json: with a warning nothing, if that is not
+    valid."""
+    saved = read_optional(folder / "config.json", dict, {})
+    names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
+    try:
+        return check_values(Config, {name: saved[name] for name in names & saved.keys()})
+    except ConfigError as error:
+        show(f"warning: {folder / 'config.json'} is left out: {error}")
+        return {}
+
+
+def checked_settings(
+    path: Path, state: State, repeated: Settings, needed: Sequence[str]
+) -> Settings:
+    """Return the needed settings of a checkpoint's run, checked as flags are.
+
+    repeated: the user's own values of settings that may import code; an import path in the file is
+    trusted only if the user has given the same. Raises CheckpointError for one that is not trusted,
+    and for a setting that is not accepted.
+    """
+    saved = state.get("config")
+    if not isinstance(saved, dict):
+        raise CheckpointError(f"{path} has no config: give another")
+    try:
+        if unknown := saved.keys() - {*Config.names()}:
+            raise ConfigError(f"{min(unknown)} is unknown")
+        known = check_values(Config, {name: saved[name] for name in saved.keys() & needed})
+        for name in ("iteration", "step"):
+            count = state.get(name)
+            if not isinstance(count, int) or not 0 <= count < 2**53:
+                raise ConfigError(f"{name}={count} is no count")
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path} has settings that this version does not accept ({error}): give another"
+        ) from error
+    for name, given in repeated.items():
+        for wanted in _texts(known.get(name, getattr(Config, name))):
+            if wanted.startswith("<") and not given:
+                raise CheckpointError(
+                    f"{path} is of the class or function {wanted}: give it again, by "
+                    f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
+                )
+            is_trusted = wanted in _texts(given) or isinstance(given, EnvObject)
+            module = wanted.partition("(")[0].rpartition(":")[0]
+            if module and module not in TRUSTED_MODULES and not is_trusted:
+                raise CheckpointError(
+                    f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
+                )
+    return known
+
+
+@contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """Turn a ValueError that a checkpoint's settings or tensors cause into a CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} is of another network or environment ({error}): give another"
+        ) from error
+
+
+def _texts(setting) -> list[str]:
+    """Return a setting, which may be a list, as a list of texts."""
+    return setting if isinstance(setting, list) else [str(setting)]
