@@ -91,8 +91,8 @@ def save_forever(folder: Path, reports: Connection) -> None:
     torch.set_num_threads(1)
     with Checkpoints(folder, print) as checkpoints:
         reports.send(("leftovers", count_temporary(folder)))
-        _, state = load_newest(folder, partial(print, "damaged:"))
-        checkpoints.adopt(state)
+        path, state = load_newest(folder, partial(print, "damaged:"))
+        checkpoints.take_ownership(path, state)
         for step in range(state["step"] + 1, 10**12):
             numbers = torch.full((SIZES[step % len(SIZES)],), float(step))
             checkpoints.keep({"numbers": numbers, "config": CONFIG, "step": step})

@@ -8,6 +8,9 @@ from ppo.models.parts import images_of
 from ppo.system.imports import import_named
 from ppo.system.signals import RAISED_BY_SIGNALS
 
+if __name__ == "models":  # of which every class would exist twice
+    raise ImportError("import ppo.models, not models")
+
 
 class ModelEntry(NamedTuple):
     """A built-in model: policy and value heads on the features of a trunk.

@@ -13,6 +13,7 @@ from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.algorithm.rollout import Rollout
 from ppo.components import make_learner, prepare_run
 from ppo.config.config import Config
+from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import copy_state
@@ -132,8 +133,9 @@ def test_what_one_run_saves_another_takes_over() -> None:
 
 
 def test_seeds_are_for_the_command_line() -> None:
+    settings = settings_of(Config(env_name="CartPole-v1", seeds=2))
     with pytest.raises(ConfigError, match="--seeds=2"):
-        prepare_run(Config(seeds=2), SINGLE_PROCESS, make_learner)
+        prepare_run(settings, SINGLE_PROCESS, make_learner)
 
 
 @pytest.fixture

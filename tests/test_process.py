@@ -28,20 +28,21 @@ kept = numbers * 1e-20
 print(flushed.view(torch.int32).any().item(), kept.view(torch.int32).any().item())
 """
 FREEZE = """
-import gc
-from ppo.system.process import configure_process, freeze_garbage
+import gc, weakref
+from ppo.system.process import freeze_garbage, restored_process
 gc.disable()
 class Loop: pass
-configure_process(1, False)
-freeze_garbage()
-assert gc.isenabled() and gc.get_freeze_count() > 0
-loop = Loop()
-loop.itself = loop
-gc.freeze()  # as if it were of an earlier run
-import weakref
-left = weakref.ref(loop)
-del loop
-configure_process(1, False)
+with restored_process():
+    loop = Loop()
+    loop.itself = loop
+    left = weakref.ref(loop)
+    freeze_garbage()
+    assert gc.isenabled() and gc.get_freeze_count() > 0
+    del loop
+    gc.collect()
+    assert left() is not None
+assert not gc.isenabled() and not gc.get_freeze_count()
+gc.collect()
 print(left() is None)
 """
 PAGE_FAULTS = """
@@ -89,7 +90,7 @@ def test_denormal_numbers_are_zero_in_all_threads_and_there_only() -> None:
     assert output(DENORMALS) == "False True"
 
 
-def test_objects_of_an_earlier_run_are_collected_before_those_of_the_next_one_are_made() -> None:
+def test_objects_of_a_run_are_exempt_from_garbage_collection_until_it_is_over() -> None:
     assert output(FREEZE) == "True"
 
 

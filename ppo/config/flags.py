@@ -86,6 +86,12 @@ class Flags:
 
     @classmethod
     @cache
+    def defaults(cls) -> Settings:
+        """Return the default of each flag, by name."""
+        return check_values(cls, {option.name: option.default for option in fields(cls)})
+
+    @classmethod
+    @cache
     def names(cls, **metadata) -> tuple[str, ...]:
         """Return the names of the flags that have all of this metadata."""
         return tuple(

@@ -106,8 +106,7 @@ class _Environment:
 
     def __init__(self, values: Settings) -> None:
         names = {*EnvironmentFlags.names(), *TimeoutFlags.names()}
-        given = {name: values.get(name, getattr(Config, name)) for name in names}
-        self.flags = check_values(Config, given)
+        self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
         self.env_name, self.family, self.auto = describe(SimpleNamespace(**self.flags))
         self.flags["env_name"] = self.env_name
 

@@ -228,12 +228,12 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             for leftover in folder.glob(f"{TEMPORARY}*"):
                 leftover.unlink()
 
-    def adopt(self, state: State) -> None:
-        """Treat checkpoints of the resumed run as written by this one: those with the same
-        settings, up to the step of its state."""
+    def take_ownership(self, own: Path, state: State) -> None:
+        """Treat checkpoints of the resumed run as written by this one: its own, of this state, and
+        those with the same settings, up to its step."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError, KeyError, TypeError):
-                found = load(path)
+                found = state if path == own else load(path)
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 

@@ -50,7 +50,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     differences = restore(parts, monitor, state)
     changed = [text.partition("=")[0] for text in differences]
     parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, changed))
-    checkpoints.adopt(state)
+    checkpoints.take_ownership(path, state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
     notes = [f"resumes after step {parts.step:,}, from {path}"]
@@ -68,7 +68,7 @@ def find_changes(settings: RunSettings, state: State) -> dict[str, str]:
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
     present = settings.to_save()
-    saved = {**Config().__getstate__(), **state["config"]}
+    saved = {**Config.defaults(), **state["config"]}
     changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)

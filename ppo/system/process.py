@@ -16,7 +16,6 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 M_MMAP_MAX = -4
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def configure_command() -> None:
@@ -35,7 +34,7 @@ def configure_process(num_threads: int, deterministic: bool) -> None:
     with flush_denormals():
         torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
     if deterministic:
-        os.environ.setdefault(CUBLAS_WORKSPACE, ":4096:8")  # torch requires it on CUDA
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on CUDA
         torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
 
 
@@ -46,7 +45,7 @@ def restored_process() -> Iterator[None]:
     BLAS, which is limited to one unless OPENBLAS_NUM_THREADS says otherwise."""
     import torch
 
-    variable = os.environ.get(CUBLAS_WORKSPACE)
+    variables = dict(os.environ)
     threads = torch.get_num_threads()
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -60,9 +59,9 @@ def restored_process() -> Iterator[None]:
         torch.set_num_threads(threads)
         if torch.are_deterministic_algorithms_enabled() != is_deterministic:
             torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
-        os.environ.pop(CUBLAS_WORKSPACE, None)
-        if variable is not None:
-            os.environ[CUBLAS_WORKSPACE] = variable
+        for name in os.environ.keys() - variables:
+            del os.environ[name]
+        os.environ.update(variables)
         if not num_frozen and gc.get_freeze_count():
             gc.unfreeze()
         (gc.enable if collects else gc.disable)()

@@ -258,7 +258,7 @@ class Search:
 def preset_of(config: Config) -> Settings:
     """Return the values of a config that belong in a preset: the flags of environment, network and
     algorithm that differ from their defaults."""
-    plain = Config().__getstate__()
+    plain = Config.defaults()
     kinds = (AlgorithmFlags, NetworkFlags, EnvironmentFlags)
     names = [name for kind in kinds for name in kind.names() if name not in NOT_SEARCHED]
     settings = config.__getstate__()
