@@ -4,6 +4,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from ppo.errors import CallbackError, ConfigError, PPOError
 from ppo.run.checkpoint import copy_state, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.histograms import make_histograms
+from ppo.run.loggers.logger import Histograms
 from ppo.run.reader import Row
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
@@ -29,11 +31,24 @@ from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What follows from an iteration.
+
+    metrics: to log, with histograms if they are due; is_save_due: whether a checkpoint is to be
+    saved, is_best: as the best one so far; stop_reason: why this iteration is the last, or ""."""
+
+    metrics: Metrics
+    histograms: Histograms | None
+    is_save_due: bool
+    is_best: bool
+    stop_reason: str
+
+
 class Monitor:
     """Count episodes and faults, make an iteration's metrics, and call the callbacks.
 
-    histograms: of the last iteration, if they are due. callbacks: the user's own, called after the
-    trainer's, but before conditions that end the run.
+    callbacks: the user's own, called after the trainer's, but before conditions that end the run.
     """
 
     def __init__(
@@ -76,13 +91,13 @@ class Monitor:
 
     def after_update(
         self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
-    ) -> Metrics:
-        """Watch an iteration whose update is done; return all metrics, the update's, too, and those
-        of the environment once an episode has reported them."""
+    ) -> Decision:
+        """Compute all metrics of an iteration from those of its update, and those of the
+        environment once an episode has reported them; then call on_episode and on_iteration."""
         parts = self.parts
         run = self.run
         ended = self._count_episodes(rollout)
-        self._make_histograms(rollout, batch)
+        histograms = self._make_histograms(rollout, batch)
         if num_skipped := metrics["skipped_steps"]:
             run.folder.event(
                 "step_skipped",
@@ -110,7 +125,7 @@ class Monitor:
         run.is_save_due = False
         self._notify_on_rank0("on_iteration", ended)
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
-        return run.metrics
+        return Decision(run.metrics, histograms, run.is_save_due, run.is_best, run.stop_reason)
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
         """Evaluate the final policy, write summary.json and call on_end; return the summary."""
@@ -213,15 +228,15 @@ class Monitor:
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}
 
-    def _make_histograms(self, rollout: Rollout, batch: Batch) -> None:
+    def _make_histograms(self, rollout: Rollout, batch: Batch) -> Histograms | None:
         """Make histograms if they are due, and if a logger that shows them is asked for."""
-        self.histograms = None
         is_shown = {"tensorboard", "wandb"} & {*self.config.logger.split(",")}
         if is_shown and self.run.is_due(self.config.histogram_every):
             space = self.parts.spaces.observations
-            self.histograms = self.parts.ranks.on_rank0(
+            return self.parts.ranks.on_rank0(
                 make_histograms, self.parts.learner, rollout, batch, space
             )
+        return None
 
 
 def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:

@@ -127,15 +127,15 @@ def run(
                     if not config.overlap:
                         parts.publish_weights()
                     clock.end_phase("learning")
-                    metrics = monitor.after_update(rollout, batch, metrics, clock)
-                is_stopped = stop.agree_to_stop(ranks.gather) or monitor.run.stop_reason
+                    decision = monitor.after_update(rollout, batch, metrics, clock)
+                is_stopped = stop.agree_to_stop(ranks.gather) or decision.stop_reason
                 is_last = is_stopped or iteration == config.iterations
-                is_due = monitor.run.is_save_due
+                is_due = decision.is_save_due
                 if is_due or is_last or ranks.size == 1:  # several must exchange theirs
                     checkpoints.keep(snapshot(parts, monitor))
-                loggers.log(metrics, monitor.histograms)
+                loggers.log(decision.metrics, decision.histograms)
                 if is_due:
-                    checkpoints.save(monitor.run.is_best)
+                    checkpoints.save(decision.is_best)
                 if is_last:
                     break
                 if is_due:

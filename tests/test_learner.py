@@ -23,6 +23,18 @@ def iterations(count: int, **values: Any) -> dict[str, Any]:
     return {**sizes, "total_steps": count * sizes["num_envs"] * sizes["num_steps"]}
 
 
+def test_the_clip_of_values_follows_that_of_ratios_also_after_a_change() -> None:
+    parts = make_components("CartPole-v1", clip_coef=0.3)
+    parts.learner._set_coefficients(1.0)
+    assert parts.learner.clip_value_coef == 0.3
+    parts.change_settings({"clip_coef": "linear:0.2"})
+    parts.learner._set_coefficients(0.5)
+    assert parts.learner.clip_value_coef == parts.learner.clip_coef == 0.1
+    parts.change_settings({"clip_value_coef": None})
+    parts.learner._set_coefficients(0.5)
+    assert parts.learner.clip_value_coef is None
+
+
 class Imitate(Learner):
     """Learn to take action 0 always."""
 

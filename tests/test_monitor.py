@@ -54,7 +54,8 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         batch = parts.make_batch(rollout)
         metrics = parts.learner.update(batch, 1)
         clock.end_phase("learning")
-        return monitor, run, monitor.after_update(rollout, batch, {**metrics, **changed}, clock)
+        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, clock)
+        return monitor, run, decision.metrics
 
 
 def test_the_last_hundred_episodes_are_averaged() -> None:

@@ -68,9 +68,9 @@ class Run:
     metrics: State = field(default_factory=dict)
     rollout: Any = None
     batch: Any = None
-    is_best = False
-    is_save_due = False
-    stop_reason = ""
+    is_best: bool = False
+    is_save_due: bool = False
+    stop_reason: str = ""
     last_evaluation: tuple[Any, Any] = (None, None)  # of what, and its result
 
     @property
