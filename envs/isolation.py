@@ -1,7 +1,9 @@
 """Call functions that use environments in a separate process, so that crashes and hangs stay there.
 
-Training has worker processes; what else needs an environment, such as the first look at it and
-evaluations, is called here, with the same timeouts and messages."""
+While a command or train runs, environments are in processes of their own: in workers, unless
+--num_workers=0 keeps training in the trainer's; in the isolated process for all else, such as the
+first look and evaluations, with the same timeouts and messages. What a program calls outside of
+train, such as load_policy and Policy.evaluate, uses environments in the program's process."""
 
 import atexit
 from collections.abc import Callable, Iterator, Mapping

@@ -24,7 +24,7 @@ def iterations(count: int, **values: Any) -> dict[str, Any]:
 
 
 def test_the_clip_of_values_follows_that_of_ratios_also_after_a_change() -> None:
-    parts = make_components("CartPole-v1", clip_coef=0.3)
+    parts = make_components("CartPole-v1", clip_coef=0.3, clip_value_coef="auto")
     parts.learner._set_coefficients(1.0)
     assert parts.learner.clip_value_coef == 0.3
     parts.change_settings({"clip_coef": "linear:0.2"})
