@@ -14,7 +14,7 @@ are environment steps per second from the end of the first iteration to the end 
 - PongNoFrameskip-v4: the same from pixels, Nature CNN, a torch thread per core; ours by
   --precision=auto and float32
 - robotics: HalfCheetah, 16 x 512, 10 epochs of minibatches of 512, 2 x 256, both normalise
-  observations and rewards; robotics-bfloat16: ours by --precision=bfloat16
+  observations and rewards
 - sb3-defaults: HalfCheetah by all defaults of Stable-Baselines3, one environment
 - small-batches: LunarLander, 8 x 256, 10 epochs of minibatches of 64
 - memory: CartPole without velocities, LSTM of 128; the peer is RecurrentPPO of SB3-Contrib, with

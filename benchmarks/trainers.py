@@ -105,7 +105,6 @@ WORKLOADS = {
         is_documented=True,
     ),
     "robotics": ROBOTICS,
-    "robotics-bfloat16": ROBOTICS._replace(flags="--hidden_size=256 --precision=bfloat16"),
     "sb3-defaults": Workload(
         "HalfCheetah-v5",
         steps=20_480,

@@ -178,9 +178,7 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
     lengths = arrays["lengths"]
     if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
-    attributes = [()] * len(lengths)
-    if "attributes" in arrays:  # an earlier version had none
-        attributes = json.loads(arrays["attributes"].tobytes())
+    attributes = json.loads(arrays["attributes"].tobytes())
     episodes = []
     for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
         known = None

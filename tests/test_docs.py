@@ -1,4 +1,4 @@
-"""Every name in README.md and docs/ exists: files, links, modules, functions, tests and flags.
+"""Every name in README.md, CONTRIBUTING.md and docs/ exists: files, links, functions, tests, flags.
 
 The source is read, not imported.
 """
@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 GENERATED = "flags.md"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *(path for path in sorted(ROOT.glob("docs/**/*.md")) if path.name != GENERATED),
 ]
 PACKAGES = ("ppo", "envs", "models", "benchmarks", "examples")
@@ -42,6 +43,8 @@ FOREIGN = {
     "rate",
     "subprocesses",
     "pid",
+    # of ruff
+    "check",
     # of other trainers
     "anneal_lr",
     "help",
@@ -76,7 +79,7 @@ def test_dotted_names_exist(page: Path) -> None:
     """Those of the project's packages (`ppo.envs.make`), and `Class.member` of its classes."""
     text = text_of(page)
     dotted = set(re.findall(r"`((?:ppo|benchmarks|examples)(?:[.:]\w+)+)", text))
-    dotted |= set(re.findall(r"-m ((?:benchmarks|examples)\.\w+)", text))
+    dotted |= set(re.findall(r"-m ((?:benchmarks|examples)\.\w+)", text)) - {"benchmarks.NAME"}
     dotted |= set(re.findall(r"=((?:examples)\.\w+:\w+)", text))
     assert not {name for name in dotted if not has_path(name.replace(":", "."))}
     members = set(re.findall(r"`([A-Z]\w+\.\w+)[`(]", text))
@@ -125,6 +128,41 @@ def test_the_loop_of_how_it_works_is_that_of_the_trainer() -> None:
     assert len(shown.splitlines()) > 10
     for line in shown.splitlines():  # in the same order
         assert line.strip() in map(str.strip, remaining), line
+
+
+def test_sizes_in_how_it_works_are_about_right() -> None:
+    """Of the files to read and of the modules, within a third; those to read add up."""
+    text = text_of(ROOT / "docs" / "how-it-works.md")
+    read = re.findall(
+        r"^\| \[[\w/.]+\]\(\.\./(\S+)\) \|.*\| (\d+) \| (\d+) \|$", text, re.MULTILINE
+    )
+    (total,) = re.findall(
+        r"^\| together \| \| ([\d,]+) \| (\d+): (\d+) h (\d+) min \|$", text, re.MULTILINE
+    )
+    lines, minutes, *time = (int(x.replace(",", "")) for x in total)
+    assert lines == sum(int(count) for _, count, _ in read)
+    assert minutes == sum(int(count) for _, _, count in read)
+    assert minutes == 60 * time[0] + time[1]
+    rooms = re.findall(r"^\| \[[\w/.]+\]\(\.\./(\S+)\) \| ([\d,]+) \|", text, re.MULTILINE)
+    assert len(read) > 20
+    assert len(rooms) > 10
+    for name, shown in [*(row[:2] for row in read), *rooms]:
+        path = ROOT / name
+        files = [path] if path.is_file() else [*path.rglob("*.py")]
+        count = sum(len(file.read_text().splitlines()) for file in files)
+        assert 2 / 3 < int(shown.replace(",", "")) / count < 3 / 2, f"{name} has {count} lines"
+
+
+def test_how_it_works_names_every_module_of_a_room() -> None:
+    text = text_of(ROOT / "docs" / "how-it-works.md")
+    table = text.partition("| module | lines | content |")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \[[\w/]+\]\(\.\./([\w/]+)\) \|(.*)\|$", table, re.MULTILINE)
+    assert len(rows) > 8
+    for room, content in rows:
+        named = set(re.findall(r"`(\w+)`|\b(\w+)/", content))
+        there = {x.stem for x in (ROOT / room).iterdir() if x.suffix == ".py" or x.is_dir()}
+        missing = there - {name for pair in named for name in pair}
+        assert not missing - {"__init__", "__pycache__", "errors"}, room
 
 
 def test_the_readmes_commands_for_a_new_machine_are_alone_on_their_lines() -> None:

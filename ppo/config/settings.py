@@ -142,7 +142,7 @@ def _resolve(given: Config, environment: _Environment) -> RunSettings:
     device = find_device(given.device, bool(images))
     on_cuda = device.startswith("cuda")
     _check_environment_flags(given, environment)
-    _check_network_flags(given, entry, on_cuda)
+    _check_network_flags(given, entry, bool(images), on_cuda)
     meanings: Settings = {
         **environment.auto,
         "model": choose_model("auto", spaces.observations),
@@ -211,7 +211,9 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
             )
 
 
-def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> None:
+def _check_network_flags(
+    config: Config, entry: ModelEntry, images: bool, on_cuda: bool
+) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
@@ -223,7 +225,7 @@ def _check_network_flags(config: Config, entry: ModelEntry, on_cuda: bool) -> No
             "--policy_layers and --value_layers are for an mlp that is not shared: leave them out, "
             "or give --model=mlp --share_trunk=False"
         )
-    if entry.reads == "vectors" and config.precision == "bfloat16":
+    if not images and config.precision == "bfloat16":
         raise ConfigError("--precision=bfloat16 is for images: leave it out, or give float32")
     if config.compile and not on_cuda:
         raise ConfigError(

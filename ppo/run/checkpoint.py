@@ -126,10 +126,6 @@ def load(path: Path) -> State:
         raise CheckpointError(
             f"{path} is no readable checkpoint ({reason}): give another"
         ) from error
-    config = values.get("config")
-    is_vector = "next.observations" in tensors and tensors["next.observations"].ndim < 4
-    if is_vector and isinstance(config, dict) and "wrapper" not in config:
-        config["frame_stack"] = 1  # an earlier version stacked only images
     return {**values, **tensors}
 
 
