@@ -12,8 +12,8 @@ from ppo.envs.episodes import layers
 from ppo.envs.errors import BadData
 
 Checker = Callable[[Any], bool]
-LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
-FEW = 64  # up to so many numbers, Python compares faster than numpy
+MAX_FLOAT32 = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
+MAX_SIZE_FOR_PYTHON = 64  # numbers, up to which Python compares faster than numpy
 
 
 class CheckData(Wrapper):
@@ -22,17 +22,16 @@ class CheckData(Wrapper):
     Malformed are observations that are not finite or whose shape or structure differs from the
     space's, choices that the space does not have, rewards other than one finite number, resets that
     do not return (observation, info) and steps that do not return five values. Values of another
-    dtype are cast if only precision is lost; sloppiness then describes what the environment should
+    dtype are cast if only precision is lost; conversions then describes what the environment should
     return instead. Well-formed observations outside the space's bounds are counted in num_outside;
     with is_strict, they are malformed, too."""
-
-    num_outside = 0
-    is_converting = False
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
-        self.sloppiness: dict[str, str] = {}
+        self.num_outside = 0
+        self.is_converting = False
+        self.conversions: dict[str, str] = {}
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
@@ -63,10 +62,10 @@ class CheckData(Wrapper):
         if getattr(reward, "size", None) == 1:
             number = reward.item()
             if reward.shape:
-                self.sloppiness["reward"] = (
+                self.conversions["reward"] = (
                     f"its reward is {describe_value(reward)}: return a number"
                 )
-        if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
+        if not (isinstance(number, (int, float)) and -MAX_FLOAT32 <= number <= MAX_FLOAT32):
             raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
 
@@ -80,7 +79,7 @@ class CheckData(Wrapper):
             observation = convert(observation, self.space)
             is_inside = self.is_inside(observation)
             self.is_converting = True
-            self.sloppiness["observation"] = f"{problem}, to which it is converted: return that"
+            self.conversions["observation"] = f"{problem}, to which it is converted: return that"
         if not is_inside:
             self.num_outside += 1
             if self.is_strict:
@@ -168,14 +167,14 @@ def _box_checker(space: spaces.Box) -> Checker:
     """Return a checker for a Box; a valid observation, the usual case, takes a single pass."""
     shape = space.shape
     dtype = space.dtype
-    largest = LARGEST
+    largest = MAX_FLOAT32
     if dtype.kind == "f":
-        largest = min(LARGEST, float(np.finfo(str(dtype)).max))
+        largest = min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))
     low = np.maximum(space.low, -largest)
     high = np.minimum(space.high, largest)
     lows = low.ravel().tolist()
     highs = high.ravel().tolist()
-    is_small = low.size <= FEW
+    is_small = low.size <= MAX_SIZE_FOR_PYTHON
     is_every_byte = dtype == np.uint8 and (low == 0).all() and (high == 255).all()
 
     def is_inside(observation) -> bool:
@@ -207,7 +206,7 @@ def describe_value(value) -> str:
     kind = ""
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype} {value.shape} "
-        if value.size <= FEW:
+        if value.size <= MAX_SIZE_FOR_PYTHON:
             value = value.tolist()
     text = " ".join(repr(value).split())
     if len(text) > 120:

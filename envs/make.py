@@ -34,7 +34,7 @@ ALIASES = {
     "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
-# Of gymnasium's messages about wrong keyword arguments, and about classes that are no Env.
+# Of gymnasium's messages about wrong keyword arguments, and about classes that are not an Env.
 UNSUITABLE = (
     r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
     "inherit from the gymnasium.Env|update the environment class"

@@ -17,7 +17,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.resolve import resolve
 from ppo.envs import make
-from ppo.envs.first_look import Spaces, look
+from ppo.envs.first_look import Spaces, probe_all
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
@@ -75,7 +75,7 @@ def make_env(env_name: str, **flags: Any) -> Any:
 
 def spaces_of(env_name: str, **flags: Any) -> Spaces:
     """Return the spaces of an environment that make_env makes."""
-    return look(environment_flags(env_name, **flags))
+    return probe_all(environment_flags(env_name, **flags))
 
 
 def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:

@@ -241,7 +241,7 @@ def test_a_resumed_run_counts_what_it_wrote_before_and_nothing_else(tmp_path: Pa
     other = {"weights": WEIGHTS, "config": {"seed": 1}, "step": 0}
     checkpoint.save(tmp_path / "000000000000.safetensors", other)
     after = Saving(tmp_path)
-    after.checkpoints.adopt({"config": {"seed": 0}, "step": 3})
+    after.checkpoints.take_ownership({"config": {"seed": 0}, "step": 3})
     for step in (4, 5):
         after.save(step)
     assert after.steps == [0, 3, 4, 5, 9]

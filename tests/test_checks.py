@@ -57,7 +57,7 @@ def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = Fal
     seen, got, *_ = env.step(0)
     assert seen is observation
     assert got == reward
-    assert not env.sloppiness
+    assert not env.conversions
     return env
 
 
@@ -84,7 +84,7 @@ def test_numbers_of_another_type_are_converted_with_a_word_to_the_author(kind: s
         assert found.dtype == SPACES[name].dtype
         assert (
             f"not {found.dtype} {found.shape}, to which it is converted"
-            in env.sloppiness["observation"]
+            in env.conversions["observation"]
         )
 
 
@@ -96,14 +96,14 @@ def test_parts_of_dicts_and_tuples_are_converted() -> None:
     env = CheckData(Replies(SPACES["tuple"], ([1, {"x": [0.5]}], {})))
     found, _ = env.reset()
     assert found == (1, {"x": np.array([0.5], np.float32)})
-    assert "converted" in env.sloppiness["observation"]
+    assert "converted" in env.conversions["observation"]
 
 
 def test_a_reward_in_an_array_of_one_is_a_number() -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, np.ones((1, 1)), False, False, {})))
     env.reset()
     assert env.step(0)[1] == 1.0
-    assert env.sloppiness["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
+    assert env.conversions["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -22,7 +22,7 @@ WRONG = {
     ),
     "evaluate RUN --episode=2": "unknown flag --episode: did you mean --episodes?",
     "evaluate RUN --output=RUN/config.json --episodes=1": (
-        "--output=RUN/config.json cannot be added to (it is no list)"
+        "--output=RUN/config.json cannot be added to (it is not a list)"
     ),
     "evaluate RUN --render=human --video=out.mp4": "--render=human and --video: give one of them",
     "evaluate RUN --video=RUN/metrics.csv/out.mp4": (
@@ -33,7 +33,7 @@ WRONG = {
         "no checkpoint in RUN/checkpoints/checkpoints can be read"
     ),
     "plot": "the following arguments are required: RUNS",
-    "plot nowhere": "nowhere is no run that can be plotted ",
+    "plot nowhere": "cannot read the run in nowhere ",
     "plot RUN --output=curve.pdf": "--output=curve.pdf: give a name that ends with .png or .svg",
 }
 

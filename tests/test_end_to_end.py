@@ -545,7 +545,7 @@ def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
         done = run_main(
             *flags, f"--learning_rate={learning_rate}", f"--run_dir={tmp_path}/{warned}"
         )
-        assert ("the policy leaps (KL" in done.stderr) == warned
+        assert ("policy updates are too large (KL" in done.stderr) == warned
 
 
 EXTRAS = {

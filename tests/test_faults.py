@@ -556,7 +556,7 @@ def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
         done = run_main("evaluate", str(path), FAULT, "--episodes=1")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"error: {path}: there is no such run or checkpoint")
-    with pytest.raises(CheckpointError, match=f"{newest} is no readable checkpoint .*no file"):
+    with pytest.raises(CheckpointError, match=f"cannot read checkpoint {newest}: .*not a file"):
         load(newest)
     later.rmdir()
     done = run_main(FAULT, f"--resume={copy}")

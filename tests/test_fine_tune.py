@@ -119,12 +119,12 @@ def test_wrong_sources_are_refused_with_one_sentence(
     damaged.write_bytes(b"nothing")
     for wrong, code, message in (
         ([f"--init_from={tmp_path}/nowhere"], 2, "there is no such run or checkpoint"),
-        ([f"--init_from={damaged}"], 3, "is no readable checkpoint"),
+        ([f"--init_from={damaged}"], 3, f"cannot read checkpoint {damaged}"),
         (["--init_parts=polic"], 2, "--init_parts=polic: give some of policy,value,normalizer"),
         (
             ["--freeze=policy,trunk"],
             2,
-            "--freeze=trunk is no parameter: give some of policy_trunk.",
+            "--freeze: unknown parameter trunk; give some of policy_trunk.",
         ),
     ):
         found, output, error = call("--env_name=CartPole-v1", *wrong, f"--run_dir={tmp_path}/run")

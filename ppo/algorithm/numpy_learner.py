@@ -176,10 +176,10 @@ def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gr
     """
     inv_batch = batch["inv_batch"]
     log_ratio = log_probs - batch["log_probs"]
-    ratio = np.exp(np.minimum(log_ratio, losses.LARGEST_LOG_RATIO))
+    ratio = np.exp(np.minimum(log_ratio, losses.MAX_LOG_RATIO))
     gains = ratio * batch["advantages"]
     clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * batch["advantages"]
-    has_gradient = (gains <= clipped) & (log_ratio <= losses.LARGEST_LOG_RATIO)
+    has_gradient = (gains <= clipped) & (log_ratio <= losses.MAX_LOG_RATIO)
     return np.where(has_gradient, gains * -inv_batch, np.float32(0)), {
         "policy_loss": -(np.minimum(gains, clipped) @ inv_batch),
         "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,

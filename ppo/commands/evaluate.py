@@ -113,11 +113,11 @@ class Evaluate(PolicyCommand):
 
 def _read_list(path: Path) -> list[Any]:
     """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
-    read or holds no list, or if it is no regular file, which might never end or be replaced."""
+    read or holds no list, or if it is not a regular file, which might never end or be replaced."""
     try:
         entries = load_json(path)
         if not isinstance(entries, list):
-            raise ValueError("it is no list")
+            raise ValueError("it is not a list")
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:

@@ -35,7 +35,7 @@ KINDS: dict[Any, str] = {
     str: "a text",
     Any: 'JSON like {"name": 1} or a list of these',
 }
-MOST_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
+MAX_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -233,7 +233,7 @@ def convert(option: Field[Any], value):
         return _convert(option, value)
     except RecursionError:
         raise ConfigError(
-            f"--{option.name} is nested too deep: give at most {MOST_LEVELS} levels"
+            f"--{option.name} is nested too deep: give at most {MAX_LEVELS} levels"
         ) from None
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
@@ -275,11 +275,11 @@ def _convert(option: Field[Any], value):
     raise ValueError
 
 
-def check_nesting(value, levels: int = MOST_LEVELS) -> None:
+def check_nesting(value, levels: int = MAX_LEVELS) -> None:
     """Raise RecursionError if lists and dicts are nested in more levels than these."""
     if isinstance(value, (dict, list)):
         if not levels:
-            raise RecursionError(f"it has more than {MOST_LEVELS} levels")
+            raise RecursionError(f"it has more than {MAX_LEVELS} levels")
         for part in value.values() if isinstance(value, dict) else value:
             check_nesting(part, levels - 1)
 

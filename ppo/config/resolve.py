@@ -10,7 +10,7 @@ from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
-from ppo.envs.first_look import Spaces, describe, spaces_of
+from ppo.envs.first_look import Spaces, find_env, spaces_of
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, suggest
 from ppo.models import MODELS, ModelEntry, choose_model
@@ -25,7 +25,7 @@ def resolve(config: Config) -> tuple[Config, Spaces]:
     ModelMismatch if the model cannot read the observations; ConfigError if the device cannot be
     used or a flag means nothing for this environment or network.
     """
-    env_name, own_family, meanings = describe(config)
+    env_name, own_family, meanings = find_env(config)
     config = _replace_auto(replace(config, env_name=env_name), **meanings)
     spaces = spaces_of(config)
     model = choose_model(config.model, spaces.observations)
@@ -71,7 +71,7 @@ def with_tuned(given: Settings, saved: Settings) -> tuple[Config, Settings]:
     asked = {**plain, **saved, **given}
     names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
     config = Config(**{name: asked[name] for name in names})
-    env_name, own_family, meanings = describe(config)
+    env_name, own_family, meanings = find_env(config)
 
     def find_family() -> str:
         todays = _replace_auto(replace(config, env_name=env_name), **meanings)
@@ -115,7 +115,7 @@ def _check_environment_flags(
 ) -> None:
     """Raise ConfigError for a flag that means nothing for this environment.
 
-    own_family, meanings: as describe returns them."""
+    own_family, meanings: as find_env returns them."""
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
     meaningless = [] if images else ["screen_size"]

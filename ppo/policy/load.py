@@ -18,7 +18,7 @@ from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
-from ppo.run.checkpoint import load, load_newest, misfits
+from ppo.run.checkpoint import describe_mismatch, load, load_newest
 from ppo.run.reader import read_optional
 from ppo.system.output import show
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -154,7 +154,7 @@ def _restore_policy(path: Path, state: State, config: Config) -> Policy:
         normalize = new_normalizer(config, spaces)
         statistics = add_prefix("normalize_observation", vars(normalize.statistics))
         parameters = add_prefix("model", named_tensors(network))
-        if problems := misfits(state, parameters | statistics):
+        if problems := describe_mismatch(state, parameters | statistics):
             raise ConfigError(problems)
     except ValueError as error:
         raise CheckpointError(

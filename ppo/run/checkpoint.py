@@ -35,7 +35,7 @@ NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the environment step
-MOST_TENSORS = 10_000
+MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
 
 
@@ -70,8 +70,8 @@ def unsaveable(state: State) -> str:
         except Exception as error:  # of the value's own code, too
             reason = "" if hasattr(value, "dtype") else f" ({error})"
             return f"{name} is {describe_value(value)}, which no checkpoint can hold{reason}"
-    if num_tensors > MOST_TENSORS:
-        return f"it has {num_tensors} tensors, more than the {MOST_TENSORS} of a checkpoint"
+    if num_tensors > MAX_TENSORS:
+        return f"it has {num_tensors} tensors, more than the {MAX_TENSORS} of a checkpoint"
     return ""
 
 
@@ -110,10 +110,10 @@ def load(path: Path) -> State:
     """
     try:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
-            raise ValueError("it is no file, or larger than a quarter of this machine's memory")
+            raise ValueError("it is not a file, or larger than a quarter of this machine's memory")
         with safe_open(path, "pt") as file:
             names = file.keys()
-            if len(names) > MOST_TENSORS:
+            if len(names) > MAX_TENSORS:
                 raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in names}
@@ -123,9 +123,7 @@ def load(path: Path) -> State:
             raise ValueError(f"this version reads format {FORMAT} only")
     except (OSError, SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{path} is no readable checkpoint ({reason}): give another"
-        ) from error
+        raise CheckpointError(f"cannot read checkpoint {path}: {reason}; give another") from error
     config = values.get("config")
     is_vector = "next.observations" in tensors and tensors["next.observations"].ndim < 4
     if is_vector and isinstance(config, dict) and "wrapper" not in config:
@@ -144,14 +142,14 @@ def digest(tensors: Mapping[str, Tensor], values: State) -> str:
     return result.hexdigest()
 
 
-def misfits(state: State, wanted: State) -> str:
-    """Describe up to three misfits of a state; return "" if there are none.
+def describe_mismatch(state: State, wanted: State) -> str:
+    """Describe up to three differences between a state and the wanted one; return "" for none.
 
-    A misfit is a model parameter that is not in wanted, or a tensor of wanted that the state lacks
-    or has with another dtype or shape.
+    A difference is a model parameter that is not in wanted, or a tensor of wanted that the state
+    lacks or has with another dtype or shape.
     """
     problems = [
-        f"{name} is not wanted"
+        f"{name} is unknown here"
         for name in sorted(state.keys() - wanted.keys())
         if name.startswith("model.")
     ]
@@ -216,19 +214,18 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     on_event(kind, message) receives the reason why a checkpoint could not be written.
     """
 
-    failure: BaseException | None = None
-
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
         self.folder = folder
         self.on_event = on_event
         self.last_state: State = {}
+        self.failure: BaseException | None = None  # of the last write
         self.written: list[Path] = []  # by this run, the oldest first
         self.thread = Thread()
         with suppress(OSError):  # saving will fail, too, and report it
             for leftover in folder.glob(f"{TEMPORARY}*"):
                 leftover.unlink()
 
-    def adopt(self, state: State) -> None:
+    def take_ownership(self, state: State) -> None:
         """Treat checkpoints of the resumed run as written by this one: those with the same
         settings, up to the step of its state."""
         for path in reversed(newest_first(self.folder)):

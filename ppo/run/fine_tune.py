@@ -2,7 +2,7 @@
 
 from ppo.config.learning_flags import PARTS
 from ppo.errors import ConfigError
-from ppo.run.checkpoint import copy_state, find_checkpoint, load, misfits
+from ppo.run.checkpoint import copy_state, describe_mismatch, find_checkpoint, load
 from ppo.system.state_dict import State
 
 
@@ -20,9 +20,9 @@ def initialize(parts) -> str:
     fitting = {
         name: found[name]
         for name, value in wanted.items()
-        if not misfits({name: found.get(name)}, {name: value})
+        if not describe_mismatch({name: found.get(name)}, {name: value})
     }
-    if problems := misfits(found, wanted):
+    if problems := describe_mismatch(found, wanted):
         if not config.init_partial:
             raise ConfigError(
                 f"--init_from={config.init_from} does not fit ({problems}): "

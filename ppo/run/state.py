@@ -9,7 +9,7 @@ from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.errors import CallbackError, CheckpointError
 from ppo.run.changes import forget_changes
-from ppo.run.checkpoint import Checkpoints, load_newest, misfits
+from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest
 from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
@@ -43,7 +43,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     differences = restore(parts, monitor, state)
     changed = [text.partition("=")[0] for text in differences]
     parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, changed))
-    checkpoints.adopt(state)
+    checkpoints.take_ownership(state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
     notes = [f"resumes after step {parts.step:,}, from {path}"]
@@ -94,7 +94,7 @@ def restore(parts, monitor, state: State) -> list[str]:
 
 
 def _misfits(parts, state: State) -> str:
-    """Describe the first tensors of a state that do not fit the parts, as misfits does."""
+    """Describe the first tensors of a state that do not fit the parts."""
     wanted = parts.learning_state()
     for name, table in parts.environment_state().items():  # of this rank; a state: of all
         row = torch.as_tensor(table[:1])
@@ -103,7 +103,7 @@ def _misfits(parts, state: State) -> str:
     for name, x in state.items():
         if name.startswith("optimizer.") and isinstance(x, Tensor) and x.numel() > 1:
             wanted[name] = parts.learner.weights.to(x.dtype)
-    return misfits(state, wanted)
+    return describe_mismatch(state, wanted)
 
 
 def made_with() -> State:

@@ -25,7 +25,7 @@ from ppo.system.process import die_with_launcher
 
 Metrics = dict[str, Any]
 Moments = tuple[float, Any, Any]  # count, mean and variance of samples
-OnEvent = Callable[..., None]  # as ppo.run.folder.RunFolder.event
+OnEvent = Callable[..., None]  # see ppo.run.folder.RunFolder.event
 
 
 class NullObject(AbstractContextManager["NullObject"]):
@@ -48,7 +48,9 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
 
     All methods that exchange data raise RankLost if another rank is gone."""
 
-    waiting_events: tuple[Any, ...] = ()
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting_events: tuple[Any, ...] = ()
 
     def env_ids(self, num_envs: int) -> range:
         """Return the ids of this rank's environments, of num_envs in the whole run. Raises
@@ -228,6 +230,6 @@ def check_rendezvous() -> None:
     if rank >= size:
         raise launch_error(f"RANK={rank}, which is not below WORLD_SIZE={size}")
     if port >= 2**16:
-        raise launch_error(f"MASTER_PORT={port}, which is no port")
+        raise launch_error(f"MASTER_PORT={port}, which is not a port")
     if not os.environ.get("MASTER_ADDR"):
         raise launch_error("no MASTER_ADDR")

@@ -96,7 +96,7 @@ def _record_findings(record: RandomPlay) -> Iterator[str]:
     observations = np.stack(record.observations).astype(float)
     largest = np.abs(observations).max()
     if (observations == observations[0]).all():
-        yield "warning: all observations are the same"
+        yield "warning: observations are constant"
     elif largest > 1_000:
         yield (
             f"warning: observations are as large as {largest:.3g}: leave --normalize_observations "

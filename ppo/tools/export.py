@@ -24,7 +24,7 @@ from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
 STATE = "state"
-LARGEST_DIFFERENCE = 1e-5
+MAX_DIFFERENCE = 1e-5
 NUM_STEPS = 64  # of random play, on which the exported policy is checked
 
 
@@ -128,7 +128,7 @@ def export(policy: Policy, path: Path) -> float:
             float(np.abs(one - other.numpy()).max())
             for one, other in zip(found, expected, strict=False)  # found has next states, too
         )
-        if not difference <= LARGEST_DIFFERENCE:
+        if not difference <= MAX_DIFFERENCE:
             raise NotExported(
                 f"{path} is not written: its actions differ from the policy's by {difference:g}"
             )

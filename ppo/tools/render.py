@@ -7,7 +7,7 @@ from typing import Literal
 from ppo.callbacks.highlights import Note, find_episode, video_path
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
-from ppo.envs.episodes import LONGEST_REPLAY, WHOLE_EPISODE
+from ppo.envs.episodes import MAX_REPLAY_STEPS, WHOLE_EPISODE
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import check_columns
@@ -66,7 +66,7 @@ def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
     actions = episode["actions"]
     try:
         check_columns(policy.spaces.actions, actions)
-        if len(actions) > LONGEST_REPLAY + 2 * policy.config.num_steps:
+        if len(actions) > MAX_REPLAY_STEPS + 2 * policy.config.num_steps:
             raise ValueError(f"it has {len(actions):,} steps")
     except ValueError as error:
         raise CheckpointError(f"the episode is not of this environment: {error}") from error

@@ -18,15 +18,14 @@ class MetricsFile:
     as a whole. Rows that cannot be written, as on a full disk, stay in memory until the next write.
     """
 
-    num_columns = 0  # in the file
-    file: AppendedFile | None = None
-    failure: OSError | None = None
-
     def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
         self.run = run
         self.path = run.path / METRICS
         self.rows = list(rows)  # still to be written
         self.names = dict.fromkeys(rows[0] if rows else ())
+        self.num_columns = 0  # in the file
+        self.file: AppendedFile | None = None
+        self.failure: OSError | None = None
 
     def write(self, metrics: Row) -> None:
         """Write a row, with floats to six significant digits. A failure becomes an event."""
