@@ -15,7 +15,7 @@ WRONG = {
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN RUN": "unknown flag RUN: see --help",
     "evaluate nowhere": "nowhere: there is no such run or checkpoint; ",
-    "evaluate RUN --episodes=0": "--episodes=0: give a whole number from 1",
+    "evaluate RUN --episodes=0": "--episodes=0: expected integer >= 1",
     "evaluate RUN --video=out.avi": "--video=out.avi: give a name that ends with .mp4 or .gif",
     "evaluate RUN --video=RUN/metrics.csv": (
         "--video=RUN/metrics.csv: give a name that ends with .mp4 or .gif"
@@ -28,7 +28,7 @@ WRONG = {
     "evaluate RUN --video=RUN/metrics.csv/out.mp4": (
         "--video=RUN/metrics.csv/out.mp4 cannot be written to ("
     ),
-    "render RUN --episode=last": "--episode=last: give best or median or worst",
+    "render RUN --episode=last": "--episode=last: expected best or median or worst",
     "render RUN/checkpoints --episode=best": (
         "no checkpoint in RUN/checkpoints/checkpoints can be read"
     ),

@@ -127,7 +127,7 @@ BAD = {
 def test_a_bad_value_is_answered_by_one_sentence_with_its_flag(name, text):
     with pytest.raises(ConfigError) as caught:
         Config(**{name: text})
-    assert_one_sentence(str(caught.value), f"--{name}=", ": give ")
+    assert_one_sentence(str(caught.value), f"--{name}=", ": expected ")
 
 
 @pytest.mark.parametrize(

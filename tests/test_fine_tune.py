@@ -120,7 +120,7 @@ def test_wrong_sources_are_refused_with_one_sentence(
     for wrong, code, message in (
         ([f"--init_from={tmp_path}/nowhere"], 2, "there is no such run or checkpoint"),
         ([f"--init_from={damaged}"], 3, f"cannot read checkpoint {damaged}"),
-        (["--init_parts=polic"], 2, "--init_parts=polic: give some of policy,value,normalizer"),
+        (["--init_parts=polic"], 2, "--init_parts=polic: expected some of policy,value,normalizer"),
         (
             ["--freeze=policy,trunk"],
             2,

@@ -29,25 +29,25 @@ class Evaluate(PolicyCommand):
 
     episodes: Count = flag(100, "Number of episodes.")
     env_kwargs: Any | None = flag(
-        None, "Keyword arguments of a variant of the environment; none are those of the run."
+        None, "Keyword arguments of a variant of the environment; none: those of the run."
     )
     max_steps: Count = flag(
-        MAX_STEPS, "Number of steps after which an episode is cut off, with its return so far."
+        MAX_STEPS, "Steps after which an episode is cut off; its return so far counts."
     )
-    num_envs: Count = flag(8, "Number of environments played side by side.")
+    num_envs: Count = flag(8, "Number of environments stepped in parallel.")
     stochastic: bool = flag(
         False, "Sample actions as in training instead of taking the most likely ones."
     )
     seed: int | None = flag(
-        None, "Seed of the episodes; none is the seed of the run.", low=0, high=2**32 - 1
+        None, "Seed of the episodes; none: the seed of the run.", low=0, high=2**32 - 1
     )
     render: Literal["human"] | None = flag(None, "Show the episodes in a window.")
     video: str | None = flag(
-        None, "New .mp4 or .gif file with a video of the episodes; none makes none."
+        None, "New .mp4 or .gif file for a video of the episodes; none: no video."
     )
     output: str | None = flag(
         None,
-        "JSON file to which the results are added; none is evaluation.json in the run's folder.",
+        "JSON file to append the results to; none: evaluation.json in the run's folder.",
     )
 
     def __call__(self) -> None:

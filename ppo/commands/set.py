@@ -10,7 +10,7 @@ from ppo.system.files import write_json
 class Set(Flags):
     """Change settings of a running run, from its next iteration."""
 
-    run: str = flag("", "The folder of a run, or its name in runs/.", nargs=None)
+    run: str = flag("", "Folder of a run, or its name in runs/.", nargs=None)
     settings: list[str] = flag(
         (),
         "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01; a schedule counts "

@@ -247,7 +247,7 @@ def _is_drawn(values: ndarray) -> ndarray:
 class Plot(Flags):
     """Plot the learning curves of runs, those of several seeds with a 95 % interval."""
 
-    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    runs: list[str] = flag((), "Folders of runs, or their names in runs/.", nargs="+")
     output: str = flag("curves.png", "New .png or .svg file.")
 
     def __call__(self) -> None:

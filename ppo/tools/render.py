@@ -25,7 +25,7 @@ class Render(PolicyCommand):
         "best", "Which episode to replay, by its return."
     )
     video: str | None = flag(
-        None, "New .mp4 or .gif file; none is one in the run's videos/, kept for the next time."
+        None, "New .mp4 or .gif file; none: a file in the run's videos/, which is reused."
     )
 
     def __call__(self) -> None:

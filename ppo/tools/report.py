@@ -188,11 +188,10 @@ def _text(value) -> str:
 class Report(Flags):
     """Report all of a run, or compare several, on an HTML page that needs nothing but a browser."""
 
-    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    runs: list[str] = flag((), "Folders of runs, or their names in runs/.", nargs="+")
     output: str | None = flag(
         None,
-        "New .html file; none replaces report.html in the run's folder, or is comparison.html for "
-        "several.",
+        "New .html file; none: report.html in the run's folder, comparison.html for several runs.",
     )
 
     def __call__(self) -> None:

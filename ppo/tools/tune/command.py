@@ -1,4 +1,4 @@
-"""Search for flags with which an environment is learned better or faster."""
+"""Tune hyperparameters with Optuna."""
 
 import shlex
 import sys
@@ -54,30 +54,30 @@ class TuneFlags(Flags):
 
     space: str | Auto = run_flag(
         "auto",
-        "Flags to vary, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
-        "num_steps=128|512'; auto are those that are usual for such an environment.",
+        "Search space, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
+        "num_steps=128|512'; auto: the default of the environment's family.",
     )
     trials: Count = run_flag(50, "Number of trials in the study, each of --seeds runs.")
     jobs: Count | Auto = run_flag(
-        "auto", "Number of runs at once; auto is one per core, each in its one process."
+        "auto", "Number of parallel runs; auto: one per core, each in one process."
     )
-    budget: str | None = run_flag(None, "Time after which no further trial begins.", **DURATION)
+    budget: str | None = run_flag(None, "Time after which no further trial starts.", **DURATION)
     score: Literal["return", "steps", "seconds"] = run_flag(
         "return",
-        "What is best: the greatest return of the evaluation, or the fewest steps or seconds until "
-        "--stop_when; a run that ends without counts twice --total_steps or --max_time.",
+        "Objective: the highest return of the evaluation, or the fewest steps or seconds until "
+        "--stop_when; a run that never meets it counts as twice --total_steps or --max_time.",
     )
     pruner: Literal["median", "none"] = run_flag(
         "median",
-        "Which trials end early: those whose return after as many steps is below the median, or "
-        "none; none do for --score=seconds.",
+        "Which trials end early: those whose return is below the median at the same step, or none; "
+        "always none for --score=seconds.",
     )
     storage: str | None = run_flag(
         None,
-        "URL of a database by which machines share the study; none is a file in its folder.",
+        "URL of a database that machines share the study by; none: a file in its folder.",
     )
     write_preset: str | None = run_flag(
-        None, "File, ending in .json, to write the best values to, for --preset."
+        None, "JSON file to write the best values to, for --preset."
     )
 
 
