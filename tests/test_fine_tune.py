@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_named_and_left_only_if_asked(
 def test_nothing_of_a_deeper_network_is_taken_silently(source: Path, tmp_path: Path) -> None:
     deep = tmp_path / "deep"
     train(Config(**{**SMALL, "num_layers": 3, "num_iterations": 1, "run_dir": str(deep)}))
-    with pytest.raises(ValueError, match=r"layers.2.bias is not wanted"):
+    with pytest.raises(ValueError, match=r"layers.2.bias is unexpected"):
         train(Config(**{**SMALL, "init_from": str(deep), "run_dir": str(tmp_path / "run")}))
 
 

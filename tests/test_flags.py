@@ -163,7 +163,7 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
         entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
         assert f" {option.metadata['help']} (" in entry
         default = "none" if option.default in (None, ()) else option.default
-        assert re.search(rf"\(default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
+        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 
 

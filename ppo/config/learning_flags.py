@@ -84,8 +84,8 @@ class EnvironmentFlags(Flags):
     )
     image: Literal["pixels", "categories"] | Auto = fixed_flag(
         "auto",
-        "What images hold: pixels are resized and converted to grayscale, categories are one-hot "
-        "encoded; auto: categories below 36 x 36.",
+        "Content of images: pixels are resized and converted to grayscale, categories become "
+        "one-hot vectors; auto: categories below 36 x 36.",
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",

@@ -149,7 +149,7 @@ def describe_mismatch(state: State, wanted: State) -> str:
     lacks or has with another dtype or shape.
     """
     problems = [
-        f"{name} is unknown here"
+        f"{name} is unexpected"
         for name in sorted(state.keys() - wanted.keys())
         if name.startswith("model.")
     ]
