@@ -262,7 +262,7 @@ class Learner:
         return as_tensor(table).to(self.weights.device)
 
     def standardize(self, advantages: Any, moments) -> Any:
-        """Scale advantages (B,) to mean 0 and deviation 1, as losses.standardize does."""
+        """Scale advantages (B,) to mean 0 and standard deviation 1 (see losses.standardize)."""
         return losses.standardize(advantages, moments)
 
     def configure(self, config: Config) -> None:

@@ -49,7 +49,7 @@ class NumpyLearner(Learner):
         """Return a table as it is."""
         return table
 
-    @np.errstate(all="ignore")  # as torch does; update() checks for non-finite values
+    @np.errstate(all="ignore")  # torch is silent, too; update() checks for non-finite values
     def compute_gradients(self, minibatch: Arrays) -> Metrics:
         mlp = self.mlp
         size = len(minibatch["values"])
@@ -164,8 +164,7 @@ def keeps_gradients(own: type[Learner]) -> bool:
 
 
 def with_numpy_gradients(own: type[Learner]) -> type[NumpyLearner]:
-    """Return a class that computes gradients as NumpyLearner does, and all else as a class derived
-    from Learner."""
+    """Return a subclass of a user's learner whose gradients are those of NumpyLearner."""
     return type(own.__name__, (NumpyLearner, own), {}) if own is not Learner else NumpyLearner
 
 

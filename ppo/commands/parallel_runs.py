@@ -60,8 +60,8 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
 
     After a signal (SIGINT, or one of URGENT) no further job is started, and running processes are
     sent SIGTERM. After an error of a job no further job is started, and the others finish. ending:
-    as for Interrupted. Raises Interrupted after a signal, else the first PPOError; after a second
-    SIGINT, which leaves the runs SECONDS_TO_SAVE, KeyboardInterrupt.
+    what Interrupted says has been stopped. Raises Interrupted after a signal, else the first
+    PPOError; after a second SIGINT, which leaves the runs SECONDS_TO_SAVE, KeyboardInterrupt.
     """
     waiting = iter(jobs)
     running: list[Job] = []

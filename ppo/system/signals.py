@@ -91,7 +91,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         """Let these signals raise, if at_once is True, also those recorded before; none without
         numbers. Afterwards those before may raise again, unless a signal has arrived.
 
-        ending: as for Interrupted, of work that may be cut short in an import."""
+        ending: what Interrupted says has been stopped; where work may be cut short in an import."""
         before = self.raises, self.ending
         self.raises, self.ending = numbers if self.at_once else (), ending
         try:
@@ -104,7 +104,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     def cutting_short(self, ending: str) -> Iterator[None]:
         """Let any signal end work that can be done again: SIGINT raises KeyboardInterrupt, others
         Interrupted. During an import a process that keeps the handlers ends on the spot instead.
-        ending: as for Interrupted."""
+        ending: what Interrupted says has been stopped."""
         try:
             with self.raising(*STOPPING, ending=ending):
                 yield

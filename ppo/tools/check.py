@@ -46,7 +46,8 @@ def checker_warnings(env) -> list[str]:
 def findings(config, seed: int) -> list[str]:
     """Return lines for the user about the environments that make_env(config) makes.
 
-    seed: of resets and random actions. Raises as make_env does, and what the environment raises."""
+    seed: of resets and random actions. Raises EnvironmentUnavailable if it cannot be made, and what
+    it raises itself."""
     return list(_findings(config, seed))
 
 
@@ -116,7 +117,8 @@ class Check(TimeoutFlags, EnvironmentFlags):
     def __call__(self) -> None:
         """Print findings, warnings, speeds and recommended flags.
 
-        Raises as configure and resolve do, and WorkerError if the environment fails."""
+        Raises ConfigError for unusable flags, EnvironmentUnavailable if the environment cannot be
+        made, WorkerError if it fails."""
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name

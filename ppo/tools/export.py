@@ -74,7 +74,7 @@ class ExportedPolicy(nn.Module):
         return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
     def to_actions(self, columns: Tensor) -> list[Tensor]:
-        """Convert columns (n, D) as ppo.envs.spaces.action_converter does, to a tensor per part."""
+        """Convert columns (n, D) to the environment's actions, a tensor per part of its space."""
         widths = [math.prod(space.shape) for space in self.parts.values()]
         columns_of_parts = torch.split(columns, widths, 1)
         actions = []
@@ -184,7 +184,8 @@ class Export(PolicyCommand):
     def __call__(self) -> None:
         """Write the file, and print the largest difference between its actions and the policy's.
 
-        Raises as export and Evaluate do."""
+        Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
+        used, NotExported if the file's actions differ."""
         path = new_file("", self.output, (".onnx",))
         policy = self.load(find_checkpoint(self.run), precision="float32")
         difference = export(policy, path)

@@ -33,7 +33,7 @@ class Render(PolicyCommand):
 
         Raises ConfigError if there is no such episode or the video cannot be written,
         CheckpointError if it is not of the run's environment, NotRepeated if the replay has another
-        return or length, and as Evaluate does."""
+        return or length, WorkerError if the environment raises or hangs."""
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)

@@ -88,8 +88,8 @@ class Tune(TuneFlags, Config):
 def tune(arguments: Sequence[str]) -> None:
     """Search as the command line says, or continue the study that is in the folder.
 
-    Raises ConfigError, also if the study was begun with other flags; as configure, resolve and
-    Search.run do.
+    Raises ConfigError, also if the study was begun with other flags or no trial has succeeded,
+    EnvironmentUnavailable or WorkerError for the environment, Interrupted after a signal.
     """
     given = parse_flags(arguments, Tune, "tune")
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
@@ -115,7 +115,7 @@ class Search:
     """Run the trials of a study, each with one run per seed, and show the results.
 
     own: the flags of the search; given, config: the other flags, and the config they lead to;
-    spaces: those of the environment. Raises ConfigError as parse_space and SharedStudy do."""
+    spaces: those of the environment. Raises ConfigError for an unusable space or study."""
 
     def __init__(self, own: TuneFlags, given: Settings, config: Config, spaces: Spaces) -> None:
         self.own = own
