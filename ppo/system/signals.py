@@ -91,7 +91,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         """Let these signals raise, if at_once is True, also those recorded before; none without
         numbers. Afterwards those before may raise again, unless a signal has arrived.
 
-        ending: what Interrupted says has been stopped; where work may be cut short in an import."""
+        ending: what Interrupted says has been stopped; given if an import may be cut short."""
         before = self.raises, self.ending
         self.raises, self.ending = numbers if self.at_once else (), ending
         try:
