@@ -49,7 +49,7 @@ def remove_safeguards() -> None:
             copy_state(checkpoints, state)
 
     patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
-    patch(Worker, "_beat", lambda worker, call: None)
+    patch(Worker, "_heartbeat", lambda worker, call: None)
     patch(WorkerPool, "_receive", wait_for_replies)
     patch(OpenEpisodes, "update", lambda episodes, *rollout: [])
     patch(ppo.trainer, "snapshot", first_snapshot)
@@ -129,9 +129,9 @@ def num_sides(config: Config, work: int) -> int:
     """Return the number of threads, each with a network, that learn from a minibatch of an mlp.
 
     work: the minibatch's rows times the weights of both networks."""
-    from ppo.algorithm.numpy_learner import LARGE
+    from ppo.algorithm.numpy_learner import MIN_WORK_FOR_THREADS
 
-    has_two = config.model == "mlp" and not config.share_trunk and work >= LARGE
+    has_two = config.model == "mlp" and not config.share_trunk and work >= MIN_WORK_FOR_THREADS
     return 2 if has_two else 1
 
 

@@ -47,7 +47,7 @@ from ppo.system.files import read_json_lines
 from ppo.system.process import die_with_parent
 
 CONFIG = {"of": "a process that only saves"}
-LONGEST = 0.5  # seconds that a process saves before it is killed, at most
+MAX_SECONDS_OF_SAVING = 0.5  # before a process is killed
 SIZES = (2**18, 2**20)  # numbers in the tensors of a checkpoint: 1 and 4 MiB
 QUIET = "--eval_episodes=0 --verbose=0 --report=False"
 SMALL = "--num_envs=4 --num_steps=32 --num_minibatches=2"
@@ -62,7 +62,7 @@ RUNS = {
     "lstm": "--env_name=CartPole-v1 --model=lstm --num_iterations=16",
 }
 LOAD = f"{LANDER} --num_workers=0 --total_steps=1000000000000"
-MOST_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
+MAX_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
 
 
 class Heavier(Callback):
@@ -177,7 +177,7 @@ def check_saving(kills: int, generator: random.Random) -> harness.Result:
     with tempfile.TemporaryDirectory() as folder:
         saver = Saver(Path(folder))
         for _ in range(kills):
-            saver.save_and_kill(generator.uniform(0.0, LONGEST))
+            saver.save_and_kill(generator.uniform(0.0, MAX_SECONDS_OF_SAVING))
             saver.check()
     return {**saver.counts, "wrong": saver.wrong}
 
@@ -271,7 +271,7 @@ def killed_run(flags: str, folder: Path, pace: Pace, number: int) -> harness.Res
     result: harness.Result = {"redone": 0, "temporary_files_left": 0, "stderr": ""}
     run = folder / f"{number}-0"
     kills = generator.choice((1, 1, 2))
-    while len(moments) < kills and result["redone"] < MOST_ATTEMPTS:
+    while len(moments) < kills and result["redone"] < MAX_ATTEMPTS:
         moment = generator.uniform(0, pace.num_iterations)
         process = start(f"{flags} --{'resume' if moments else 'run_dir'}={run}")
         kill_at(process, run, moment, pace)

@@ -35,7 +35,7 @@ ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
 WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/stopping.py
 EPISODES = 100  # of an evaluation, and of a proof
-FEW = 10  # episodes before a proof, as in ppo/callbacks/stopping.py
+SHORT_EVAL_EPISODES = 10  # see ppo/callbacks/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side
 SECONDS = 1.0  # between two points of a curve
 
@@ -117,7 +117,7 @@ def make_watch(
             super().__init__()
             self.returns: deque[float] = deque(maxlen=WINDOW)
             self.episodes = 0
-            self.next_try = FEW  # after so many episodes
+            self.next_try = SHORT_EVAL_EPISODES  # after so many episodes
             self.curve: list[tuple[int, float, float | None]] = []  # step, seconds, mean return
             self.stopped = ""  # why, if it has
             self.steps = 0
@@ -165,8 +165,8 @@ def make_watch(
             is_early = self.episodes < self.next_try and not is_last
             if is_early or fmean(self.returns) + pstdev(self.returns) < threshold:
                 return
-            self.next_try = self.episodes + 3 * FEW
-            if evaluate(FEW) >= threshold:
+            self.next_try = self.episodes + 3 * SHORT_EVAL_EPISODES
+            if evaluate(SHORT_EVAL_EPISODES) >= threshold:
                 self.next_try = self.episodes + EPISODES
                 self.proof = evaluate()
                 if self.proof >= threshold:

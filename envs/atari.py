@@ -92,7 +92,10 @@ class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; the reset after that continues the game."""
 
     SAVED = ("life_lost", "lives")
-    life_lost = False  # and the game goes on
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.life_lost = False  # and the game goes on
 
     def reset(self, **options):
         if not self.life_lost:

@@ -9,7 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 from struct import Struct
 
 SIZE = Struct("!Q")  # of the pickled message that follows
-MOST_AT_ONCE = 2**20  # bytes
+MAX_BYTES_AT_ONCE = 2**20
 
 
 class Channel:
@@ -49,7 +49,7 @@ class Channel:
         Raises EOFError, or another OSError, if the other end is closed."""
         with suppress(BlockingIOError):
             while missing := self._num_missing():
-                part = self.end.recv(min(missing, MOST_AT_ONCE))
+                part = self.end.recv(min(missing, MAX_BYTES_AT_ONCE))
                 if not part:
                     raise EOFError
                 self.received += part

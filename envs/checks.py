@@ -9,30 +9,29 @@ import numpy as np
 from gymnasium import Env, Wrapper, spaces
 
 from ppo.envs.episodes import layers
-from ppo.envs.errors import BadData
+from ppo.envs.errors import InvalidEnvOutput
 
 Checker = Callable[[Any], bool]
-LARGEST = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
-FEW = 64  # up to so many numbers, Python compares faster than numpy
+MAX_FLOAT32 = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
+MAX_SIZE_FOR_PYTHON = 64  # numbers, up to which Python compares faster than numpy
 
 
 class CheckData(Wrapper):
-    """Validate what an environment returns; raise BadData for malformed results.
+    """Validate what an environment returns; raise InvalidEnvOutput for malformed results.
 
     Malformed are observations that are not finite or whose shape or structure differs from the
     space's, choices that the space does not have, rewards other than one finite number, resets that
     do not return (observation, info) and steps that do not return five values. Values of another
-    dtype are cast if only precision is lost; sloppiness then describes what the environment should
+    dtype are cast if only precision is lost; conversions then describes what the environment should
     return instead. Well-formed observations outside the space's bounds are counted in num_outside;
     with is_strict, they are malformed, too."""
-
-    num_outside = 0
-    is_converting = False
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
-        self.sloppiness: dict[str, str] = {}
+        self.num_outside = 0
+        self.is_converting = False
+        self.conversions: dict[str, str] = {}
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
@@ -43,7 +42,7 @@ class CheckData(Wrapper):
         except (TypeError, ValueError):
             info = None
         if not isinstance(info, dict):
-            raise BadData(
+            raise InvalidEnvOutput(
                 f"its reset returned {describe_value(result)}, which is not (observation, info)"
             )
         return self._check(observation), info
@@ -55,7 +54,7 @@ class CheckData(Wrapper):
         except (TypeError, ValueError):
             info = None
         if not isinstance(info, dict):
-            raise BadData(
+            raise InvalidEnvOutput(
                 f"its step returned {describe_value(result)}, which is not five results ending in "
                 "a dict"
             )
@@ -63,28 +62,28 @@ class CheckData(Wrapper):
         if getattr(reward, "size", None) == 1:
             number = reward.item()
             if reward.shape:
-                self.sloppiness["reward"] = (
+                self.conversions["reward"] = (
                     f"its reward is {describe_value(reward)}: return a number"
                 )
-        if not (isinstance(number, (int, float)) and -LARGEST <= number <= LARGEST):
-            raise BadData(f"its reward is {describe_value(reward)}, not one finite number")
+        if not (isinstance(number, (int, float)) and -MAX_FLOAT32 <= number <= MAX_FLOAT32):
+            raise InvalidEnvOutput(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
 
     def _check(self, observation):
-        """Return an observation with the dtypes of its space. Raises BadData if it is malformed."""
+        """Return an observation with the dtypes of its space. Raises InvalidEnvOutput if it is malformed."""
         if self.is_converting:
             observation = convert(observation, self.space)
         try:
             is_inside = self.is_inside(observation)
-        except BadData as problem:
+        except InvalidEnvOutput as problem:
             observation = convert(observation, self.space)
             is_inside = self.is_inside(observation)
             self.is_converting = True
-            self.sloppiness["observation"] = f"{problem}, to which it is converted: return that"
+            self.conversions["observation"] = f"{problem}, to which it is converted: return that"
         if not is_inside:
             self.num_outside += 1
             if self.is_strict:
-                raise BadData(
+                raise InvalidEnvOutput(
                     f"its observation {describe_value(observation)} is outside of {self.space}"
                 )
         return observation
@@ -120,15 +119,19 @@ def convert(observation, space):
 def checker(space) -> Checker:
     """Return a function that tells whether an observation lies within a space.
 
-    The function raises BadData for malformed observations."""
+    The function raises InvalidEnvOutput for malformed observations."""
     contains = space.contains
 
     def is_inside(observation) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
-            raise BadData(f"its observation is {describe_value(observation)}, not one of {space}")
+            raise InvalidEnvOutput(
+                f"its observation is {describe_value(observation)}, not one of {space}"
+            )
         found = contains(observation)
         if not found and not isinstance(space, spaces.MultiBinary):  # it has no one-hot vector
-            raise BadData(f"its observation {describe_value(observation)} is outside of {space}")
+            raise InvalidEnvOutput(
+                f"its observation {describe_value(observation)} is outside of {space}"
+            )
         return found
 
     match space:
@@ -148,7 +151,7 @@ def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
 
     def is_inside(observation) -> bool:
         if not isinstance(observation, kind) or len(observation) != len(parts):
-            raise BadData(
+            raise InvalidEnvOutput(
                 f"its observation is {describe_value(observation)}, not a {kind.__name__} of "
                 f"{len(parts)} parts"
             )
@@ -156,7 +159,7 @@ def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
             # No short circuit: malformed parts must be found even after a part out of bounds.
             are_inside = [own(observation[key]) for key, own in checkers.items()]
         except KeyError as error:
-            raise BadData(
+            raise InvalidEnvOutput(
                 f"its observation lacks {error}: {describe_value(observation)}"
             ) from error
         return all(are_inside)
@@ -168,14 +171,14 @@ def _box_checker(space: spaces.Box) -> Checker:
     """Return a checker for a Box; a valid observation, the usual case, takes a single pass."""
     shape = space.shape
     dtype = space.dtype
-    largest = LARGEST
+    largest = MAX_FLOAT32
     if dtype.kind == "f":
-        largest = min(LARGEST, float(np.finfo(str(dtype)).max))
+        largest = min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))
     low = np.maximum(space.low, -largest)
     high = np.minimum(space.high, largest)
     lows = low.ravel().tolist()
     highs = high.ravel().tolist()
-    is_small = low.size <= FEW
+    is_small = low.size <= MAX_SIZE_FOR_PYTHON
     is_every_byte = dtype == np.uint8 and (low == 0).all() and (high == 255).all()
 
     def is_inside(observation) -> bool:
@@ -186,7 +189,9 @@ def _box_checker(space: spaces.Box) -> Checker:
             or observation.shape != shape
             or observation.dtype != dtype
         ):
-            raise BadData(f"its observation is {describe_value(observation)}, not {dtype} {shape}")
+            raise InvalidEnvOutput(
+                f"its observation is {describe_value(observation)}, not {dtype} {shape}"
+            )
         if is_every_byte:
             return True
         if is_small:
@@ -196,7 +201,7 @@ def _box_checker(space: spaces.Box) -> Checker:
         elif ((low <= observation) & (observation <= high)).all():
             return True
         if not (np.abs(observation) <= largest).all():
-            raise BadData(f"its observation {describe_value(observation)} is not finite")
+            raise InvalidEnvOutput(f"its observation {describe_value(observation)} is not finite")
         return False
 
     return is_inside
@@ -207,7 +212,7 @@ def describe_value(value) -> str:
     kind = ""
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype} {value.shape} "
-        if value.size <= FEW:
+        if value.size <= MAX_SIZE_FOR_PYTHON:
             value = value.tolist()
     text = " ".join(repr(value).split())
     if len(text) > 120:

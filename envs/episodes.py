@@ -13,18 +13,18 @@ from numpy import ndarray
 from ppo.envs.errors import EnvironmentUnavailable
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
-LONGEST_REPLAY = 100_000  # steps; replaying a longer open episode would take too much time
+MAX_REPLAY_STEPS = 100_000  # replaying a longer open episode would take too much time
 NO_METRIC = re.compile(
     r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
     r'|lives|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
 )
-LARGEST_METRIC = 1e300  # so that the sum of many is finite
+MAX_METRIC = 1e300  # so that the sum of many is finite
 
 
 class RecordEpisode(Wrapper):
     """Report the undiscounted return and the length of each whole episode in its last info.
 
-    Wrappers that end episodes for the learner only, as EndOnLifeLoss does, go around this one."""
+    Wrappers that end episodes for the learner only, such as EndOnLifeLoss, go around this one."""
 
     SAVED = ("total", "length")
 
@@ -59,7 +59,7 @@ def episode_metrics(info) -> dict[str, float]:
     for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
         if getattr(value, "size", None) == 1:
             value = value.item()
-        is_finite = isinstance(value, (int, float)) and abs(value) < LARGEST_METRIC
+        is_finite = isinstance(value, (int, float)) and abs(value) < MAX_METRIC
         if is_finite and names_metric(str(key)):
             metrics[str(key)] = float(value)
     if "is_success" in metrics:
@@ -70,18 +70,17 @@ def episode_metrics(info) -> dict[str, float]:
 class FreshEveryEpisode(Wrapper):
     """Make the environment anew for every episode, so that none depends on earlier ones."""
 
-    is_fresh = True
-    attributes: Any = ()
-
     def __init__(self, make: Callable[[], Env]) -> None:
         super().__init__(make())
         self.make = make
+        self.is_fresh = True
+        self.task_params: Any = ()
 
     def reset(self, **options):
         if not self.is_fresh:
             close_env(self.env)
             self.env = self.make()
-            set_attributes(self.env, self.attributes)
+            apply_task_params(self.env, self.task_params)
         self.is_fresh = False
         return self.env.reset(**options)
 
@@ -90,26 +89,26 @@ class OpenEpisode(NamedTuple):
     """A whole episode that continues beyond a rollout.
 
     number: of the reset that began it; actions: (L, D) since then, to replay it, or None if they
-    are unknown or too many; attributes: of the environment, as set_attributes has set them;
+    are unknown or too many; task_params: of the environment, as apply_task_params has set them;
     emulator: its emulator's own state, if it has one."""
 
     number: int
     actions: ndarray | None
-    attributes: Any = ()
+    task_params: Any = ()
     emulator: bytes | None = None
 
 
 class PlayedEpisode(NamedTuple):
     """A finished whole episode, with what is needed to replay it.
 
-    number: of the reset that began it; actions: (L, D); attributes: of the environment."""
+    number: of the reset that began it; actions: (L, D); task_params: of the environment."""
 
     episode_return: float
     episode_length: int
     environment: int
     number: int
     actions: ndarray
-    attributes: Any = ()
+    task_params: Any = ()
 
 
 class OpenEpisodes:
@@ -128,36 +127,36 @@ class OpenEpisodes:
         ppo.envs.worker.RolloutInfo; episode_counts: (N,), resets before the rollout's end."""
         ended = dones.cumsum(0)
         numbers = episode_counts - 1 - ended[-1]  # of the resets before the rollout
-        self.restart(info.reset_envs, numbers, info.attributes)
+        self.restart(info.reset_envs, numbers, info.task_params)
         played = []
         starts = [0] * len(self.open)
         for step, index, episode_return, length, *_ in info.episodes:
-            number, known, attributes, _ = self.open[index]
+            number, known, task_params, _ = self.open[index]
             if known is not None:
                 whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
                 played.append(
-                    PlayedEpisode(episode_return, length, index, number, whole, attributes)
+                    PlayedEpisode(episode_return, length, index, number, whole, task_params)
                 )
             starts[index] = step + 1
-            self.restart([index], numbers + ended[step], info.attributes)
+            self.restart([index], numbers + ended[step], info.task_params)
         for index, episode in enumerate(self.open):
             known = episode.actions
             longer = None
-            if known is not None and len(known) <= LONGEST_REPLAY:
+            if known is not None and len(known) <= MAX_REPLAY_STEPS:
                 longer = np.concatenate([known, actions[starts[index] :, index]])
             self.open[index] = episode._replace(actions=longer, emulator=info.emulators.get(index))
         return played
 
-    def restart(self, env_indices: Sequence[int], numbers: ndarray, attributes=()) -> None:
+    def restart(self, env_indices: Sequence[int], numbers: ndarray, task_params=()) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
         for index in env_indices:
-            self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions, attributes)
+            self.open[index] = OpenEpisode(int(numbers[index]), self.no_actions, task_params)
 
 
 def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[str, ndarray]:
     """Return open episodes as arrays by name. no_actions: (0, D)."""
-    numbers, actions, attributes, emulators = zip(*episodes, strict=True)
-    text = json.dumps(attributes).encode()
+    numbers, actions, task_params, emulators = zip(*episodes, strict=True)
+    text = json.dumps(task_params).encode()
     arrays = {
         "numbers": np.array(numbers),
         "lengths": np.array([-1 if known is None else len(known) for known in actions]),
@@ -178,7 +177,7 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
     lengths = arrays["lengths"]
     if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
-    attributes = json.loads(arrays["attributes"].tobytes())
+    task_params = json.loads(arrays["attributes"].tobytes())
     episodes = []
     for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
         known = None
@@ -187,7 +186,7 @@ def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[
             actions = actions[length:]
         state = arrays.get(f"emulator.{index}")
         emulator = None if state is None else state.tobytes()
-        episodes.append(OpenEpisode(int(number), known, attributes[index], emulator))
+        episodes.append(OpenEpisode(int(number), known, task_params[index], emulator))
     return episodes
 
 
@@ -211,7 +210,8 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
     header, _, emulator = state.partition(b"\n")
     *saved, generator = json.loads(header)
     for layer, values in zip(layers(env), saved, strict=True):
-        vars(layer).update(values)
+        for name, value in values.items():
+            setattr(layer, name, value)
         if hasattr(layer, "restore"):
             layer.restore(observation)
     *_, game = layers(env)
@@ -219,19 +219,19 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
     game.restore_emulator(emulator)
 
 
-def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
-    """Pass attributes to the set_training of an environment or of a wrapper, else set them by name
+def apply_task_params(env: Env, task_params: Mapping[str, Any]) -> None:
+    """Pass task_params to the set_training of an environment or of a wrapper, else set them by name
     on the environment itself, but no method. Raises EnvironmentUnavailable if it has no such
     attribute."""
-    if not attributes:
+    if not task_params:
         return
     for layer in layers(env):
         if isinstance(layer, FreshEveryEpisode):
-            layer.attributes = attributes
+            layer.task_params = task_params
         if hasattr(layer, "set_training"):
-            layer.set_training(**attributes)
+            layer.set_training(**task_params)
             return
-    for name, value in attributes.items():
+    for name, value in task_params.items():
         if not hasattr(layer, name) or callable(getattr(layer, name)) or name.startswith("__"):
             raise EnvironmentUnavailable(
                 f"set_env({name}={value}): the environment has neither set_training nor an "

@@ -11,7 +11,7 @@ class EnvironmentUnavailable(PPOError, ValueError):
     exit_code = 2
 
 
-class BadData(ValueError):
+class InvalidEnvOutput(ValueError):
     """An environment returned what its spaces or gymnasium's interface exclude."""
 
 

@@ -12,7 +12,7 @@ from ppo.envs.episodes import RecordEpisode
 
 
 class Atari:
-    """Atari 2600 games that are observed as images. config: as that of ppo.envs.make.make_env."""
+    """Atari 2600 games that are observed as images. config: the flags of the run."""
 
     name = "Atari"  # of its tuned values in ppo/config/presets
     module = "ale_py"  # registers its ids with gymnasium

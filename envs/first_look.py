@@ -30,10 +30,10 @@ class Spaces(NamedTuple):
     reward_threshold: float | None = None
 
 
-def describe(config):
+def find_env(config):
     """Call find_family in the isolated process, and apply the config's timeouts to that process.
 
-    Raises as spaces_of does."""
+    Raises EnvironmentUnavailable, or WorkerError if the environment crashes or hangs."""
     ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
     env_name = config.env_name
     env_kwargs = tasks_of(config.env_kwargs)[0]
@@ -41,19 +41,23 @@ def describe(config):
 
 
 def spaces_of(config) -> Spaces:
-    """Call look in the isolated process. Raises as look does, and WorkerError if the environment
-    crashes or hangs."""
-    return ISOLATION.call(PURPOSE, config.env_name, look, config)
+    """Call probe_all in the isolated process.
+
+    Raises EnvironmentUnavailable if the environment cannot be made or its spaces differ by task,
+    WorkerError if it raises, crashes or hangs."""
+    return ISOLATION.call(PURPOSE, config.env_name, probe_all, config)
 
 
-def look(config) -> Spaces:
+def probe_all(config) -> Spaces:
     """Inspect an environment of each task, and that of --eval_env.
 
-    Raises as make_env does, EnvironmentUnavailable if their spaces differ, WorkerError also for
+    Raises EnvironmentUnavailable if one cannot be made or their spaces differ, WorkerError for
     what a reset and a step raise or return."""
-    first, *others = [_look(config, index) for index in range(len(tasks_of(config.env_kwargs)))]
+    tasks = tasks_of(config.env_kwargs)
+    first, *others = [probe_env(config, index) for index in range(len(tasks))]
     if config.eval_env:
-        others.append(_look(SimpleNamespace(**{**vars(config), "env_name": config.eval_env}), 0))
+        evaluated = SimpleNamespace(**{**vars(config), "env_name": config.eval_env})
+        others.append(probe_env(evaluated, 0))
     if any(other[:3] != first[:3] for other in others):
         raise EnvironmentUnavailable(
             f"--env_name={config.env_name} has other spaces or masks by --eval_env, or in the list "
@@ -62,7 +66,7 @@ def look(config) -> Spaces:
     return first
 
 
-def _look(config, index: int) -> Spaces:
+def probe_env(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
     env: Any = make_env(config, index)
     with explained_errors(config.env_name):
@@ -74,7 +78,7 @@ def _look(config, index: int) -> Spaces:
     problems: list[str] = []
     for layer in layers(env):
         if isinstance(layer, CheckData):
-            problems += layer.sloppiness.values()
+            problems += layer.conversions.values()
     if problem := close_env(env):
         problems.append(problem)
     warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)

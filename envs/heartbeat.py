@@ -11,7 +11,8 @@ class Heartbeat:
     array: (3,) int64, shared with that process: number of calls so far, index in CALLS of the last
     one, and progress, such as the number of finished episodes."""
 
-    array: ndarray | None = None
+    def __init__(self) -> None:
+        self.array: ndarray | None = None
 
     def __call__(self, call: str) -> None:
         if self.array is not None:
@@ -27,6 +28,6 @@ class Heartbeat:
 HEARTBEAT = Heartbeat()  # of this process
 
 
-def called_env(call: int) -> int:
+def env_of_call(call: int) -> int:
     """Decode a worker's heartbeat: return i for a step of environment i (i) or its reset (~i)."""
     return max(call, ~call)

@@ -35,7 +35,7 @@ ALIASES = {
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
 COPIES = 8  # of an observation that a process holds at once: bounds of its spaces, and results
-# Of gymnasium's messages about wrong keyword arguments, and about classes that are no Env.
+# Of gymnasium's messages about wrong keyword arguments, and about classes that are not an Env.
 UNSUITABLE = (
     r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
     "inherit from the gymnasium.Env|update the environment class"
@@ -55,7 +55,8 @@ def canonical_id(env_name: str) -> str:
 
 def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
     """Return an environment's current id, the name of its family (None without one), and what
-    "auto" means for its flags, by name. Raises as make_env does."""
+    "auto" means for its flags, by name. Raises EnvironmentUnavailable if there is no such
+    environment, or WorkerError for what its module raises."""
     env_name = canonical_id(env_name)
     with explained_errors(env_name):
         spec, family = _look_up(env_name, env_kwargs)

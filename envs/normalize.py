@@ -42,7 +42,9 @@ class RunningMeanStd:
         self.count = total
 
     def load_state_dict(self, state: State) -> None:
-        vars(self).update({name: state[name] for name in vars(self)})
+        self.mean = state["mean"]
+        self.variance = state["variance"]
+        self.count = state["count"]
 
 
 class NormalizeObservation:

@@ -13,14 +13,14 @@ from ppo.envs.spaces import holds_numbers, leaves
 
 Boxes = dict[str, Any]  # by the names of their parts
 
-SMALL = 36  # pixels: arrays with shorter sides hold categories, as MiniGrid's do
+MIN_SIDE_OF_PIXELS = 36  # uint8 arrays with shorter sides hold categories, such as MiniGrid's
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
 
 
 def observe(env: Env, image: str, size: int, num_images: int) -> Env:
     """Wrap an environment in ObserveParts, unless its observations are one plain numeric Box.
 
-    image, size, num_images: as ObserveParts takes them."""
+    image, size, num_images: see ObserveParts."""
     space = env.observation_space
     if isinstance(space, spaces.Box) and space.shape and kind_of(space, image) == "numbers":
         return env
@@ -44,7 +44,7 @@ def kind_of(space, image: str) -> str:
         return "numbers"
     if image != "auto":
         return image
-    return "categories" if max(space.shape[:2]) < SMALL else "pixels"
+    return "categories" if max(space.shape[:2]) < MIN_SIDE_OF_PIXELS else "pixels"
 
 
 def num_numbers(space, image: str) -> int:
@@ -63,7 +63,8 @@ class ObserveParts(Wrapper):
 
     observation_space has three dicts by the names of parts: parts (their Boxes), places (their
     slices) and treatment (descriptions for the user). The name of a nested part joins its keys by
-    dots. image: as that of kind_of; size, num_images: of a ppo.envs.images.ImageStack."""
+    dots. image: "pixels", "categories" or "auto" (see kind_of); size, num_images: of a
+    ppo.envs.images.ImageStack."""
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)

@@ -35,8 +35,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     A worker that crashes, raises or hangs is replaced, its part of the rollout is collected again,
     and on_event(kind, **details) is called. A hang in this process cannot be detected."""
 
-    command: Sequence[Any] = ()  # of the rollout that is being collected since collect_async
-
     def __init__(
         self,
         make_worker: Callable[..., Worker],
@@ -48,7 +46,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
-        attributes=(),
+        task_params=(),
         own_cores: bool = False,
     ) -> None:
         """Start the workers, without waiting until they are ready.
@@ -56,13 +54,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
         count as a hang; sampler: samples actions for all environments, if workers do not;
-        first_id: the number of the first environment in the whole run; attributes: of environments
+        first_id: the number of the first environment in the whole run; task_params: of environments
         in episodes that begin from now on, which the caller may change; own_cores: whether each
         worker stays on a core of its own, if there are as many and workers sample actions."""
         self.on_event = on_event
-        self.attributes = attributes
+        self.task_params = task_params
         self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
+        self.command: Sequence[Any] = ()  # of the rollout being collected since collect_async
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
         if sampler:
@@ -89,14 +88,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self.workers.append(worker)
             if_one_cannot_start.pop_all()
 
-    def restore(self, episodes: Sequence[OpenEpisode], attributes) -> list[int]:
+    def restore(self, episodes: Sequence[OpenEpisode], task_params) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead, with
-        attributes."""
+        task_params."""
         for worker in self.workers:
             own = [episodes[index] for index in worker.env_indices]
-            worker.send("restore", own, attributes)
+            worker.send("restore", own, task_params)
         # A worker may have been lost by what it restored: the next one resets its environments.
-        replies = self._receive(self.workers, "restore", [], attributes)
+        replies = self._receive(self.workers, "restore", [], task_params)
         return sorted(chain(*replies.values()))
 
     def collect(self, iteration: int) -> RolloutInfo:
@@ -113,13 +112,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             infos = self._receive(self.workers, *command)
         return merge(infos.values())
 
-    def collect_async(self, iteration: int, attributes=None) -> None:
+    def collect_async(self, iteration: int, task_params=None) -> None:
         """Start a rollout without waiting for it, for workers that sample actions themselves;
-        collect() waits. attributes: those to use in place of the current ones."""
-        if attributes is None:
-            attributes = self.attributes
+        collect() waits. task_params: those to use in place of the current ones."""
+        if task_params is None:
+            task_params = self.task_params
         # A copy: the caller may change them before a worker that replaces a lost one needs them.
-        self.command = ("collect", iteration, dict(attributes))
+        self.command = ("collect", iteration, dict(task_params))
         for worker in self.workers:
             worker.send(*self.command)
 
@@ -131,14 +130,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.sampler.begin(iteration)
         while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
-                worker.send("begin", iteration, self.attributes)
-            alive = self._step_by_turns(self._receive(missing), bool(infos))
+                worker.send("begin", iteration, self.task_params)
+            alive = self._step_double_buffered(self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
             infos |= self._receive(alive)
         return infos
 
-    def _step_by_turns(
+    def _step_double_buffered(
         self, alive: Iterable[WorkerProcess], is_partial: bool
     ) -> Iterable[WorkerProcess]:
         """Step T times with double-buffered sampling; return the workers that were not lost.
@@ -225,23 +224,23 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if not can_replace:
             raise loss
         self.losses.append((now, worker.number))
-        if excess := describe_excess(self.losses):
-            raise WorkerError(f"{excess}, most recently because {cause}", *traceback)
+        if problem := too_many_losses(self.losses):
+            raise WorkerError(f"{problem}, most recently because {cause}", *traceback)
         worker.heartbeat[:] = 0
         worker.start()
         worker.replaced_at = now
 
 
-def describe_excess(losses: Sequence[tuple[float, int]]) -> str:
+def too_many_losses(losses: Sequence[tuple[float, int]]) -> str:
     """Describe losses if there are too many: of the worker lost last, or of all together."""
     now, worker = losses[-1]
     own = [loss for loss in losses if loss[1] == worker]
-    for who, lost, (most, seconds) in (
+    for who, lost, (limit, seconds) in (
         (f"worker {worker} was", own, MAX_LOSSES_OF_ONE),
         ("workers were", losses, MAX_LOSSES),
     ):
         count = sum(now - at < seconds for at, _ in lost)
-        if count > most:
+        if count > limit:
             return f"{who} lost {count} times within {seconds} s"
     return ""
 

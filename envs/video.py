@@ -13,7 +13,7 @@ from ppo.envs.episodes import close_env
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
-SMALLEST = 400  # rows: smaller frames are enlarged by whole numbers
+MIN_FRAME_ROWS = 400  # rows: smaller frames are enlarged by whole numbers
 
 
 @contextmanager
@@ -65,7 +65,7 @@ class Filmed(Wrapper):
 
     def _film(self) -> None:
         frame = np.asarray(self.env.render(), np.uint8)  # (H, W, 3)
-        times = -(-SMALLEST // len(frame))
+        times = -(-MIN_FRAME_ROWS // len(frame))
         self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
 
 

@@ -14,14 +14,14 @@ from ppo.envs.checks import take_num_outside
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
     OpenEpisode,
+    apply_task_params,
     close_env,
     episode_metrics,
     restore_emulator,
     save_emulator,
-    set_attributes,
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
-from ppo.envs.heartbeat import called_env
+from ppo.envs.heartbeat import env_of_call
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
@@ -29,7 +29,8 @@ from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
-CARRIED = ("observations", "states", "action_masks")  # whose last row begins the next rollout
+# Their last row begins the next rollout.
+CARRIED_TABLES = ("observations", "states", "action_masks")
 
 
 class Episode(NamedTuple):
@@ -57,7 +58,7 @@ class RolloutInfo(NamedTuple):
     """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
 
     reset_envs: those that were reset before the rollout; num_outside: how many observations were
-    outside of the space; emulators: their states at the end of the rollout; attributes: of
+    outside of the space; emulators: their states at the end of the rollout; task_params: of
     environments, for episodes that begin in this rollout."""
 
     episodes: list[Episode]
@@ -65,7 +66,7 @@ class RolloutInfo(NamedTuple):
     reset_envs: list[int]
     num_outside: dict[int, int]
     emulators: dict[int, bytes | None]
-    attributes: Any = ()
+    task_params: Any = ()
 
 
 @dataclass(kw_only=True)
@@ -86,11 +87,11 @@ class Worker:
     env_ids: range
     env_indices: range
     heartbeat: SharedArray
-    num_calls = 0
-    is_sampling = False
 
     def __post_init__(self) -> None:
         columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
+        self.num_calls = 0
+        self.is_sampling = False
         self.own_ids = self.env_ids[columns]
         self.own_counts = self.episode_counts.array[columns]
         self.own_rollouts = [
@@ -106,12 +107,12 @@ class Worker:
         self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
-            self._beat(~i)
+            self._heartbeat(~i)
             self.envs.append(_make(self.config, env_id, self.rollout.observations.shape[2:]))
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
-        self.present_attributes: list[Any] = [()] * len(self.envs)  # of each environment
+        self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
 
     def run(self, method: str, *arguments):
         """Run a command of the trainer: a method's name and its arguments.
@@ -128,15 +129,15 @@ class Worker:
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
             culprit = "the policy"
             if not self.is_sampling:
-                env_id = self.own_ids[called_env(self.beats[1])]
+                env_id = self.own_ids[env_of_call(self.beats[1])]
                 culprit = f"environment {env_id} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
-    def restore(self, episodes: Sequence[OpenEpisode], attributes=()) -> list[int]:
+    def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,
         as their observation differs from the rollout's last row, or as there are no episodes."""
         self.reset_envs = []
-        self.attributes = dict(attributes)
+        self.task_params = dict(task_params)
         for i, index in enumerate(self.env_indices):
             is_restored = episodes and self._resume(i, episodes[i])
             take_num_outside(self.envs[i])  # which were counted when the episode was played
@@ -145,9 +146,9 @@ class Worker:
                 self._start_episode(-1, i)
         return self.reset_envs
 
-    def collect(self, iteration: int, attributes=()) -> RolloutInfo:
-        """Collect a rollout of T steps. attributes: of environments, for new episodes."""
-        self.begin(iteration, attributes)
+    def collect(self, iteration: int, task_params=()) -> RolloutInfo:
+        """Collect a rollout of T steps. task_params: of environments, for new episodes."""
+        self.begin(iteration, task_params)
         members = range(len(self.envs))
         self.sampler.begin(iteration)
         for t in range(self.sampler.num_steps):
@@ -157,12 +158,12 @@ class Worker:
             self.step(t, members)
         return self.end()
 
-    def begin(self, iteration: int, attributes=()) -> bool:
+    def begin(self, iteration: int, task_params=()) -> bool:
         """Begin a rollout with the last row of the previous one; the first one, with resets."""
-        self.attributes = dict(attributes)
+        self.task_params = dict(task_params)
         before = self.rollout
         self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
-        for name in CARRIED:
+        for name in CARRIED_TABLES:
             vars(self.rollout)[name][0] = vars(before)[name][-1]
         self.rollout.terminations[:] = False
         self.rollout.truncations[:] = False
@@ -170,7 +171,7 @@ class Worker:
             self.reset_envs = list(self.env_indices)
             for i in range(len(self.envs)):
                 self._start_episode(0, i)
-        self.info = RolloutInfo([], [], self.reset_envs, {}, {}, self.attributes)
+        self.info = RolloutInfo([], [], self.reset_envs, {}, {}, self.task_params)
         self.reset_envs = []
         return True
 
@@ -181,7 +182,7 @@ class Worker:
         self.actions = self.rollout.actions[t, members.start : members.stop]
         envs = self.envs
         for i, action in zip(members, self.to_actions(self.actions), strict=True):
-            self._beat(i)
+            self._heartbeat(i)
             observation, rewards[i], terminated, truncated, info = envs[i].step(action)
             if terminated or truncated:
                 self._end_episode(t, i, observation, terminated, info)
@@ -230,15 +231,15 @@ class Worker:
         self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
         episode = int(self.own_counts[i]) - 1
-        self.rollout.observations[row, i], info = self._reset(i, episode, self.attributes)
+        self.rollout.observations[row, i], info = self._reset(i, episode, self.task_params)
         self._write_mask(row, i, info)
 
-    def _reset(self, i: int, episode: int, attributes):
+    def _reset(self, i: int, episode: int, task_params):
         """Reset environment i with a seed that depends on its id and the episode's number only."""
-        self._beat(~i)
-        if attributes != self.present_attributes[i]:
-            set_attributes(self.envs[i], attributes)
-            self.present_attributes[i] = attributes
+        self._heartbeat(~i)
+        if task_params != self.applied_params[i]:
+            apply_task_params(self.envs[i], task_params)
+            self.applied_params[i] = task_params
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
 
@@ -251,9 +252,9 @@ class Worker:
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = self._reset(i, episode.number, episode.attributes)
+            observation, _ = self._reset(i, episode.number, episode.task_params)
             for action in self.to_actions(episode.actions):
-                self._beat(i)
+                self._heartbeat(i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)
                 if WHOLE_EPISODE in info:
                     return False
@@ -263,7 +264,7 @@ class Worker:
             return False
         return np.array_equal(observation, last_seen)
 
-    def _beat(self, call: int) -> None:
+    def _heartbeat(self, call: int) -> None:
         """Send a heartbeat: a step of environment i is i, a reset ~i."""
         self.num_calls += 1
         self.beats[0] = self.num_calls

@@ -18,11 +18,11 @@ import numpy as np
 
 from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
-from ppo.envs.heartbeat import called_env
+from ppo.envs.heartbeat import env_of_call
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
-from ppo.system.output import WholeLines
-from ppo.system.process import die_with_parent, ignore_overflow, yield_on_waking
+from ppo.system.output import LineWriter
+from ppo.system.process import die_with_parent, ignore_overflow, use_batch_scheduling
 from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
@@ -36,16 +36,16 @@ def run_worker(make_worker: Parcel, end: socket.socket, parent: int, cores: Sequ
     """Run a worker process: execute commands, the arguments of Worker.run, until one is None.
 
     Each result is sent back. An exception is sent back, too, and ends the process. make_worker:
-    holds a function; end: of a Channel; parent: the trainer's process id; cores: as those of
-    WorkerProcess."""
+    holds a function; end: of a Channel; parent: the trainer's process id; cores: those it may run
+    on, () for all."""
     die_with_parent(parent)  # the kernel kills it even while an environment hangs
-    yield_on_waking(cores)
+    use_batch_scheduling(cores)
     ignore_overflow()
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream and stream.isatty():  # a closed one is None
-            setattr(sys, name, WholeLines(stream))
+            setattr(sys, name, LineWriter(stream))
     channel = Channel(end)
     try:
         worker = make_worker.unpack()()
@@ -109,11 +109,11 @@ class WorkerProcess:
     number: int
     timeouts: Mapping[str, float]
     cores: Sequence[int] = ()
-    process: Any = None  # from its start to its end
-    progress = (0, 0)  # calls of environments, and bytes of commands and replies
-    replaced_at = 0.0  # if another process was lost and this one has not stepped yet
 
     def __post_init__(self) -> None:
+        self.process: Any = None  # from its start to its end
+        self.progress = (0, 0)  # calls of environments, and bytes of commands and replies
+        self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.name = f"worker {self.number}"
         heartbeat = SharedArray((3,), np.int64)
         self.heartbeat = heartbeat.array
@@ -177,7 +177,7 @@ class WorkerProcess:
     def describe_call(self, call: int) -> tuple[str, str]:
         """Return the timeout that applies to a heartbeat's call, and a description of the call."""
         kind = "reset" if call < 0 else "step"
-        return kind, f"in a {kind} of environment {self.env_ids[called_env(call)]}"
+        return kind, f"in a {kind} of environment {self.env_ids[env_of_call(call)]}"
 
     def _describe_exit(self, where: str) -> str:
         self.process.join(SECONDS_TO_EXIT)
@@ -212,9 +212,8 @@ class WorkerProcess:
 class LocalWorker(WorkerProcess):
     """Run a worker in the trainer's process, where it cannot be killed or timed out."""
 
-    channel: Any = None
-
     def start(self) -> None:
+        self.channel: Any = None
         self.worker = self.make()
         self.commands: list[Any] = []
 

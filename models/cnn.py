@@ -152,7 +152,7 @@ def make_image_trunk(
 ) -> Trunk:
     """Make a trunk of an ImageTrunk for each image and a VectorTrunk for all vectors together.
 
-    Raises ModelMismatch as ImageTrunk does.
+    Raises ModelMismatch if an image is too small for the convolutions.
     """
     images = images_of(observation_space)
     trunks: list[Trunk] = [

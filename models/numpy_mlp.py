@@ -248,7 +248,7 @@ class NumpyMLP:
 
 
 class NumpyActor:
-    """Act with a private copy of weights (P,), as ppo.models.actor.Actor does."""
+    """Act with a private copy of weights (P,), without torch."""
 
     def __init__(self, layout: Layout, weights: ndarray) -> None:
         self.draw_noise = layout.draw_noise
@@ -277,7 +277,7 @@ class NumpyActor:
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
     ):
-        """Return actions (n, D) for observations, as ppo.models.actor.Actor does."""
+        """Return actions (n, D) for observations; the arguments are those of Actor."""
         mlp = self.mlp
         policy_features = mlp.policy_trunk(observations)[-1]
         if mlp.cell:

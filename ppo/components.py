@@ -27,7 +27,7 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import leaves, num_choices
-from ppo.envs.worker import CARRIED, RolloutInfo, Worker
+from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
 from ppo.models import make_actor
 from ppo.models.actor_critic import persistent_buffers, to_vector
@@ -211,7 +211,7 @@ class Components:
                 reset_timeout=self.config.reset_timeout,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
-                attributes=self.env_attributes,
+                task_params=self.env_attributes,
                 own_cores=not self.config.overlap,  # then the learner needs one, too
                 **options,
             )
@@ -294,7 +294,7 @@ class Components:
     def environment_state(self) -> State:
         """Return the state of this rank's environments: arrays (n, ...) by name."""
         return {
-            **add_prefix("next", {name: vars(self.rollout)[name][-1] for name in CARRIED}),
+            **add_prefix("next", {name: vars(self.rollout)[name][-1] for name in CARRIED_TABLES}),
             "episodes.begun": self.buffers.episode_counts_at_rollout_end,
             "normalize_reward.returns": self.normalize_reward.returns,
         }

@@ -41,7 +41,7 @@ class RunInUse(PPOError):
     exit_code = 4
 
 
-class NotSaved(PPOError):
+class SaveFailed(PPOError):
     """The last state of a run could not be written."""
 
 
@@ -49,11 +49,11 @@ class CallbackError(PPOError):
     """A callback has failed. args: what it raised, and the traceback."""
 
 
-class NotFinite(PPOError):
+class NonFinite(PPOError):
     """A loss, a gradient or a weight is infinite or not a number."""
 
 
-class Diverged(PPOError):
+class RanksDiverged(PPOError):
     """The ranks of a distributed run have different weights."""
 
 
@@ -61,11 +61,11 @@ class RankLost(PPOError):
     """Another rank of a distributed run has ended or does not answer."""
 
 
-class NotRepeated(PPOError):
+class ReplayMismatch(PPOError):
     """An episode played again did not come to the return and length it had."""
 
 
-class NotExported(PPOError):
+class ExportMismatch(PPOError):
     """An exported policy does not act as the original does."""
 
 

@@ -47,7 +47,7 @@ def train(
     flags: of Config, take precedence. learner: a subclass of Learner, what makes one from (model,
     config, ranks), or its import path. Raises ConfigError, EnvironmentUnavailable or ModelMismatch
     before the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError
-    if an environment fails too often, CallbackError, NotFinite, NotSaved; Interrupted.
+    if an environment fails too often, CallbackError, NonFinite, SaveFailed; Interrupted.
     """
     if "callback" in flags:
         raise ConfigError("callback is for the command line: from Python give callbacks=[...]")
@@ -156,7 +156,7 @@ def _saving(
     parts: Components, monitor: Monitor, checkpoints: Checkpoints, stop: StopSignals
 ) -> Iterator[None]:
     """Save the state after the last whole iteration, however the context is left; after a second
-    Ctrl-C, the checkpoints' own context does. Raises Interrupted after a signal, NotSaved if it
+    Ctrl-C, the checkpoints' own context does. Raises Interrupted after a signal, SaveFailed if it
     cannot be saved."""
     checkpoints.keep(snapshot(parts, monitor))
     checkpoints.save()

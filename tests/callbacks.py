@@ -120,7 +120,7 @@ class WrongAttribute(Callback):
         run.set_env(colour="red")
 
 
-class NotFinite(Callback):
+class NonFinite(Callback):
     """Log what is no number."""
 
     def on_iteration(self, run: Any) -> None:
@@ -143,7 +143,7 @@ class Recorded(Rising):
     def on_iteration(self, run: Any) -> None:
         played = run.rollout.played_episodes
         for recorded, episode in zip(played, run.rollout.info.episodes, strict=True):
-            assert {"level": 0.0, **recorded.attributes}["level"] == episode.metrics["level"]
+            assert {"level": 0.0, **recorded.task_params}["level"] == episode.metrics["level"]
         super().on_iteration(run)
         if run.iteration == int(os.environ.get("KILL_WORKER_AT", 0)):
             os.kill(max(child.pid or 0 for child in active_children()), signal.SIGKILL)

@@ -13,7 +13,7 @@ from ppo.algorithm.learner import Learner
 from ppo.algorithm.minibatches import Minibatch
 from ppo.components import make_learner
 from ppo.config.config import Config
-from ppo.errors import ConfigError, Diverged
+from ppo.errors import ConfigError, RanksDiverged
 from ppo.system.distributed import join_ranks
 from ppo.trainer import train
 
@@ -60,7 +60,7 @@ def exchanges(rank: int) -> dict[str, Any]:
         try:
             ranks.check_same_weights(torch.full((3,), 1 + 1e-7 * rank))
             same = True
-        except Diverged:
+        except RanksDiverged:
             same = False
         found = {"pooled": [int(count), mean.tolist(), variance.tolist()], "moments": moments}
         found |= {

@@ -17,7 +17,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs import make
-from ppo.envs.first_look import Spaces, look
+from ppo.envs.first_look import Spaces, probe_all
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
@@ -75,12 +75,13 @@ def make_env(env_name: str, **flags: Any) -> Any:
 
 def spaces_of(env_name: str, **flags: Any) -> Spaces:
     """Return the spaces of an environment that make_env makes."""
-    return look(environment_flags(env_name, **flags))
+    return probe_all(environment_flags(env_name, **flags))
 
 
 def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:
     """Return what an environment is made by, with keyword arguments that may be any objects."""
-    return SimpleNamespace(**{**vars(Config()), "env_name": env_name, "frame_skip": 1, **flags})
+    values = {**vars(Config()), "env_name": env_name, "frame_skip": 1, **flags}
+    return SimpleNamespace(**values, rollout_size=values["num_envs"] * values["num_steps"])
 
 
 def make_network(

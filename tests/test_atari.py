@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from ppo.envs.atari import AtariGame
-from ppo.envs.checks import BadData
+from ppo.envs.checks import InvalidEnvOutput
 from ppo.envs.episodes import WHOLE_EPISODE
 from tests.running import make_env
 
@@ -324,7 +324,7 @@ class NoReward(gymnasium.RewardWrapper):
 
 def test_what_a_wrapper_makes_of_a_game_is_checked() -> None:
     env = make_env("PongNoFrameskip-v4", frame_skip=4, wrapper=["tests.test_atari:NoReward"])
-    with pytest.raises(BadData, match="its reward is nan"):
+    with pytest.raises(InvalidEnvOutput, match="its reward is nan"):
         env.reset(seed=0)  # which presses FIRE
 
 

@@ -136,7 +136,7 @@ def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Pat
     ("callback", "code", "message"),
     [
         ("Failing", 1, "error: callback Failing raised RuntimeError in on_iteration: a wheel came"),
-        ("NotFinite", 1, "callback NotFinite raised ValueError in on_iteration: the metric mine"),
+        ("NonFinite", 1, "callback NonFinite raised ValueError in on_iteration: the metric mine"),
         ("Missing", 2, "error: --callback=tests.callbacks:Missing cannot be imported"),
         ("Levels", 2, "error: --callback=tests.callbacks:Levels must be a class derived from ppo"),
     ],

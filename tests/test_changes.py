@@ -1,4 +1,4 @@
-"""Settings of a run that is going on, changed by ppo set."""
+"""Settings of a running run, changed by ppo set."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
     assert (config["learning_rate"], config["clip_coef"]) == (5e-5, "linear:0.3")
     code, _, error = call("set", str(run), "lr=1e-5")
     assert (code, error.count("\n")) == (2, 1)
-    assert f"{run} is no run that is going on: give the flags with --resume={run}" in error
+    assert f"{run} is not running: give the flags with --resume={run}" in error
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
             "gamma=0.9",
             "ppo set cannot change gamma, but num_epochs, learning_rate, gae_lambda, clip_coe",
         ),
-        ("learning_rate=fast", "--learning_rate=fast: give a number above 0 up to 1e+30 or linear"),
+        ("learning_rate=fast", "--learning_rate=fast: expected number > 0 and <= 1e+30 or linear"),
         ("learning_rat=1", "unknown flag --learning_rat: did you mean --learning_rate?"),
         ("clip_coef", "--clip_coef/--epsilon/--clip_range: expected one argument"),
-        ("num_epochs=3", "nowhere is no run that is going on: give the flags with --resume=nowhe"),
+        ("num_epochs=3", "nowhere is not running: give the flags with --resume=nowhere"),
     ],
 )
 def test_what_cannot_change_is_refused_with_one_sentence(

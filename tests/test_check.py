@@ -37,7 +37,7 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ('{"blind": true}', "warning: all observations are the same"),
+        ('{"blind": true}', "warning: observations are constant"),
         *(
             pytest.param(kwargs, said, marks=pytest.mark.slow)
             for kwargs, said in (

@@ -16,7 +16,7 @@ import safetensors
 import torch
 
 from benchmarks.kills import check_saving
-from ppo.errors import CheckpointError, NotSaved
+from ppo.errors import CheckpointError, SaveFailed
 from ppo.run import checkpoint
 from ppo.run.checkpoint import Checkpoints, load_newest, newest_first
 from tests.running import ROOT
@@ -277,7 +277,9 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
     assert not list(tmp_path.glob(".tmp-*"))
     assert saving.linked("last.safetensors") == 3
     instead = saving.steps[-1]
-    with pytest.raises(NotSaved, match=rf"(No space left|damaged).*the newest is .*{instead:012d}"):
+    with pytest.raises(
+        SaveFailed, match=rf"(No space left|damaged).*the newest is .*{instead:012d}"
+    ):
         saving.checkpoints.finish()
     saving.save(5)
     saving.checkpoints.finish()
@@ -291,7 +293,7 @@ def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> 
     weights = torch.tensor([1, float("nan")])
     saving.checkpoints.keep({"model.w": weights, "config": {}, "step": 1})
     saving.checkpoints.save()
-    with pytest.raises(NotSaved, match=r"model\.w would be saved .*: there is none"):
+    with pytest.raises(SaveFailed, match=r"model\.w would be saved .*: there is none"):
         saving.checkpoints.finish()
     assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
     assert list(tmp_path.iterdir()) == []
@@ -391,7 +393,7 @@ def test_a_state_that_cannot_be_saved_is_no_silent_failure(value: Any, tmp_path:
     saving = Saving(tmp_path)
     saving.checkpoints.keep({"callback.x": value, "config": {}, "step": 1})
     saving.checkpoints.save()
-    with pytest.raises(NotSaved, match="there is none"):
+    with pytest.raises(SaveFailed, match="there is none"):
         saving.checkpoints.finish()
     assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
 

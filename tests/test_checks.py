@@ -1,4 +1,4 @@
-"""Checks of environments' results: BadData names what is not well formed."""
+"""Checks of environments' results: InvalidEnvOutput names what is not well formed."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from ppo.envs.checks import CheckData, checker
-from ppo.envs.errors import BadData
+from ppo.envs.errors import InvalidEnvOutput
 
 INFINITE = float("inf")
 SPACES: dict[str, Any] = {
@@ -57,7 +57,7 @@ def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = Fal
     seen, got, *_ = env.step(0)
     assert seen is observation
     assert got == reward
-    assert not env.sloppiness
+    assert not env.conversions
     return env
 
 
@@ -84,7 +84,7 @@ def test_numbers_of_another_type_are_converted_with_a_word_to_the_author(kind: s
         assert found.dtype == SPACES[name].dtype
         assert (
             f"not {found.dtype} {found.shape}, to which it is converted"
-            in env.sloppiness["observation"]
+            in env.conversions["observation"]
         )
 
 
@@ -96,14 +96,14 @@ def test_parts_of_dicts_and_tuples_are_converted() -> None:
     env = CheckData(Replies(SPACES["tuple"], ([1, {"x": [0.5]}], {})))
     found, _ = env.reset()
     assert found == (1, {"x": np.array([0.5], np.float32)})
-    assert "converted" in env.sloppiness["observation"]
+    assert "converted" in env.conversions["observation"]
 
 
 def test_a_reward_in_an_array_of_one_is_a_number() -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, np.ones((1, 1)), False, False, {})))
     env.reset()
     assert env.step(0)[1] == 1.0
-    assert env.sloppiness["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
+    assert env.conversions["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -186,7 +186,7 @@ def test_a_flawed_observation_is_bad_data_and_is_shown(flaw: str) -> None:
         CheckData(Replies(SPACES[name], (observation, {}))),
         CheckData(Replies(SPACES[name], (good, {}), (observation, 1.0, False, False, {}))),
     ):
-        with pytest.raises(BadData, match=re.escape(shown)) as caught:  # noqa: PT012, one of the two
+        with pytest.raises(InvalidEnvOutput, match=re.escape(shown)) as caught:  # noqa: PT012, one of the two
             env.reset(seed=0)
             env.step(0)
         assert "\n" not in str(caught.value)
@@ -195,13 +195,13 @@ def test_a_flawed_observation_is_bad_data_and_is_shown(flaw: str) -> None:
 
 @pytest.mark.parametrize("observation", [None, "0.5", "abc"])
 def test_what_is_no_number_is_bad_data_also_where_there_are_no_dimensions(observation: Any) -> None:
-    with pytest.raises(BadData, match=re.escape(repr(observation))):
+    with pytest.raises(InvalidEnvOutput, match=re.escape(repr(observation))):
         checker(SPACES["without dimensions"])(observation)
 
 
 @pytest.mark.parametrize("size", [2, 70])
 def test_infinity_in_half_precision_is_bad_data(size: int) -> None:
-    with pytest.raises(BadData, match="inf"):
+    with pytest.raises(InvalidEnvOutput, match="inf"):
         checker(spaces.Box(-np.inf, np.inf, (size,), np.float16))(np.full(size, np.inf, np.float16))
 
 
@@ -218,7 +218,7 @@ def test_infinity_in_half_precision_is_bad_data(size: int) -> None:
 def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(
     result: Any, shown: str
 ) -> None:
-    with pytest.raises(BadData, match="reset returned .*" + re.escape(shown)):
+    with pytest.raises(InvalidEnvOutput, match="reset returned .*" + re.escape(shown)):
         CheckData(Replies(SPACES["small"], result)).reset()
 
 
@@ -235,10 +235,10 @@ def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(
 def test_a_step_that_does_not_return_five_results_is_bad_data(after: tuple, shown: str) -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, *after)))
     env.reset()
-    with pytest.raises(BadData, match="step returned .*" + re.escape(shown)):
+    with pytest.raises(InvalidEnvOutput, match="step returned .*" + re.escape(shown)):
         env.step(0)
     env.env.on_step = None
-    with pytest.raises(BadData, match="step returned None"):
+    with pytest.raises(InvalidEnvOutput, match="step returned None"):
         env.step(0)
 
 
@@ -265,7 +265,7 @@ def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(
 ) -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, reward, False, False, {})))
     env.reset()
-    with pytest.raises(BadData, match="reward is .*" + re.escape(shown)):
+    with pytest.raises(InvalidEnvOutput, match="reward is .*" + re.escape(shown)):
         env.step(0)
 
 
@@ -305,7 +305,7 @@ def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(
     name: str, observation: Any
 ) -> None:
     assert check(SPACES[name], observation).num_outside == 2
-    with pytest.raises(BadData, match="is outside of"):
+    with pytest.raises(InvalidEnvOutput, match="is outside of"):
         check(SPACES[name], observation, is_strict=True)
 
 

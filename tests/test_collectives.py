@@ -8,7 +8,7 @@ import torch
 
 from ppo.errors import RankLost
 from ppo.system import collectives
-from ppo.system.collectives import MOST_GATHERED, Collectives, attempt_name
+from ppo.system.collectives import MAX_GATHERED, Collectives, attempt_name
 
 
 class Store:
@@ -66,7 +66,7 @@ def exchange(monkeypatch: pytest.MonkeyPatch) -> Collectives:
 
 
 @pytest.mark.parametrize(
-    ("size", "call"), [(MOST_GATHERED // 2, "all_gather"), (MOST_GATHERED // 2 + 1, "all_reduce")]
+    ("size", "call"), [(MAX_GATHERED // 2, "all_gather"), (MAX_GATHERED // 2 + 1, "all_reduce")]
 )
 def test_small_sums_are_gathered(exchange: Collectives, size: int, call: str) -> None:
     part = torch.ones(size)

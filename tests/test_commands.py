@@ -15,25 +15,25 @@ WRONG = {
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN RUN": "unknown flag RUN: see --help",
     "evaluate nowhere": "nowhere: there is no such run or checkpoint; ",
-    "evaluate RUN --episodes=0": "--episodes=0: give a whole number from 1",
+    "evaluate RUN --episodes=0": "--episodes=0: expected integer >= 1",
     "evaluate RUN --video=out.avi": "--video=out.avi: give a name that ends with .mp4 or .gif",
     "evaluate RUN --video=RUN/metrics.csv": (
         "--video=RUN/metrics.csv: give a name that ends with .mp4 or .gif"
     ),
     "evaluate RUN --episode=2": "unknown flag --episode: did you mean --episodes?",
     "evaluate RUN --output=RUN/config.json --episodes=1": (
-        "--output=RUN/config.json cannot be added to (it is no list)"
+        "--output=RUN/config.json cannot be added to (it is not a list)"
     ),
     "evaluate RUN --render=human --video=out.mp4": "--render=human and --video: give one of them",
     "evaluate RUN --video=RUN/metrics.csv/out.mp4": (
         "--video=RUN/metrics.csv/out.mp4 cannot be written to ("
     ),
-    "render RUN --episode=last": "--episode=last: give best or median or worst",
+    "render RUN --episode=last": "--episode=last: expected best or median or worst",
     "render RUN/checkpoints --episode=best": (
         "no checkpoint in RUN/checkpoints/checkpoints can be read"
     ),
     "plot": "the following arguments are required: RUNS",
-    "plot nowhere": "nowhere is no run that can be plotted ",
+    "plot nowhere": "cannot read the run in nowhere ",
     "plot RUN --output=curve.pdf": "--output=curve.pdf: give a name that ends with .png or .svg",
 }
 

@@ -78,6 +78,7 @@ class Fake(ProcessGroup):
     """Stands in for ranks of which another one gives a part of its own."""
 
     def __init__(self, rank: int = 0, size: int = 2, other: Any = None) -> None:
+        super().__init__()
         self.rank = rank
         self.size = size
         self.other = other

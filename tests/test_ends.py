@@ -210,8 +210,8 @@ def test_the_runs_of_seeds_die_with_their_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--seeds=99999999999"], "--seeds=99999999999: give a whole number from 1 up to 1000"),
-        (["--seed=4294967295", "--seeds=2"], "--seed=4294967296: give a whole number from 0 up to"),
+        (["--seeds=99999999999"], "--seeds=99999999999: expected integer >= 1 and <= 1000"),
+        (["--seed=4294967295", "--seeds=2"], "--seed=4294967296: expected integer >= 0 and <="),
     ],
 )
 def test_seeds_that_there_are_not_are_refused_at_once(
@@ -344,7 +344,7 @@ def test_an_interrupt_of_an_import_is_one_line(name: str, tmp_path: Path) -> Non
 def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
     done = run_main(*SHORT, os.fsdecode(b"--run_dir=" + bytes(tmp_path) + b"/\xff\xfe"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"error: --run_dir={tmp_path}/\\udcff\\udcfe: give a text")
+    assert done.stderr.startswith(f"error: --run_dir={tmp_path}/\\udcff\\udcfe: expected string")
     assert not list(tmp_path.iterdir())
 
 

@@ -28,7 +28,7 @@ NO_ACTIONS = np.zeros((0, 2), np.float32)
 
 
 def rollout_info(episodes: list[Episode], reset_envs: list[int]) -> Any:
-    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs, emulators={}, attributes={})
+    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs, emulators={}, task_params={})
 
 
 def test_return_and_length_are_reported_with_the_last_step_only() -> None:
@@ -102,7 +102,7 @@ def test_packed_episodes_are_unpacked_as_they_were() -> None:
     unpacked = unpack_episodes(pack_episodes(episodes, NO_ACTIONS), NO_ACTIONS)
     for before, after in zip(episodes, unpacked, strict=True):
         assert (before.number, before.emulator) == (after.number, after.emulator)
-        assert dict(before.attributes) == dict(after.attributes)
+        assert dict(before.task_params) == dict(after.task_params)
         if before.actions is None:
             assert after.actions is None
         else:

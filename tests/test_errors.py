@@ -10,10 +10,10 @@ from ppo.errors import (
     CheckpointError,
     ConfigError,
     Interrupted,
-    NotFinite,
-    NotSaved,
+    NonFinite,
     PPOError,
     RunInUse,
+    SaveFailed,
     suggest,
 )
 from ppo.models.errors import ModelMismatch
@@ -27,8 +27,8 @@ from ppo.models.errors import ModelMismatch
         (ModelMismatch, 2),
         (CheckpointError, 3),
         (RunInUse, 4),
-        (NotSaved, 1),
-        (NotFinite, 1),
+        (SaveFailed, 1),
+        (NonFinite, 1),
         (WorkerError, 1),
     ],
 )

@@ -90,7 +90,9 @@ def test_results_are_added_to_regular_files_only(
         output.mkdir()
     done = run_main("evaluate", str(cartpole_run), f"--output={output}", timeout=20)
     assert (done.returncode, done.stdout) == (2, "")
-    said = rf"--output={output} cannot be (added|written) to \(.* is (no regular file|a folder)\)"
+    said = (
+        rf"--output={output} cannot be (added|written) to \(.* is (not a regular file|a folder)\)"
+    )
     assert re.fullmatch(f"error: {said}: give another (file|name)\n", done.stderr)
 
 

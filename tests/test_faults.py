@@ -52,15 +52,15 @@ CAUSES = {
     "segv": f"worker [01] was killed by SIGSEGV {STEP}",
     "exit": f"worker [01] ended with exit code 3 {STEP}",
     "raise": f"{RAISED} RuntimeError: a wheel came off",
-    "nan": rf"{RAISED} BadData: its observation {FOUR} \[nan, nan, nan, nan\] is not finite",
-    "inf": rf"{RAISED} BadData: its observation {FOUR} \[inf, inf, inf, inf\] is not finite",
-    "shape": rf"{RAISED} BadData: its observation is float32 \(1,\) \[0.0\], not float32 \(4,\)",
-    "none": rf"{RAISED} BadData: its observation is None, not float32 \(4,\)",
-    "float64": rf"{RAISED} BadData: its observation is float64 \(4,\) .*, not float32 \(4,\)",
-    "reward_nan": f"{RAISED} BadData: its reward is nan, {NO_NUMBER}",
-    "reward_array": rf"{RAISED} BadData: its reward is float64 \(2,\) \[0.0, 0.0\], {NO_NUMBER}",
-    "four_tuple": f"{RAISED} BadData: its step returned .*, which is not five results",
-    "outside": f"{RAISED} BadData: its observation .* is outside of Box",
+    "nan": rf"{RAISED} InvalidEnvOutput: its observation {FOUR} \[nan, nan, nan, nan\] is not finite",
+    "inf": rf"{RAISED} InvalidEnvOutput: its observation {FOUR} \[inf, inf, inf, inf\] is not finite",
+    "shape": rf"{RAISED} InvalidEnvOutput: its observation is float32 \(1,\) \[0.0\], not float32 \(4,\)",
+    "none": rf"{RAISED} InvalidEnvOutput: its observation is None, not float32 \(4,\)",
+    "float64": rf"{RAISED} InvalidEnvOutput: its observation is float64 \(4,\) .*, not float32 \(4,\)",
+    "reward_nan": f"{RAISED} InvalidEnvOutput: its reward is nan, {NO_NUMBER}",
+    "reward_array": rf"{RAISED} InvalidEnvOutput: its reward is float64 \(2,\) \[0.0, 0.0\], {NO_NUMBER}",
+    "four_tuple": f"{RAISED} InvalidEnvOutput: its step returned .*, which is not five results",
+    "outside": f"{RAISED} InvalidEnvOutput: its observation .* is outside of Box",
     **dict.fromkeys(
         ("hang", "spin", "stop"), rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"
     ),
@@ -488,7 +488,7 @@ def test_a_checkpoint_of_very_many_tensors_is_refused(copy: Path, call: Call) ->
     save_file(tensors, saved(copy)[-1], {"state": "{}"})
     code, _, errors = call("evaluate", str(saved(copy)[-1]), FAULT)
     assert code == 3
-    assert re.fullmatch(r"error: .*it has 20000 tensors.*: give another\n", errors)
+    assert re.fullmatch(r"error: cannot read .*: it has 20000 tensors; give another\n", errors)
     done = run_main(FAULT, f"--resume={copy}")
     assert done.returncode == 0
     assert re.fullmatch(r"warning: .*it has 20000 tensors.*the one before it.*\n", done.stderr)
@@ -556,7 +556,7 @@ def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
         done = run_main("evaluate", str(path), FAULT, "--episodes=1")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"error: {path}: there is no such run or checkpoint")
-    with pytest.raises(CheckpointError, match=f"{newest} is no readable checkpoint .*no file"):
+    with pytest.raises(CheckpointError, match=f"cannot read checkpoint {newest}: .*not a file"):
         load(newest)
     later.rmdir()
     done = run_main(FAULT, f"--resume={copy}")

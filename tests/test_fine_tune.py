@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_named_and_left_only_if_asked(
 def test_nothing_of_a_deeper_network_is_taken_silently(source: Path, tmp_path: Path) -> None:
     deep = tmp_path / "deep"
     train(Config(**{**SMALL, "num_layers": 3, "num_iterations": 1, "run_dir": str(deep)}))
-    with pytest.raises(ValueError, match=r"layers.2.bias is not wanted"):
+    with pytest.raises(ValueError, match=r"layers.2.bias is unexpected"):
         train(Config(**{**SMALL, "init_from": str(deep), "run_dir": str(tmp_path / "run")}))
 
 
@@ -119,12 +119,12 @@ def test_wrong_sources_are_refused_with_one_sentence(
     damaged.write_bytes(b"nothing")
     for wrong, code, message in (
         ([f"--init_from={tmp_path}/nowhere"], 2, "there is no such run or checkpoint"),
-        ([f"--init_from={damaged}"], 3, "is no readable checkpoint"),
-        (["--init_parts=polic"], 2, "--init_parts=polic: give some of policy,value,normalizer"),
+        ([f"--init_from={damaged}"], 3, f"cannot read checkpoint {damaged}"),
+        (["--init_parts=polic"], 2, "--init_parts=polic: expected some of policy,value,normalizer"),
         (
             ["--freeze=policy,trunk"],
             2,
-            "--freeze=trunk is no parameter: give some of policy_trunk.",
+            "--freeze: unknown parameter trunk; give some of policy_trunk.",
         ),
     ):
         found, output, error = call("--env_name=CartPole-v1", *wrong, f"--run_dir={tmp_path}/run")

@@ -3,16 +3,16 @@
 import pytest
 
 from ppo.envs.errors import WorkerError
-from ppo.envs.first_look import describe, look
+from ppo.envs.first_look import find_env, probe_all
 from tests.running import environment_flags
 
 NAME = "tests.misbehaving:Misbehaving"
 
 
 def test_spaces_and_masks_are_found() -> None:
-    found = look(environment_flags("tests.environments:Masked-v0"))
+    found = probe_all(environment_flags("tests.environments:Masked-v0"))
     assert found.has_masks
-    found = look(environment_flags("CartPole-v1"))
+    found = probe_all(environment_flags("CartPole-v1"))
     assert not found.has_masks
     assert found.observations.shape == (4,)
     assert found.actions.n == 2
@@ -31,7 +31,7 @@ def test_spaces_and_masks_are_found() -> None:
 def test_the_author_is_told_of_sloppiness_that_changes_nothing(
     where: str, what: str, said: str
 ) -> None:
-    found = look(environment_flags(NAME, env_kwargs={"where": where, "what": what}))
+    found = probe_all(environment_flags(NAME, env_kwargs={"where": where, "what": what}))
     (warning,) = found.warnings
     assert warning.startswith(f"environment {NAME}: ")
     assert said in warning or (what == "reward" and "its reward is int64 (1,) [" in warning)
@@ -40,15 +40,17 @@ def test_the_author_is_told_of_sloppiness_that_changes_nothing(
 @pytest.mark.parametrize(("where", "what"), [("reset", "nan"), ("step", "shape")])
 def test_what_cannot_be_used_is_an_error(where: str, what: str) -> None:
     flags = environment_flags(NAME, env_kwargs={"where": where, "what": what})
-    with pytest.raises(WorkerError, match=f"^environment {NAME} raised BadData: its observation"):
-        look(flags)
+    with pytest.raises(
+        WorkerError, match=f"^environment {NAME} raised InvalidEnvOutput: its observation"
+    ):
+        probe_all(flags)
 
 
 def test_a_description_has_id_family_and_meanings() -> None:
-    assert describe(environment_flags("LunarLander-v2")) == (
+    assert find_env(environment_flags("LunarLander-v2")) == (
         "LunarLander-v3",
         None,
         {"frame_skip": 1},
     )
-    env_name, family, meanings = describe(environment_flags("PongDeterministic-v4"))
+    env_name, family, meanings = find_env(environment_flags("PongDeterministic-v4"))
     assert (env_name, family, meanings["frame_skip"]) == ("PongNoFrameskip-v4", "Atari", 4)

@@ -161,9 +161,9 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
     entries = [" ".join(entry.split()) for entry in re.split(r"\n  (?=-)", capsys.readouterr().out)]
     for option in FIELDS:
         entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
-        assert f" {option.metadata['help']} Give " in entry
+        assert f" {option.metadata['help']} (" in entry
         default = "none" if option.default in (None, ()) else option.default
-        assert re.search(rf"\(default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
+        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 
 
@@ -252,7 +252,7 @@ def test_a_flag_of_a_list_is_repeated() -> None:
     assert Several().part == []
     assert as_arguments({**given, "seed": 3}) == ["--part=a", "--part=b", "--seed=3"]
     for wrong in (["a", "1"], [1], 3, None):
-        with pytest.raises(ConfigError, match=r"--part=.*: give letters"):
+        with pytest.raises(ConfigError, match=r"--part=.*: expected letters"):
             Several(part=wrong)
 
 
@@ -300,7 +300,7 @@ def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None
         ("flags.toml", "num_envs = ", "flags.toml: it cannot be read"),
         ("flags.json", "[1]", "flags.json: it cannot be read"),
         ("flags.json", '{"num_env": 2}', "unknown flag --num_env: did you mean --num_envs?"),
-        ("flags.json", '{"num_envs": "two"}', "--num_envs=two: give a whole number from 1"),
+        ("flags.json", '{"num_envs": "two"}', "--num_envs=two: expected integer >= 1"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_flags_is_named(

@@ -43,10 +43,8 @@ def episode(episode_return: float, num_steps: int) -> PlayedEpisode:
     return PlayedEpisode(episode_return, num_steps, 0, 0, np.zeros((num_steps, 1)))
 
 
-def highlights(most_steps: int) -> EpisodeHighlights:
-    played = EpisodeHighlights()
-    played.most_steps = most_steps
-    return played
+def highlights(max_steps: int) -> EpisodeHighlights:
+    return EpisodeHighlights(max_steps)
 
 
 def add(played: EpisodeHighlights, episodes: list[PlayedEpisode]) -> None:

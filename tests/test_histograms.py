@@ -30,5 +30,5 @@ def test_large_tensors_are_sampled_and_only_finite_numbers_count() -> None:
     values = torch.arange(100_000.0)
     values[0] = float("nan")
     sampled = histograms._some_values(values)
-    assert len(sampled) == histograms.MOST_VALUES - 1
+    assert len(sampled) == histograms.MAX_HISTOGRAM_VALUES - 1
     assert sampled[-1] == 99_999

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ppo.errors import NotSaved
+from ppo.errors import SaveFailed
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import read_rows
 
@@ -82,7 +82,7 @@ def test_no_row_is_lost_where_the_disk_is_full_as_a_column_is_added(
         patch.setattr(Path, "write_text", fail)
         file.write({**row(3), "new": 1.0})
         file.write(row(4))
-        with pytest.raises(NotSaved, match="disk full"):
+        with pytest.raises(SaveFailed, match="disk full"):
             file.finish()
         patch.setattr(file.file, "file", opened)
     assert (tmp_path / "metrics.csv").read_text() == "iteration,step,seconds\n1,10,0.5\n"

@@ -5,13 +5,13 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from ppo.system.output import ERASE_LINE, WholeLines
+from ppo.system.output import ERASE_LINE, LineWriter
 from tests.running import ROOT, command, metrics, on_terminal
 
 
 def test_lines_are_printed_whole() -> None:
     stream = io.StringIO()
-    lines = WholeLines(stream)
+    lines = LineWriter(stream)
     print("a", 1, file=lines)
     print("b", end="", file=lines)
     assert stream.getvalue() == f"{ERASE_LINE}a 1\n"
@@ -21,7 +21,7 @@ def test_lines_are_printed_whole() -> None:
 
 def test_programs_that_an_environment_starts_print_to_the_terminal(tmp_path: Path) -> None:
     with (tmp_path / "terminal").open("w") as stream:
-        lines = WholeLines(stream)
+        lines = LineWriter(stream)
         subprocess.run(["echo", "a"], stdout=lines, check=True)
         lines.buffer.write(b"b")
         assert not lines.isatty()  # so that no progress bar of its own is drawn
@@ -33,7 +33,7 @@ def test_a_terminal_that_has_gone_is_no_error() -> None:
         def flush(self) -> None:
             raise OSError
 
-    print("a", file=WholeLines(Gone()))
+    print("a", file=LineWriter(Gone()))
 
 
 TALKATIVE = """

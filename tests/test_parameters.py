@@ -73,5 +73,7 @@ def test_frozen_weights_are_those_whose_names_begin_so() -> None:
     model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 2))
     assert frozen_weights(model, "1.w,0.bias").tolist() == [False] * 2 + [True] * 3 + [False] * 2
     assert frozen_weights(model, None) is None
-    with pytest.raises(ConfigError, match=r"^--freeze=2 is no parameter: give some of 0\.weight, "):
+    with pytest.raises(
+        ConfigError, match=r"^--freeze: unknown parameter 2; give some of 0\.weight, "
+    ):
         frozen_weights(model, "0,2")

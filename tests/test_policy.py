@@ -259,7 +259,7 @@ def test_a_flipped_bit_anywhere_is_noticed(saved: Path, tmp_path: Path) -> None:
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.safetensors", tmp_path):
-        with pytest.raises(CheckpointError, match="no readable checkpoint"):
+        with pytest.raises(CheckpointError, match="cannot read checkpoint"):
             load_policy(path)
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool, describe_excess, make_groups
+from ppo.envs.pool import WorkerPool, make_groups, too_many_losses
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, make_components
 
@@ -419,4 +419,4 @@ def test_groups_are_halves_of_which_each_worker_has_its_share(
 def test_losses_are_counted_by_worker_and_together(
     losses: list[tuple[float, int]], expected: str
 ) -> None:
-    assert describe_excess(losses) == expected
+    assert too_many_losses(losses) == expected

@@ -50,7 +50,7 @@ def test_what_is_no_run_is_refused(name: str, content: str | None, folder: Path)
         (folder / name).unlink()
     else:
         (folder / name).write_text(content)
-    with pytest.raises(ConfigError, match=r"is no run that can be plotted \(.+\): give a run's"):
+    with pytest.raises(ConfigError, match=r"cannot read the run in .+ \(.+\): give a run's"):
         read_run(folder)
 
 

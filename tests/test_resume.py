@@ -299,7 +299,7 @@ def test_an_instance_that_is_worn_is_noticed_unless_made_anew() -> None:
 def test_an_episode_too_long_to_be_replayed_begins_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ppo.envs.episodes, "LONGEST_REPLAY", 20)
+    monkeypatch.setattr(ppo.envs.episodes, "MAX_REPLAY_STEPS", 20)
     whole, _ = train(make("Endless-v0", **SMALL), 4)
     lengths = [state["open_episodes.lengths"].tolist() for state in whole]
     assert lengths[:3] == [

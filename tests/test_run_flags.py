@@ -28,7 +28,7 @@ def test_an_unknown_logger_is_answered_with_the_known_ones(names: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config(logger=names)
     known = ",".join(LOGGERS)
-    assert str(caught.value) == f"--logger={names}: give none, or some of {known}"
+    assert str(caught.value) == f"--logger={names}: expected none, or some of {known}"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:3", "mps", "auto"])

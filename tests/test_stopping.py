@@ -207,7 +207,7 @@ def test_the_same_command_again_trains_no_further_and_another_condition_does(
 def test_a_resumed_run_whose_patience_has_ended_stops_at_once() -> None:
     run = Run()
     callback = KeepBest()
-    callback.load_state_dict({"best": 1.0, "best_iteration": 2})
+    callback.load_state_dict({"best": 1.0, "best_iteration": 2, "name": "env/x"})
     for patience, told in ((4, 0), (3, 1)):
         run.config = Config(best_by="env/x", patience=patience)
         run.iteration = 5

@@ -73,9 +73,14 @@ REFUSED = {
         ("config.json", with_value(env_name="\x1b[2J"), 2, "the env_name '\\x1b[2J'"),
         ("config.json", DEEP, 2, "it is nested too deep"),
         ("config.json", b"\xff", 2, "config.json cannot be used"),
-        ("metrics.csv", Path.mkdir, 2, "metrics.csv is no regular file"),
+        ("metrics.csv", Path.mkdir, 2, "metrics.csv is not a regular file"),
         ("metrics.csv", sparse, 2, "metrics.csv has more than 1,073,741,824 bytes"),
-        ("metrics.csv", lambda path: path.symlink_to("/dev/zero"), 2, "metrics.csv is no regular"),
+        (
+            "metrics.csv",
+            lambda path: path.symlink_to("/dev/zero"),
+            2,
+            "metrics.csv is not a regular",
+        ),
         ("report.html", Path.mkdir, 2, "report.html cannot be written to (it is a folder)"),
     ],
     "plot --output=OUTPUT.png": [
@@ -114,19 +119,24 @@ REFUSED = {
         ),
     ],
     "--resume": [
-        ("lock", Path.mkdir, 2, "lock is no regular file"),
-        ("lock", lambda path: path.symlink_to("/etc/hostname"), 2, "lock is no regular file"),
-        ("events.jsonl", lambda path: path.symlink_to("x"), 2, "events.jsonl is no regular file"),
+        ("lock", Path.mkdir, 2, "lock is not a regular file"),
+        ("lock", lambda path: path.symlink_to("/etc/hostname"), 2, "lock is not a regular file"),
+        (
+            "events.jsonl",
+            lambda path: path.symlink_to("x"),
+            2,
+            "events.jsonl is not a regular file",
+        ),
         ("summary.json", Path.mkdir, 2, "summary.json is a folder"),
         ("set-1.json", '{"env_name": "evil.py:E"}', 3, "set-1.json cannot be used (ppo set cannot"),
         ("set-21.json", '{"num_envs": 16}', 3, "set-21.json cannot be used (ppo set cannot change"),
         ("set.json", '{"nonsense": 1}', 3, "set.json cannot be used (ppo set cannot change nonsen"),
-        ("set.json", '{"num_epochs": 0}', 3, "set.json cannot be used (--num_epochs=0: give a"),
-        ("set.json", '{"num_epochs": true}', 3, "(--num_epochs=True: give a whole number"),
-        ("set.json", '{"num_epochs": [1]}', 3, "(--num_epochs=[1]: give a whole number"),
+        ("set.json", '{"num_epochs": 0}', 3, "set.json cannot be used (--num_epochs=0: expected"),
+        ("set.json", '{"num_epochs": true}', 3, "(--num_epochs=True: expected integer"),
+        ("set.json", '{"num_epochs": [1]}', 3, "(--num_epochs=[1]: expected integer"),
         ("set.json", "[]", 3, "set.json cannot be used (it is no JSON object): move it away"),
         ("set.json", DEEP, 3, "set.json cannot be used (it is nested too deep): move it away"),
-        ("set.json", Path.mkdir, 3, "set.json is no regular file"),
+        ("set.json", Path.mkdir, 3, "set.json is not a regular file"),
     ],
 }
 
@@ -413,7 +423,7 @@ def test_no_command_waits_for_a_pipe(name: str, cartpole_run: Path, tmp_path: Pa
             if process.returncode:
                 assert errors.startswith("error: ")
                 assert errors.count("\n") == 1
-                assert name in errors or "is no run that is going on" in errors
+                assert name in errors or "is not running" in errors
     finally:
         for process in processes:
             process.kill()

@@ -282,7 +282,7 @@ def test_a_preset_holds_what_is_learned_and_how() -> None:
         ("--score=steps", "--score=steps: give --stop_when as well"),
         ("--score=seconds --stop_when=solved", "--score=seconds: give --max_time as well"),
         ("--share_trunk=True --policy_layers=8", "--policy_layers and --value_layers are for"),
-        ("--budget=soon", "--budget=soon: give a number and a unit"),
+        ("--budget=soon", "--budget=soon: expected number and unit"),
         ("--space=gamme=0|1", "--space: gamme cannot be searched: did you mean gamma?"),
         ("--write_preset=best.txt", "--write_preset=best.txt: give a name that ends with .json"),
         ("--storage=nowhere://x", "--storage=nowhere://x ("),

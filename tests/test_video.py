@@ -8,13 +8,13 @@ import imageio.v2
 import numpy as np
 import pytest
 
-from ppo.envs.video import SMALLEST, Filmed, open_video
+from ppo.envs.video import MIN_FRAME_ROWS, Filmed, open_video
 
 
 class Flicker(gymnasium.Env):
     """Is rendered in another gray at every step."""
 
-    def __init__(self, size: int = SMALLEST) -> None:
+    def __init__(self, size: int = MIN_FRAME_ROWS) -> None:
         self.size = size
 
     def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
@@ -52,7 +52,7 @@ def test_small_frames_are_enlarged_by_whole_numbers(
         env.step(0)
     shape = imageio.v2.mimread(tmp_path / "film.gif")[0].shape
     assert shape[:2] == (expected, expected)
-    assert expected >= SMALLEST
+    assert expected >= MIN_FRAME_ROWS
 
 
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_after_a_failure_metrics_are_dropped_and_counted(service: Service, tmp_p
 def test_a_service_that_does_not_answer_is_not_waited_for(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ppo.run.loggers.wandb, "MOST_WAITING", 2)
+    monkeypatch.setattr(ppo.run.loggers.wandb, "MAX_WAITING_CALLS", 2)
     monkeypatch.setattr(ppo.run.loggers.wandb, "SECONDS_TO_FINISH", 0.2)
     service.answers.clear()
     run = Run(tmp_path)

@@ -19,7 +19,7 @@ from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
-from ppo.envs.worker import Worker, called_env
+from ppo.envs.worker import Worker, env_of_call
 from tests.reporting import metrics_of
 from tests.running import PLAIN, children, environment_flags, make_components, worker_of
 
@@ -211,7 +211,7 @@ def play(worker: Worker, num_steps: int = T) -> None:
 
 @pytest.mark.parametrize("i", [0, 1, 7])
 def test_a_heartbeats_call_names_its_environment(i: int) -> None:
-    assert called_env(i) == called_env(~i) == i
+    assert env_of_call(i) == env_of_call(~i) == i
 
 
 def test_every_call_of_an_environment_is_a_heartbeat() -> None:

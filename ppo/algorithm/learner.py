@@ -17,7 +17,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.errors import ConfigError, NotFinite
+from ppo.errors import ConfigError, NonFinite
 from ppo.models.actor_critic import named_tensors, persistent_buffers
 from ppo.models.tensors import as_tensor
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
@@ -130,7 +130,7 @@ class Learner:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
         iteration counts from 1. Steps whose loss or gradient is not finite are skipped. Raises
-        NotFinite after several of those in a row, or if a weight is not finite.
+        NonFinite after several of those in a row, or if a weight is not finite.
         """
         self._set_coefficients(1 - (iteration - 1) / self.config.iterations)
         target_kl = self.config.target_kl
@@ -160,7 +160,7 @@ class Learner:
         if self.uses_train_mode:
             self.model.eval()
         if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
-            raise NotFinite(NOT_FINITE.format(iteration))
+            raise NonFinite(NOT_FINITE.format(iteration))
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
@@ -262,7 +262,7 @@ class Learner:
         return as_tensor(table).to(self.weights.device)
 
     def standardize(self, advantages: Any, moments) -> Any:
-        """Scale advantages (B,) to mean 0 and deviation 1, as losses.standardize does."""
+        """Scale advantages (B,) to mean 0 and standard deviation 1 (see losses.standardize)."""
         return losses.standardize(advantages, moments)
 
     def configure(self, config: Config) -> None:

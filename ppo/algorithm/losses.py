@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-LARGEST_LOG_RATIO = 20.0  # exponentials of much larger ones overflow, and gradients become NaN
+MAX_LOG_RATIO = 20.0  # exponentials of much larger ones overflow, and gradients become NaN
 
 
 def clipped_surrogate(
@@ -15,7 +15,7 @@ def clipped_surrogate(
 
     Schulman et al. 2017, eq. 7.
     """
-    ratio = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO).exp()
+    ratio = (log_probs - behaviour_log_probs).clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 

@@ -49,7 +49,7 @@ class NumpyLearner(Learner):
         """Return a table as it is."""
         return table
 
-    @np.errstate(all="ignore")  # as torch does; update() checks for non-finite values
+    @np.errstate(all="ignore")  # torch is silent, too; update() checks for non-finite values
     def compute_gradients(self, minibatch: Arrays) -> Metrics:
         mlp = self.mlp
         size = len(minibatch["values"])
@@ -164,8 +164,7 @@ def keeps_gradients(own: type[Learner]) -> bool:
 
 
 def with_numpy_gradients(own: type[Learner]) -> type[NumpyLearner]:
-    """Return a class that computes gradients as NumpyLearner does, and all else as a class derived
-    from Learner."""
+    """Return a subclass of a user's learner whose gradients are those of NumpyLearner."""
     return type(own.__name__, (NumpyLearner, own), {}) if own is not Learner else NumpyLearner
 
 
@@ -176,10 +175,10 @@ def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gr
     """
     inv_batch = batch["inv_batch"]
     log_ratio = log_probs - batch["log_probs"]
-    ratio = np.exp(np.minimum(log_ratio, losses.LARGEST_LOG_RATIO))
+    ratio = np.exp(np.minimum(log_ratio, losses.MAX_LOG_RATIO))
     gains = ratio * batch["advantages"]
     clipped = np.minimum(np.maximum(ratio, 1 - clip_coef), 1 + clip_coef) * batch["advantages"]
-    has_gradient = (gains <= clipped) & (log_ratio <= losses.LARGEST_LOG_RATIO)
+    has_gradient = (gains <= clipped) & (log_ratio <= losses.MAX_LOG_RATIO)
     return np.where(has_gradient, gains * -inv_batch, np.float32(0)), {
         "policy_loss": -(np.minimum(gains, clipped) @ inv_batch),
         "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,

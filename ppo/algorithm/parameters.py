@@ -35,7 +35,7 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
 def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
     """Return a mask (P,) bool of the weights that --freeze names by prefixes; None for none.
 
-    Raises ConfigError for a prefix of no name.
+    Raises ConfigError for a prefix that no name has.
     """
     if not freeze:
         return None
@@ -43,7 +43,9 @@ def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
     names = dict(model.named_parameters())
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in names):
-            raise ConfigError(f"--freeze={prefix} is no parameter: give some of {', '.join(names)}")
+            raise ConfigError(
+                f"--freeze: unknown parameter {prefix}; give some of {', '.join(names)}"
+            )
     return torch.cat(
         [torch.full((x.numel(),), name.startswith(prefixes)) for name, x in names.items()]
     )
@@ -66,7 +68,7 @@ def temporary_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float):
     """Make the optimizer of a weight vector (P,).
 
-    Raises ConfigError if --optimizer names nothing that is made and steps as torch.optim.SGD does.
+    Raises ConfigError if --optimizer does not name a class like those of torch.optim.
     """
     parameter = nn.Parameter(weights)
     parameter.grad = gradients

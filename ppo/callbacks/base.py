@@ -123,11 +123,11 @@ class Run:
     def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> State:
         """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic
         or random stream of the run changes. If the environment fails, that is noted, and there are
-        no episodes. Returns what ppo.policy.evaluation.evaluate does."""
+        no episodes. Returns the result of ppo.policy.evaluation.evaluate."""
         policy = self.policy()
         if episodes is None:
             episodes = self.config.eval_episodes
-        # Evaluated once only: the proof of --stop_when=solved may be the final evaluation, too.
+        # Evaluated once only: that of --stop_when=solved may be the final evaluation, too.
         state = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
         try:
             if self.last_evaluation[0] != state:
@@ -149,7 +149,7 @@ class Run:
 
 
 def named_callbacks(config: Config) -> list[Callback]:
-    """Make the callbacks of --callback. Raises ConfigError as make_named does."""
+    """Make the callbacks of --callback. Raises ConfigError if one cannot be made."""
     return [
         make_named("callback", path, import_class("callback", path, Callback))
         for path in config.callback

@@ -12,12 +12,12 @@ from ppo.callbacks.base import Callback
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once
-LONG = 30  # iterations
-EARLY = 0.3  # of the run: a policy that has not begun to learn by then may never do so
-FEW_EPISODES = 50
-RISE = 0.3  # relative to the first return's size; a smaller rise may be chance
-LARGE = 1_000.0  # for observations, and for the standard deviation of returns
-LARGE_BONUS = 0.05
+MAX_STREAK = 30  # iterations in a row with a symptom
+LATE = 0.3  # of the run: a policy that has not begun to learn by then may never do so
+MIN_EPISODES = 50
+MIN_IMPROVEMENT = 0.3  # relative to the first return's size; a smaller one may be chance
+LARGE_VALUE = 1_000.0  # of observations, and of the standard deviation of returns
+LARGE_ENTROPY_COEF = 0.05
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
 
@@ -26,10 +26,9 @@ class Doctor(Callback):
 
     num_actions: the dimension of continuous actions, 0 for discrete ones."""
 
-    best_return = -float("inf")
-
     def __init__(self, num_actions: int) -> None:
         self.num_actions = num_actions
+        self.best_return = -float("inf")
         self.reported: set[str] = set()
         self.streaks = Counter[str]()  # iterations in a row with each symptom
         self.endings: deque[bool] = deque(maxlen=100)
@@ -50,7 +49,7 @@ class Doctor(Callback):
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
             "explained": metrics["explained_variance"] < 0,
-            "endless": len(self.endings) >= FEW_EPISODES
+            "endless": len(self.endings) >= MIN_EPISODES
             and sum(self.endings) > 0.95 * len(self.endings),
         }
         for name, is_present in symptoms.items():
@@ -75,25 +74,25 @@ class Doctor(Callback):
         kl = run.metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # or NaN
             fix = "lower --learning_rate, or set --target_kl"
-            yield "kl", f"the policy leaps (KL {kl:.2g} in an update): {fix}"
+            yield "kl", f"policy updates are too large (KL {kl:.2g} in an iteration): {fix}"
         observations = run.rollout.observations
         shown = observations[:: max(1, len(observations) // 8)]
         if (shown == shown[0, 0]).all():
-            effect = "the policy cannot tell one moment from another"
-            yield "constant", f"all observations are the same: {effect}"
+            fix = "check what reset() and step() of the environment return"
+            yield "constant", f"observations are constant: {fix}"
         largest = np.abs(shown).max()
-        if largest > LARGE and run.config.normalize_observations is not True:
+        if largest > LARGE_VALUE and run.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
         deviation = run.batch["returns"].std().item()
-        if deviation > LARGE:
+        if deviation > LARGE_VALUE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
-            yield "returns", f"returns deviate by {deviation:.2g}, far from 1: {fix}"
-        if self.streaks["clipped"] >= LONG:
+            yield "returns", f"returns have a standard deviation of {deviation:.2g}, not 1: {fix}"
+        if self.streaks["clipped"] >= MAX_STREAK:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
-            yield "clipped", f"nearly every value is clipped, so that they hardly learn: {fix}"
-        is_late = run.iteration >= EARLY * run.config.iterations
-        if is_late and run.metrics["episodes"] >= FEW_EPISODES:
+            yield "clipped", f"over 90 % of value updates are clipped, which slows them down: {fix}"
+        is_late = run.iteration >= LATE * run.config.iterations
+        if is_late and run.metrics["episodes"] >= MIN_EPISODES:
             yield from self._late_problems(run)
 
     def _late_problems(self, run) -> Problems:
@@ -107,24 +106,24 @@ class Doctor(Callback):
             low = 0.05 * first
         entropy = run.metrics.get("entropy", first)
         bonus = run.config.entropy_coef
-        if entropy > high and isinstance(bonus, float) and bonus >= LARGE_BONUS:
+        if entropy > high and isinstance(bonus, float) and bonus >= LARGE_ENTROPY_COEF:
             fix = f"lower --entropy_coef={bonus:g}"
-            yield "bonus", f"actions stay nearly as random as at first: {fix}"
+            yield "bonus", f"the entropy stays near that of the first policy: {fix}"
         first_return = self.first.get("episode_return_mean", 0.0)
-        if self.best_return > first_return + RISE * max(abs(first_return), 1e-3):
+        if self.best_return > first_return + MIN_IMPROVEMENT * max(abs(first_return), 1e-3):
             return
-        if self.streaks["explained"] >= LONG:
+        if self.streaks["explained"] >= MAX_STREAK:
             yield (
                 "explained",
-                f"values have explained nothing of returns for {LONG} iterations, which do not "
-                "rise either: lower --learning_rate, or raise --gae_lambda",
+                f"explained variance was < 0 for {MAX_STREAK} iterations and the return does not "
+                "improve: lower --learning_rate, or raise --gae_lambda",
             )
-        if self.streaks["endless"] >= LONG:
+        if self.streaks["endless"] >= MAX_STREAK:
             yield (
                 "limit",
-                "the time limit ends nearly all episodes, and the return does not rise: reward "
-                "what comes before the end, or lengthen the limit",
+                "the time limit truncates over 95 % of episodes and the return does not improve: "
+                "give rewards earlier in the episode, or raise the limit",
             )
         if entropy < low:
-            problem = "actions are hardly random any more, and the return has not risen"
+            problem = "the entropy has collapsed and the return does not improve"
             yield "entropy", f"{problem}: raise --entropy_coef"

@@ -16,7 +16,7 @@ from ppo.run.reader import EPISODES, Form, misfit
 from ppo.system.files import read_json_lines
 
 NUM_CHOSEN = 3
-MOST_BYTES = 1 << 30  # of an episode's actions
+MAX_ACTION_BYTES = 1 << 30  # of an episode
 DTYPES = ("float32", "float64", "int64")  # of actions
 COUNTS = ("step", "episode_length", "environment", "number")
 EPISODE: Form = {
@@ -34,14 +34,13 @@ Note = dict[str, Any]  # an episode's entry in episodes.jsonl
 class EpisodeHighlights(Callback):
     """Collect rank 0's episodes (ppo.envs.episodes.PlayedEpisode) since the last checkpoint.
 
-    Whenever they have more than most_steps in total, all but the best, the median and the worst are
+    Whenever they have more than max_steps in total, all but the best, the median and the worst are
     dropped.
     """
 
-    most_steps = 200_000
-    num_steps = 0  # of all collected episodes
-
-    def __init__(self) -> None:
+    def __init__(self, max_steps: int = 200_000) -> None:
+        self.max_steps = max_steps
+        self.num_steps = 0  # of all collected episodes
         self.episodes: list[Any] = []
 
     def on_iteration(self, run) -> None:
@@ -49,7 +48,7 @@ class EpisodeHighlights(Callback):
         played = run.rollout.played_episodes
         self.episodes += played
         self.num_steps += sum(len(episode.actions) for episode in played)
-        if self.num_steps > self.most_steps and len(self.episodes) > NUM_CHOSEN:
+        if self.num_steps > self.max_steps and len(self.episodes) > NUM_CHOSEN:
             self.episodes = [*_choose(self.episodes).values()]
             self.num_steps = sum(len(episode.actions) for episode in self.episodes)
 
@@ -60,10 +59,14 @@ class EpisodeHighlights(Callback):
             note = {
                 "kind": kind,
                 "step": run.step,
-                **episode._asdict(),
+                "episode_return": episode.episode_return,
+                "episode_length": episode.episode_length,
+                "environment": episode.environment,
+                "number": episode.number,
+                "actions": base64.b64encode(zlib.compress(actions.tobytes())).decode(),
+                "attributes": episode.task_params,
                 "shape": actions.shape,
                 "dtype": str(actions.dtype),
-                "actions": base64.b64encode(zlib.compress(actions.tobytes())).decode(),
             }
             run.folder.episodes.append(json.dumps(note) + "\n")
         self.episodes.clear()
@@ -92,7 +95,7 @@ def find_episode(folder: Path, kind: str) -> Note:
             raise ValueError("it notes none")
         for name in COUNTS:
             if not 0 <= best[name] < 2**53:
-                raise ValueError(f"{name} of the episode is no count")
+                raise ValueError(f"{name} of the episode is not a count")
         attributes = dict(best.get("attributes") or {})
         return {**best, "actions": _unpack(best), "attributes": attributes}
     except (ValueError, TypeError, zlib.error) as error:
@@ -109,8 +112,8 @@ def _unpack(note: Note) -> np.ndarray:
     if note["dtype"] not in DTYPES or len(shape) != 2 or min(shape) < 1:
         raise ValueError(f"its actions are {note['dtype']} {shape}")
     size = math.prod(shape) * np.dtype(note["dtype"]).itemsize
-    if size > MOST_BYTES:
-        raise ValueError(f"its actions have more than {MOST_BYTES:,} bytes")
+    if size > MAX_ACTION_BYTES:
+        raise ValueError(f"its actions have more than {MAX_ACTION_BYTES:,} bytes")
     content = zlib.decompressobj().decompress(base64.b64decode(note["actions"]), size + 1)
     return np.frombuffer(content, note["dtype"]).reshape(shape)
 

@@ -19,10 +19,9 @@ class EpisodeStatistics:
 
     has_too_many: whether the environment has reported more than MAX_METRICS names."""
 
-    count = 0
-    has_too_many = False
-
     def __init__(self) -> None:
+        self.count = 0
+        self.has_too_many = False
         self.returns: deque[float] = deque(maxlen=RECENT)
         self.lengths: deque[float] = deque(maxlen=RECENT)
         self.metrics: dict[str, deque[float]] = {}

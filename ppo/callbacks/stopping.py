@@ -13,8 +13,8 @@ from ppo.system.state_dict import State
 WINDOW = 100  # episodes that running means are taken over
 EVALUATION = "evaluation_return_mean"
 SOLVED = "solved"  # in place of a metric
-PROOF = 100  # episodes of the evaluation that proves an environment to be solved
-FEW = 10  # episodes of the evaluation before that, which costs less where it fails
+EVAL_EPISODES = 100  # of the evaluation that shows an environment to be solved
+SHORT_EVAL_EPISODES = 10  # of the evaluation before that, which costs less where it fails
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
@@ -35,9 +35,10 @@ class KeepBest(Callback):
     """Save a checkpoint whenever a metric is greater than ever, and end a run in which it has not
     become greater for --patience iterations."""
 
-    best: float | None = None
-    best_iteration = 0
-    name = ""  # of the metric
+    def __init__(self) -> None:
+        self.best: float | None = None
+        self.best_iteration = 0
+        self.name = ""  # of the metric
 
     def on_start(self, run) -> None:
         name = run.config.best_by or (run.config.eval_every and EVALUATION) or ""
@@ -63,59 +64,68 @@ class KeepBest(Callback):
         return {"best": self.best, "best_iteration": self.best_iteration, "name": self.name}
 
     def load_state_dict(self, state: State) -> None:
-        vars(self).update(state)
+        self.best = state["best"]
+        self.best_iteration = state["best_iteration"]
+        self.name = state["name"]
 
 
 class StopWhen(Callback):
     """End the run when a metric passes a limit, as in "env/success_rate>0.95".
 
-    In place of a metric, "solved" is the mean return of 100 episodes without exploration. They are
-    played only where they may succeed: if the mean return of the last 100 episodes of training,
-    plus its standard deviation, passes the limit, and then that of the first 10 of them. After a
-    failure at least as many episodes of training come first, three times as many after that of 10,
-    unless the iteration is the last one.
-    """
+    In place of a metric, "solved" is the mean return of 100 episodes without exploration. As that
+    costs time, they are played in steps:
 
-    next_try = FEW  # after so many episodes
-    has_ended = ""  # the condition that has ended the run
+    - first, the mean return of the last 100 episodes of training, plus its standard deviation, must
+      pass the limit;
+    - then the mean return of 10 episodes without exploration must pass it;
+    - then that of 100 must, which ends the run;
+    - after a failure the next attempt waits for as many further episodes of training as it has
+      played, 30 if it had played 10; the last iteration does not wait.
+    """
 
     def __init__(self, flag: str, condition: str) -> None:
         self.flag = flag
         self.condition = condition
+        self.ended_by = ""  # the condition that has ended the run
+        self.next_try = SHORT_EVAL_EPISODES  # after so many episodes
         self.name, comparison, limit = re.findall(CONDITION, condition)[0]
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
 
     def on_iteration(self, run) -> None:
-        is_metric = self.name != SOLVED
-        value = read_metric(run, self.flag, self.name) if is_metric else self._prove(run)
+        if self.name == SOLVED:
+            value = self._evaluate_if_promising(run)
+        else:
+            value = read_metric(run, self.flag, self.name)
         if self._holds(value):
-            self.has_ended = self.condition
+            self.ended_by = self.condition
             run.stop(f"{self.condition}: it is {value:.4g}")
 
     def on_start(self, run) -> None:
-        if self.has_ended == self.condition:
+        if self.ended_by == self.condition:
             run.stop(f"{self.condition}, before it was resumed")
 
     def state_dict(self) -> State:
-        return {"next_try": self.next_try, "has_ended": self.has_ended}
+        return {"next_try": self.next_try, "has_ended": self.ended_by}
 
     def load_state_dict(self, state: State) -> None:
-        vars(self).update(state)
+        self.next_try = state["next_try"]
+        self.ended_by = state["has_ended"]
 
-    def _prove(self, run) -> float | None:
-        """Return the mean return of an evaluation; None if it is too early for one, or hopeless."""
+    def _evaluate_if_promising(self, run) -> float | None:
+        """Return the mean return of an evaluation; None if it is too early for one, or would be in
+        vain."""
         episodes = run.metrics["episodes"]
         is_early = episodes < self.next_try and run.iteration < run.config.iterations
         if is_early or not run.returns:
             return None
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
-        self.next_try = episodes + 3 * FEW
-        if not self._holds(run.evaluate(FEW)["mean"]):
+        self.next_try = episodes + 3 * SHORT_EVAL_EPISODES
+        if not self._holds(run.evaluate(SHORT_EVAL_EPISODES)["mean"]):
             return None
-        self.next_try = episodes + PROOF
-        return run.evaluate(PROOF)["mean"]
+        self.next_try = episodes + EVAL_EPISODES
+        return run.evaluate(EVAL_EPISODES)["mean"]
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and self.compare(value, self.limit)

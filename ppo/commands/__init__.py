@@ -20,11 +20,11 @@ class Command(NamedTuple):
 
 CORE = {
     "train": Command(
-        "ppo.commands.train:train", "Train; the same as no command.", takes_environment=True
+        "ppo.commands.train:train", "Train a policy (the default command).", takes_environment=True
     ),
     "evaluate": Command(
         "ppo.commands.evaluate:Evaluate",
-        "Play whole episodes with a saved policy and print its mean return.",
+        "Evaluate a saved policy and print its mean return.",
     ),
     "set": Command("ppo.commands.set:Set", "Change settings of a running run."),
 }

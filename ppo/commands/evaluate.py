@@ -17,7 +17,7 @@ from ppo.commands.shared import (
     new_file,
 )
 from ppo.config.flags import Count, flag
-from ppo.errors import ConfigError, NotSaved
+from ppo.errors import ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.statistics import confidence_interval
@@ -29,25 +29,25 @@ class Evaluate(PolicyCommand):
 
     episodes: Count = flag(100, "Number of episodes.")
     env_kwargs: Any | None = flag(
-        None, "Keyword arguments of a variant of the environment; none are those of the run."
+        None, "Keyword arguments of a variant of the environment; none: those of the run."
     )
     max_steps: Count = flag(
-        MAX_STEPS, "Number of steps after which an episode is cut off, with its return so far."
+        MAX_STEPS, "Steps after which an episode is cut off; its return so far counts."
     )
-    num_envs: Count = flag(8, "Number of environments played side by side.")
+    num_envs: Count = flag(8, "Number of environments stepped in parallel.")
     stochastic: bool = flag(
         False, "Sample actions as in training instead of taking the most likely ones."
     )
     seed: int | None = flag(
-        None, "Seed of the episodes; none is the seed of the run.", low=0, high=2**32 - 1
+        None, "Seed of the episodes; none: the seed of the run.", low=0, high=2**32 - 1
     )
     render: Literal["human"] | None = flag(None, "Show the episodes in a window.")
     video: str | None = flag(
-        None, "New .mp4 or .gif file with a video of the episodes; none makes none."
+        None, "New .mp4 or .gif file for a video of the episodes; none: no video."
     )
     output: str | None = flag(
         None,
-        "JSON file to which the results are added; none is evaluation.json in the run's folder.",
+        "JSON file to append the results to; none: evaluation.json in the run's folder.",
     )
 
     def __call__(self) -> None:
@@ -55,7 +55,7 @@ class Evaluate(PolicyCommand):
 
         Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
         used or its environment cannot be made, WorkerError if the environment raises or hangs,
-        NotSaved if the results cannot be written."""
+        SaveFailed if the results cannot be written."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = self.video and new_file("--video=", self.video, VIDEOS)
@@ -103,7 +103,7 @@ class Evaluate(PolicyCommand):
         try:
             write_json(output, [*_read_list(output), entry])
         except OSError as error:
-            raise NotSaved(
+            raise SaveFailed(
                 f"--output={output} cannot be written ({error.strerror or error}): "
                 "give another file"
             ) from error
@@ -113,11 +113,11 @@ class Evaluate(PolicyCommand):
 
 def _read_list(path: Path) -> list[Any]:
     """Return the list in a JSON file, [] if there is no file. Raises ConfigError if it cannot be
-    read or holds no list, or if it is no regular file, which might never end or be replaced."""
+    read or holds no list, or if it is not a regular file, which might never end or be replaced."""
     try:
         entries = load_json(path)
         if not isinstance(entries, list):
-            raise ValueError("it is no list")
+            raise ValueError("it is not a list")
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:

@@ -15,7 +15,7 @@ from ppo.errors import Interrupted, PPOError
 from ppo.system.process import die_with_parent
 from ppo.system.signals import STOP, stopped_at_once
 
-SECONDS_BETWEEN_LOOKS = 0.05
+POLL_SECONDS = 0.05
 SECONDS_TO_SAVE = 2.0  # after a second Ctrl-C
 
 Process = subprocess.Popen[bytes]
@@ -60,8 +60,8 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
 
     After a signal (SIGINT, or one of URGENT) no further job is started, and running processes are
     sent SIGTERM. After an error of a job no further job is started, and the others finish. ending:
-    as for Interrupted. Raises Interrupted after a signal, else the first PPOError; after a second
-    SIGINT, which leaves the runs SECONDS_TO_SAVE, KeyboardInterrupt.
+    what Interrupted says has been stopped. Raises Interrupted after a signal, else the first
+    PPOError; after a second SIGINT, which leaves the runs SECONDS_TO_SAVE, KeyboardInterrupt.
     """
     waiting = iter(jobs)
     running: list[Job] = []
@@ -92,7 +92,7 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
                 except PPOError as error:
                     running.remove(job)
                     failure = failure or error
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
     if stop.received:  # also after the last run has ended
         failure = Interrupted(stop.received, ending)
     if failure:
@@ -111,7 +111,7 @@ def _ended_at_once(processes: Mapping[int, Process]) -> Iterator[None]:
             for process in processes.values():
                 process.terminate()  # again, if it was asked to already, changes nothing
             while _unended(processes) and time.monotonic() < deadline:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
         finally:
             for process in _unended(processes):
                 process.kill()

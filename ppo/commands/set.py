@@ -1,4 +1,4 @@
-"""Change settings of a run that is going on."""
+"""Change settings of a running run."""
 
 from ppo.config.config import Config, run_folder
 from ppo.config.flags import Flags, flag, parse_flags
@@ -8,9 +8,9 @@ from ppo.system.files import write_json
 
 
 class Set(Flags):
-    """Change coefficients of a run that is going on, from its next iteration."""
+    """Change settings of a running run, from its next iteration."""
 
-    run: str = flag("", "The folder of a run, or its name in runs/.", nargs=None)
+    run: str = flag("", "Folder of a run, or its name in runs/.", nargs=None)
     settings: list[str] = flag(
         (),
         "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01; a schedule counts "
@@ -22,7 +22,7 @@ class Set(Flags):
         """Write the new values to the run's folder, where the run reads them.
 
         Raises ConfigError for a setting that cannot change, an invalid value, or a run that is not
-        going on, CheckpointError if another file is in the way."""
+        running, CheckpointError if another file is in the way."""
         given = parse_flags([f"--{setting}" for setting in self.settings], Config)
         known = Config.names(live=True)
         if fixed := given.keys() - {*known}:
@@ -30,9 +30,7 @@ class Set(Flags):
         config = Config(**given)
         folder = run_folder(self.run)
         if not is_running(folder):
-            raise ConfigError(
-                f"{folder} is no run that is going on: give the flags with --resume={folder}"
-            )
+            raise ConfigError(f"{folder} is not running: give the flags with --resume={folder}")
         path = folder / PENDING
         asked = {name: getattr(config, name) for name in given}
         write_json(path, {**read_changes(path), **asked})

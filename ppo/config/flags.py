@@ -27,15 +27,15 @@ Count = Annotated[int, ("low", 1)]
 Fraction = Annotated[float, ("low", 0), ("high", 1)]
 Positive = Annotated[float, ("above", 0)]
 Settings = dict[str, Any]  # values of flags, or their texts, by name
-LIMITS = {"low": "from", "above": "above", "high": "up to"}
+LIMITS = {"low": ">=", "above": ">", "high": "<="}
 KINDS: dict[Any, str] = {
     bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
+    int: "integer",
+    float: "number",
+    str: "string",
     Any: 'JSON like {"name": 1} or a list of these',
 }
-MOST_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
+MAX_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -58,7 +58,7 @@ def flag(default, help: str, *aliases: str, **metadata):
     fixed: a run cannot be resumed with another value.
     per_host: ranks may have different values.
     imports: its value may name code to import, which a checkpoint alone is not trusted with.
-    live: ppo set can change it while a run is going on.
+    live: ppo set can change it in a running run.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
@@ -121,7 +121,7 @@ def parse_flags(
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="JSON or TOML file of flags, as learning_rate = 3e-4; given ones take precedence.",
+        help="JSON or TOML file of flags (learning_rate = 3e-4); the command line overrides it.",
     )
     for base in reversed(kind.__mro__):
         title = str(base.__doc__).partition("\n")[0].removesuffix(".")
@@ -208,7 +208,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
     group.add_argument(
         *(f"--{spelling}" for spelling in (name, *metadata["aliases"])),
         metavar="VALUE",
-        help=f"{help} Give {_expected(option)} (default: {default})",
+        help=f"{help} ({_expected(option)}; default: {default})",
         **options,
     )
 
@@ -251,10 +251,10 @@ def convert(option: Field[Any], value):
         return _convert(option, value)
     except RecursionError:
         raise ConfigError(
-            f"--{option.name} is nested too deep: give at most {MOST_LEVELS} levels"
+            f"--{option.name} is nested too deep: give at most {MAX_LEVELS} levels"
         ) from None
     except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"--{option.name}={value}: give {_expected(option)}") from None
+        raise ConfigError(f"--{option.name}={value}: expected {_expected(option)}") from None
 
 
 def _convert(option: Field[Any], value):
@@ -293,11 +293,11 @@ def _convert(option: Field[Any], value):
     raise ValueError
 
 
-def check_nesting(value, levels: int = MOST_LEVELS) -> None:
+def check_nesting(value, levels: int = MAX_LEVELS) -> None:
     """Raise RecursionError if lists and dicts are nested in more levels than these."""
     if isinstance(value, (dict, list)):
         if not levels:
-            raise RecursionError(f"it has more than {MOST_LEVELS} levels")
+            raise RecursionError(f"it has more than {MAX_LEVELS} levels")
         for part in value.values() if isinstance(value, dict) else value:
             check_nesting(part, levels - 1)
 
@@ -312,7 +312,7 @@ def _check_text(text: str, metadata: Settings) -> str:
 
 def _parse_number(digits: str, kind, metadata):
     """Convert digits to an int or a float. Raises ValueError if it is outside of the limits, not
-    finite, or no whole number for an int."""
+    finite, or not whole for an int."""
     number = float(digits)
     is_above = number > metadata.get("above", -math.inf)
     is_within = metadata.get("low", number) <= number <= metadata.get("high", number)
@@ -328,6 +328,7 @@ def _expected(option: Field[Any]) -> str:
     """Return a description of the values that a field takes."""
     kind, words, metadata = allowed_values(option)
     name = metadata.get("form", KINDS.get(kind, ""))
-    bounds = [f" {word} {metadata[limit]}" for limit, word in LIMITS.items() if limit in metadata]
+    bounds = [f"{sign} {metadata[limit]}" for limit, sign in LIMITS.items() if limit in metadata]
     schedules = [f"{schedule}:<number>" for schedule in metadata["schedules"]]
-    return " or ".join(filter(None, [name + "".join(bounds), *schedules, *words]))
+    values = f"{name} {' and '.join(bounds)}".strip()
+    return " or ".join(filter(None, [values, *schedules, *words]))

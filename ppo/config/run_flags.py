@@ -14,12 +14,12 @@ LOGGERS = {
 LOGGER = "|".join(LOGGERS)
 NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 CONDITION = rf"([\w/.-]+) *([<>]=?) *({NUMBER})"  # such as env/success_rate>0.95
-DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "a number and a unit, like 90s, 30m, 2h or 1d"}
+DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "number and unit, like 90s, 30m, 2h or 1d"}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_of(duration: str) -> float:
-    """Return the seconds of a duration such as "90s", "30m", "2h" or "1d", as DURATION allows."""
+    """Return the seconds of a duration such as "90s", "30m", "2h" or "1d"."""
     return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
@@ -28,29 +28,29 @@ class ExecutionFlags(Flags):
 
     num_workers: int | Auto = flag(
         "auto",
-        "Processes that step the environments, 0 is the trainer's own; auto is one per core.",
+        "Number of processes that step the environments; 0: the trainer's own, auto: one per core.",
         low=0,
         per_host=True,
     )
     inference: Literal["auto", "worker", "learner"] = flag(
-        "auto", "Where actions are computed; auto is learner for images on CUDA without --overlap."
+        "auto", "Where actions are computed; auto: learner for images on CUDA without --overlap."
     )
     overlap: bool = flag(
-        False, "Collect the next rollout while learning, by weights that are one update older."
+        False, "Collect the next rollout while learning, with weights that are one update older."
     )
     precision: Literal["auto", "float32", "bfloat16"] = flag(
         "auto",
-        "Arithmetic of networks; auto is bfloat16 for images if the hardware supports it.",
+        "Floating-point type of networks; auto: bfloat16 for images if the hardware supports it.",
     )
     device: str = flag(
         "cpu",
-        "Device on which the learner computes; auto is the fastest one that suits the network.",
+        "Device of the learner; auto: the fastest one that suits the network.",
         pattern=r"cpu|cuda(:\d+)?|mps|auto",
         form="cpu, cuda, cuda:N, mps or auto",
     )
     compile: bool = flag(False, "Compile the loss by torch.compile, on CUDA only.")
     torch_deterministic: bool = flag(
-        False, "Let torch use deterministic algorithms only; on the CPU all are."
+        False, "Use only deterministic algorithms in torch; on the CPU all are."
     )
 
 
@@ -58,11 +58,10 @@ class TimeoutFlags(Flags):
     """Timeouts of environments."""
 
     step_timeout: Positive = run_flag(
-        60.0, "Seconds after which a worker whose environment has not finished a step is replaced."
+        60.0, "Seconds without a finished step after which a worker is replaced."
     )
     reset_timeout: Positive = run_flag(
-        120.0,
-        "Seconds after which a worker is replaced that has not finished a reset, or its start.",
+        120.0, "Seconds without a finished reset, or start, after which a worker is replaced."
     )
 
 
@@ -71,59 +70,59 @@ class RunFlags(Flags):
 
     name: str | None = run_flag(
         None,
-        "Name of the run and of its folder in runs/; none is made of environment, seed and time.",
+        "Name of the run and of its folder in runs/; none: environment, seed and time.",
     )
     run_dir: str | None = run_flag(
         None,
-        "Folder of the run, which must be new or empty; none is runs/ and the run's name.",
+        "Folder of the run, which must be new or empty; none: runs/NAME.",
         per_host=True,
     )
     resume: str | Auto | None = run_flag(
         None,
-        "Run to resume: its folder or name; auto is --run_dir if that has a checkpoint.",
+        "Folder or name of the run to resume; auto: --run_dir if it has a checkpoint.",
         per_host=True,
     )
     seeds: Count = run_flag(
         1,
-        "Number of runs with successive seeds, each in a process and a folder of its own.",
+        "Number of runs with successive seeds, each in its own process and folder.",
         high=1000,
     )
     checkpoint_every: Count = run_flag(
         100,
-        "Iterations between checkpoints, of which the last three and the best are kept; ten "
-        "minutes after one there is another in any case.",
+        "Iterations between checkpoints, at most ten minutes; the last three and the best are "
+        "kept.",
     )
     eval_episodes: int = flag(
         20,
-        "Number of episodes in an evaluation by the most likely actions; there is one at the end.",
+        "Number of episodes per evaluation, with the most likely actions; the run ends with one.",
         low=0,
     )
     eval_max_steps: Count = flag(
-        30_000, "Steps after which an episode of an evaluation is cut off, with its return so far."
+        30_000, "Steps after which an evaluation episode is cut off; its return so far counts."
     )
     eval_every: Count | None = flag(
         None,
-        "Iterations between further evaluations, of which the best is kept; none has only one.",
+        "Iterations between evaluations, of which the best is kept; none: only at the end.",
     )
     best_by: str | None = run_flag(
         None,
-        "Metric whose greatest value is saved as best.safetensors; none is that of --eval_every.",
+        "Metric whose highest value is saved as best.safetensors; none: that of --eval_every.",
     )
     stop_when: str | None = run_flag(
         None,
-        "Condition that ends the run, of means from the 100th episode on, as env/success_rate>0.9; "
-        "solved>=200 is a mean return that an evaluation proves, solved the environment's own "
+        "Condition that ends the run, such as env/success_rate>0.9, a mean over 100 episodes; "
+        "solved>=200: the mean return of an evaluation, solved: the same with the environment's "
         "reward_threshold.",
         pattern=f"solved|{CONDITION}",
-        form="a metric or solved, <, <=, > or >= and a number, or solved alone",
+        form="metric or solved, <, <=, > or >= and number, or solved alone",
     )
     max_time: str | None = run_flag(
         None,
-        "Time after which the run ends, over all its parts if it was resumed.",
+        "Time after which the run ends, including the time before it was resumed.",
         **DURATION,
     )
     patience: Count | None = run_flag(
-        None, "Iterations without a new greatest value of --best_by after which the run ends."
+        None, "Iterations without a new highest value of --best_by after which the run ends."
     )
 
 
@@ -132,35 +131,36 @@ class LoggingFlags(Flags):
 
     logger: str = run_flag(
         "console",
-        "Where metrics go besides metrics.csv.",
+        "Loggers of metrics, in addition to metrics.csv.",
         pattern=f"none|({LOGGER})(,({LOGGER}))*",
         form=f"none, or some of {','.join(LOGGERS)}",
     )
     log_every: Count | None = run_flag(
-        None, "Iterations between lines on the console; none is a line every 5 seconds."
+        None, "Iterations between lines on the console; none: a line every 5 seconds."
     )
     verbose: int = run_flag(
-        1, "What is printed: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
+        1, "Verbosity: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
     )
     show: str | None = run_flag(
         None,
-        "Metrics, separated by commas, to show on the console besides, such as env/success_rate.",
+        "Comma-separated extra metrics to print, such as env/success_rate.",
     )
     histogram_every: Count | None = run_flag(
-        10, "Iterations between histograms in TensorBoard and Weights & Biases; none draws none."
+        10,
+        "Iterations between histograms in TensorBoard and Weights & Biases; none: no histograms.",
     )
     wandb_project: str | None = run_flag(
-        None, "Project on Weights & Biases; none is the environment variable WANDB_PROJECT's."
+        None, "Project on Weights & Biases; none: that of the environment variable WANDB_PROJECT."
     )
     wandb_entity: str | None = run_flag(
-        None, "Team or user on Weights & Biases; none is your default one."
+        None, "Team or user on Weights & Biases; none: your default."
     )
     wandb_tags: str | None = run_flag(
-        None, "Tags, separated by commas, besides environment, model and preset."
+        None, "Comma-separated tags, in addition to environment, model and preset."
     )
     log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
     video_every: Count | None = run_flag(
-        None, "Iterations between videos of an episode, in the run's videos/; none makes none."
+        None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
     )
-    report: bool = run_flag(True, "Draw curve.png and write report.html at the end of the run.")
+    report: bool = run_flag(True, "Write curve.png and report.html at the end of the run.")
     debug: bool = run_flag(False, "Show the traceback of an error.")

@@ -13,7 +13,7 @@ from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
-from ppo.envs.first_look import Spaces, describe, spaces_of
+from ppo.envs.first_look import Spaces, find_env, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import images_of, vectors_of
@@ -107,7 +107,7 @@ class _Environment:
     def __init__(self, values: Settings) -> None:
         names = {*EnvironmentFlags.names(), *TimeoutFlags.names()}
         self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
-        self.env_name, self.family, self.auto = describe(SimpleNamespace(**self.flags))
+        self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))
         self.flags["env_name"] = self.env_name
 
     def with_values(self, values: Settings) -> "_Environment":
@@ -211,9 +211,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
             )
 
 
-def _check_network_flags(
-    config: Config, entry: ModelEntry, images: bool, on_cuda: bool
-) -> None:
+def _check_network_flags(config: Config, entry: ModelEntry, images: bool, on_cuda: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(

@@ -12,7 +12,7 @@ from gymnasium import Env
 from numpy import ndarray
 
 from ppo.envs.env_kwargs import tasks_of
-from ppo.envs.episodes import set_attributes
+from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
@@ -83,7 +83,7 @@ class Policy:
             tasks = [{**task, "render_mode": render_mode} for task in tasks]
         vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
         env = make_env(config, config.num_envs * len(tasks) + number)
-        set_attributes(env, self.env_attributes)
+        apply_task_params(env, self.env_attributes)
         return env
 
     def reset(self) -> None:

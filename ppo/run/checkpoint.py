@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ppo.config.config import run_folder
 from ppo.envs.checks import describe_value
-from ppo.errors import CheckpointError, ConfigError, NotSaved
+from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
@@ -35,7 +35,7 @@ NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the environment step
-MOST_TENSORS = 10_000
+MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
 
 
@@ -70,8 +70,8 @@ def unsaveable(state: State) -> str:
         except Exception as error:  # of the value's own code, too
             reason = "" if hasattr(value, "dtype") else f" ({error})"
             return f"{name} is {describe_value(value)}, which no checkpoint can hold{reason}"
-    if num_tensors > MOST_TENSORS:
-        return f"it has {num_tensors} tensors, more than the {MOST_TENSORS} of a checkpoint"
+    if num_tensors > MAX_TENSORS:
+        return f"it has {num_tensors} tensors, more than the {MAX_TENSORS} of a checkpoint"
     return ""
 
 
@@ -110,10 +110,10 @@ def load(path: Path) -> State:
     """
     try:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
-            raise ValueError("it is no file, or larger than a quarter of this machine's memory")
+            raise ValueError("it is not a file, or larger than a quarter of this machine's memory")
         with safe_open(path, "pt") as file:
             names = file.keys()
-            if len(names) > MOST_TENSORS:
+            if len(names) > MAX_TENSORS:
                 raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in names}
@@ -123,9 +123,7 @@ def load(path: Path) -> State:
             raise ValueError(f"this version reads format {FORMAT} only")
     except (OSError, SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{path} is no readable checkpoint ({reason}): give another"
-        ) from error
+        raise CheckpointError(f"cannot read checkpoint {path}: {reason}; give another") from error
     return {**values, **tensors}
 
 
@@ -141,13 +139,13 @@ def digest(tensors: Mapping[str, Tensor], values: State) -> str:
 
 
 def describe_mismatch(state: State, wanted: State) -> str:
-    """Describe up to three describe_mismatch of a state; return "" if there are none.
+    """Describe up to three differences between a state and the wanted one; return "" for none.
 
-    A misfit is a model parameter that is not in wanted, or a tensor of wanted that the state lacks
-    or has with another dtype or shape.
+    A difference is a model parameter that is not in wanted, or a tensor of wanted that the state
+    lacks or has with another dtype or shape.
     """
     problems = [
-        f"{name} is not wanted"
+        f"{name} is unexpected"
         for name in sorted(state.keys() - wanted.keys())
         if name.startswith("model.")
     ]
@@ -212,12 +210,11 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     on_event(kind, message) receives the reason why a checkpoint could not be written.
     """
 
-    failure: BaseException | None = None
-
     def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
         self.folder = folder
         self.on_event = on_event
         self.last_state: State = {}
+        self.failure: BaseException | None = None  # of the last write
         self.written: list[Path] = []  # by this run, the oldest first
         self.thread = Thread()
         with suppress(OSError):  # saving will fail, too, and report it
@@ -257,10 +254,10 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             self.thread.join(seconds)
 
     def finish(self) -> None:
-        """Wait for the last checkpoint. Raises NotSaved if it could not be written."""
+        """Wait for the last checkpoint. Raises SaveFailed if it could not be written."""
         self.wait()
         if self.failure:
-            raise NotSaved(
+            raise SaveFailed(
                 f"the last checkpoint cannot be written to {self.folder} ({self.failure}): "
                 f"{self._newest}"
             )

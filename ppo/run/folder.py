@@ -33,7 +33,7 @@ from ppo.system.state_dict import State
 EVENTS = "events.jsonl"
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
-BARELY_BEGUN = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
+FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
 FAULTS = (
     "worker_lost",
     "episodes_lost",
@@ -53,8 +53,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     is not empty, or if the folder cannot be written to, RunInUse if another process has locked it.
     """
 
-    iteration = 0
-
     def __init__(
         self, config: Config, faults: dict[str, int], auto: Settings | None = None
     ) -> None:
@@ -63,12 +61,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.path = Path(str(config.resume) if config.is_resumed else path).absolute()
         choose = "choose another by --run_dir or --name"
         self.faults = faults
+        self.iteration = 0
         self.guard = Lock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             files = {name for name in os.listdir(self.path) if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
-                files = {x for x in files - BARELY_BEGUN if not x.startswith("events.out.")}
+                files -= FILES_BEFORE_CHECKPOINT
+                files = {name for name in files if not name.startswith("events.out.")}
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():
                     self._lock().close()

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppo.errors import CheckpointError, ConfigError
-from ppo.system.files import LARGEST_NUMBER, load_json, open_regular
+from ppo.system.files import MAX_NUMBER, load_json, open_regular
 from ppo.system.output import printable, show
 
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 EPISODES = "episodes.jsonl"
 RETURN = "episode_return_mean"
-MOST_COLUMNS = 1000
-MOST_DAMAGED = 1000  # lines of a damaged file, whose other lines are worth reading
-LONGEST_LINE = 1 << 20  # bytes of metrics.csv
+MAX_COLUMNS = 1000
+MAX_DAMAGED_LINES = 1000  # of a file whose other lines are worth reading
+MAX_LINE_BYTES = 1 << 20  # of metrics.csv
 # What counts, and so bounds the time that a run seems to have taken to 35,000 years.
 COUNTED = {"iteration": 2**53, "step": 2**53, "seconds": 2**40}
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ def read_optional(path: Path, form: Form, default):
 
 class RunRecord(NamedTuple):
     """A run's settings, and its metrics as arrays (iterations,) with NaN for missing values, and
-    for those beyond LARGEST_NUMBER."""
+    for those beyond MAX_NUMBER."""
 
     folder: Path
     config: dict[str, Any]
@@ -122,9 +122,9 @@ def read_run(folder: Path) -> RunRecord:
         words = getattr(error, "strerror", None)
         reason = f"{METRICS}: {words}" if words else error
         raise ConfigError(
-            f"{folder} is no run that can be plotted ({reason}): give a run's folder"
+            f"cannot read the run in {folder} ({reason}): give a run's folder"
         ) from error
-    metrics = {name: np.where(abs(x) <= LARGEST_NUMBER, x, np.nan) for name, x in columns.items()}
+    metrics = {name: np.where(abs(x) <= MAX_NUMBER, x, np.nan) for name, x in columns.items()}
     return RunRecord(folder, config, metrics)
 
 
@@ -137,7 +137,7 @@ def read_rows(run, iteration: int) -> list[Row]:
     path = run.path / METRICS
     rows: list[Row] = []
     try:
-        rows, problem = _read_table(path, MOST_DAMAGED)
+        rows, problem = _read_table(path, MAX_DAMAGED_LINES)
     except (FileNotFoundError, NotADirectoryError):  # the latter in ranks without a folder
         return []
     except OSError as error:
@@ -149,36 +149,36 @@ def read_rows(run, iteration: int) -> list[Row]:
     return [row for row in rows if int(row["iteration"]) <= iteration]
 
 
-def _read_table(path: Path, most_damaged: int = 1) -> tuple[list[Row], str]:
+def _read_table(path: Path, max_damaged: int = 1) -> tuple[list[Row], str]:
     """Return the valid rows of metrics.csv, as texts, and a description of the first other line.
 
-    The description is "" if there is none. An unfinished last line is ignored; after most_damaged
-    other lines no more are read. Raises OSError as open_regular does.
+    The description is "" if there is none. An unfinished last line is ignored; after max_damaged
+    other lines no more are read. Raises OSError if the file cannot be read or is not a regular one.
     """
     rows: dict[int, Row] = {}
     problem = ""
     num_damaged = 0
     with open_regular(path) as file:
-        lines = iter(partial(file.readline, LONGEST_LINE), b"")
+        lines = iter(partial(file.readline, MAX_LINE_BYTES), b"")
         names = next(lines, b"").decode(errors="replace").rstrip("\n").split(",")
         for number, line in enumerate(lines, 2):
-            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+            if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 break  # unfinished
-            if "iteration" not in names or len(names) > MOST_COLUMNS:
+            if "iteration" not in names or len(names) > MAX_COLUMNS:
                 return [], f"{path} begins with another line than its header"
             try:
                 texts = line.decode(errors="replace").rstrip("\n").split(",")
                 row = dict(zip(names, texts, strict=True))
                 for text in texts:
                     float(text or "nan")
-                for name, most in COUNTED.items():
-                    if not 0 <= float(row[name]) < most:
+                for name, limit in COUNTED.items():
+                    if not 0 <= float(row[name]) < limit:
                         raise ValueError
                 int(row["step"])
                 rows[int(row["iteration"])] = row
             except (KeyError, ValueError):
-                problem = problem or f"line {number} of {path} is no row of numbers"
+                problem = problem or f"line {number} of {path} is not a row of numbers"
                 num_damaged += 1
-                if num_damaged == most_damaged:
+                if num_damaged == max_damaged:
                     break
     return list(rows.values()), problem

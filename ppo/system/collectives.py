@@ -13,7 +13,7 @@ from torch import Tensor
 from ppo.errors import RankLost
 
 distributed: Any = torch.distributed  # Any: it does not export all of its names to type checkers
-MOST_GATHERED = 100_000  # elements on all ranks, up to which a gather is faster than an all-reduce
+MAX_GATHERED = 100_000  # elements on all ranks, up to which a gather is faster than an all-reduce
 TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing a worker that hangs
 
 
@@ -23,9 +23,10 @@ class Collectives:
     Every exchange waits for all ranks, and raises RankLost if one has ended or does not answer
     within 30 minutes."""
 
-    rank = 0
-    size = 1
-    seconds = 0.0  # spent in exchanges, including the wait for other ranks
+    def __init__(self) -> None:
+        self.rank = 0
+        self.size = 1
+        self.seconds = 0.0  # spent in exchanges, including the wait for other ranks
 
     def join(self) -> None:
         """Join the process group that torchrun describes in environment variables.
@@ -64,7 +65,7 @@ class Collectives:
     def all_reduce(self, part: Tensor) -> None:
         """Replace a tensor by its sum over ranks, in place. Small ones on the CPU are gathered and
         summed, which takes half as many messages."""
-        if part.device.type == "cpu" and part.numel() * self.size <= MOST_GATHERED:
+        if part.device.type == "cpu" and part.numel() * self.size <= MAX_GATHERED:
             part.copy_(self.all_gather(part).sum(0))
         else:
             self.exchange(distributed.all_reduce, part)

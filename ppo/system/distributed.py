@@ -18,14 +18,14 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.errors import ConfigError, Diverged
+from ppo.errors import ConfigError, RanksDiverged
 from ppo.system.collectives import Collectives, distributed
 from ppo.system.hardware import launch_error, torchrun_number
 from ppo.system.process import die_with_launcher
 
 Metrics = dict[str, Any]
 Moments = tuple[float, Any, Any]  # count, mean and variance of samples
-OnEvent = Callable[..., None]  # as ppo.run.folder.RunFolder.event
+OnEvent = Callable[..., None]  # see ppo.run.folder.RunFolder.event
 
 
 class NullObject(AbstractContextManager["NullObject"]):
@@ -48,7 +48,9 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
 
     All methods that exchange data raise RankLost if another rank is gone."""
 
-    waiting_events: tuple[Any, ...] = ()
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting_events: tuple[Any, ...] = ()
 
     def env_ids(self, num_envs: int) -> range:
         """Return the ids of this rank's environments, of num_envs in the whole run. Raises
@@ -175,11 +177,11 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return dict(zip(metrics, sums.tolist() if on_cpu else sums, strict=True))
 
     def check_same_weights(self, weights: Tensor) -> None:
-        """Raise Diverged unless all ranks have the same weights (P,), bit for bit."""
+        """Raise RanksDiverged unless all ranks have the same weights (P,), bit for bit."""
         if self.size > 1:
             digest = hashlib.sha256(weights.cpu().numpy().tobytes()).digest()
             if len(set(self.gather(digest))) > 1:
-                raise Diverged(
+                raise RanksDiverged(
                     "the ranks' weights are no longer the same: resume from the last checkpoint, "
                     "on machines of one kind"
                 )
@@ -228,6 +230,6 @@ def check_rendezvous() -> None:
     if rank >= size:
         raise launch_error(f"RANK={rank}, which is not below WORLD_SIZE={size}")
     if port >= 2**16:
-        raise launch_error(f"MASTER_PORT={port}, which is no port")
+        raise launch_error(f"MASTER_PORT={port}, which is not a port")
     if not os.environ.get("MASTER_ADDR"):
         raise launch_error("no MASTER_ADDR")

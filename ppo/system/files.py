@@ -16,19 +16,18 @@ from stat import S_ISREG
 from typing import Any
 
 TEMPORARY = ".tmp-"  # begins the names of files that are being written
-LARGEST_JSON = 32 << 20  # bytes of JSON, in a file or in a line
-LARGEST_FILE = 1 << 30  # bytes of a file of lines
-DEEPEST = 50  # nesting of JSON
-LARGEST_NUMBER = 1e300  # so that the sum of many is finite
+MAX_JSON_BYTES = 32 << 20  # in a file or in a line
+MAX_FILE_BYTES = 1 << 30  # of a file of lines
+MAX_DEPTH = 50  # of nested JSON
+MAX_NUMBER = 1e300  # so that the sum of many is finite
 
 
 class AppendedFile:
     """Append texts to a file. What cannot be written, to a full disk for instance, stays in memory
     until the next call."""
 
-    waiting = b""
-
     def __init__(self, path: Path) -> None:
+        self.waiting = b""
         self.file = FileIO(path, "a", opener=_open_regular)
 
     def append(self, text: str) -> OSError | None:
@@ -69,34 +68,37 @@ def _open_regular(path, flags: int) -> int:
     writes = flags & (os.O_WRONLY | os.O_RDWR)
     with suppress(FileNotFoundError):  # it may be created
         if not S_ISREG(os.stat(path, follow_symlinks=not writes).st_mode):
-            raise OSError(f"{os.path.basename(path)} is no regular file")
+            raise OSError(f"{os.path.basename(path)} is not a regular file")
     flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0)  # a pipe may have taken its place
     descriptor = os.open(path, flags, 0o666)
     if not S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{os.path.basename(path)} is no regular file")
+        raise OSError(f"{os.path.basename(path)} is not a regular file")
     return descriptor
 
 
-def open_regular(path: Path, most: int = LARGEST_FILE) -> BufferedReader:
+def open_regular(path: Path, max_bytes: int = MAX_FILE_BYTES) -> BufferedReader:
     """Open a file to read bytes. Raises OSError, also if it is a pipe, a folder or a device, or has
-    more than most bytes."""
+    more than max_bytes."""
     file = FileIO(path, opener=_open_regular)
-    if os.fstat(file.fileno()).st_size > most:
+    if os.fstat(file.fileno()).st_size > max_bytes:
         file.close()
-        raise OSError(f"{path.name} has more than {most:,} bytes")
+        raise OSError(f"{path.name} has more than {max_bytes:,} bytes")
     return BufferedReader(file)
 
 
-def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
-    """Return the content of a file. Raises OSError as open_regular does."""
-    with open_regular(path, most) as file:
-        return file.read(most)  # it may be growing
+def read_bytes(path: Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
+    """Return the content of a file. Raises OSError, also if it is not a regular file or has more
+    than max_bytes."""
+    with open_regular(path, max_bytes) as file:
+        return file.read(max_bytes)  # it may be growing
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the content of JSON. Raises ValueError if it is none, is nested deeper than DEEPEST,
-    or has a number beyond LARGEST_NUMBER or a text without a UTF-8 form."""
+    """Return the content of JSON.
+
+    Raises ValueError if it is not JSON, is nested deeper than MAX_DEPTH, or has a number beyond
+    MAX_NUMBER or a text without a UTF-8 form."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -106,13 +108,13 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def _check_json(content, depth: int) -> None:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise ValueError("it is nested too deep")
     if isinstance(content, str):
         content.encode()
     elif isinstance(content, (int, float)):
-        if not abs(content) <= LARGEST_NUMBER:  # nor NaN
-            raise ValueError(f"it has a number that is not within {LARGEST_NUMBER:g}")
+        if not abs(content) <= MAX_NUMBER:  # nor NaN
+            raise ValueError(f"it has a number that is not within {MAX_NUMBER:g}")
     elif isinstance(content, list):
         for part in content:
             _check_json(part, depth + 1)
@@ -123,8 +125,8 @@ def _check_json(content, depth: int) -> None:
 
 
 def load_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises OSError as open_regular does, ValueError as
-    parse_json does."""
+    """Return the content of a JSON file. Raises OSError if it cannot be read or is not a regular
+    file, ValueError if it is damaged."""
     return parse_json(read_bytes(path))
 
 
@@ -141,7 +143,7 @@ def read_json(path: Path, default):
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects in a file of JSON lines, none if it cannot be read; skip damaged lines."""
     with suppress(OSError), open_regular(path) as file:
-        while line := file.readline(LARGEST_JSON):
+        while line := file.readline(MAX_JSON_BYTES):
             with suppress(ValueError):
                 content = parse_json(line)
                 if isinstance(content, dict):
@@ -157,7 +159,7 @@ def write_json(path: Path, content) -> None:
 def lock_file(path: Path, wait: bool = False) -> FileIO:
     """Lock a file, created if it is missing, and return it open; closing it, or the end of this
     process, unlocks it. If it is locked, wait, or raise BlockingIOError if wait is False. Raises
-    OSError if it is no regular file."""
+    OSError if it is not a regular file."""
     file = FileIO(path, "a", opener=_open_regular)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -53,12 +53,12 @@ def available_cores() -> int:
 
 
 def torchrun_number(name: str, default: int | None = None, low: int = 0) -> int:
-    """Return a whole number that torchrun sets in the environment, or the default without it.
+    """Return an integer that torchrun sets in the environment, or the default without it.
 
-    Raises ConfigError if it is missing and has no default, or is no number from low up."""
+    Raises ConfigError if it is missing and has no default, or is not an integer >= low."""
     text = os.environ.get(name, "" if default is None else str(default))
     if not re.fullmatch(r"\d{1,9}", text) or int(text) < low:
-        raise launch_error(f"{name}={text}, no whole number from {low} up")
+        raise launch_error(f"{name}={text}, not an integer >= {low}")
     return int(text)
 
 

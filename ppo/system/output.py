@@ -8,16 +8,16 @@ from contextlib import suppress
 from typing import TextIO
 
 ERASE_LINE = "\r\x1b[K"
-MOST_SHOWN = 10_000  # characters of a message, also in events.jsonl
+MAX_SHOWN = 10_000  # characters of a message, also in events.jsonl
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # other than the end of a line
 
 
 def shorten(text: str) -> str:
     """Return a text; of a long one, the first and last 5,000 characters and how many are left
     out."""
-    if len(text) <= MOST_SHOWN:
+    if len(text) <= MAX_SHOWN:
         return text
-    half = MOST_SHOWN // 2
+    half = MAX_SHOWN // 2
     return f"{text[:half]} [... {len(text) - 2 * half} characters ...] {text[-half:]}"
 
 
@@ -29,8 +29,8 @@ def printable(text: str) -> str:
 
 
 def show(text: str) -> None:
-    """Print a text to standard error, shortened and as printable does, unless that cannot be
-    written to."""
+    """Print a text to standard error, shortened and with control characters escaped, unless that
+    cannot be written to."""
     with suppress(OSError):  # the reader has gone, or the output goes to a full disk
         print(printable(shorten(text.rstrip())), file=sys.stderr, flush=True)
 
@@ -45,7 +45,7 @@ def flush_output() -> None:
             discard(stream)
 
 
-class WholeLines(io.TextIOBase):
+class LineWriter(io.TextIOBase):
     """Print to a terminal in whole lines only, each over the progress bar that another process
     shows there; that process redraws the bar below. Other attributes are those of stream."""
 

@@ -165,7 +165,7 @@ def die_with_launcher() -> None:
         os._exit(1)
 
 
-def yield_on_waking(cores: Collection[int]) -> None:
+def use_batch_scheduling(cores: Collection[int]) -> None:
     """Let this process, when it wakes up, wait until the one on its core has gone to sleep, and run
     on some cores only, unless there are none.
 

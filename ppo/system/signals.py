@@ -1,4 +1,4 @@
-"""Obey Ctrl-C and termination when the work of this process is ready for them."""
+"""Defer SIGINT and SIGTERM to safe points."""
 
 import atexit
 import os
@@ -21,7 +21,7 @@ class Terminated(BaseException):
     catch it."""
 
 
-# What may be raised anywhere and is no error of the code that is running.
+# What may be raised anywhere and is not an error of the code that is running.
 RAISED_BY_SIGNALS = (KeyboardInterrupt, Terminated)
 
 
@@ -42,11 +42,10 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     received: the first signal, or that of another rank. at_once: False for several ranks, where
     nothing is raised: all of them agree to stop together."""
 
-    is_kept = False
-    arrivals: int | None = None  # descriptor of a pipe with the numbers of signals, in order
-    depth = 0  # of nested contexts
-
     def __init__(self) -> None:
+        self.is_kept = False
+        self.arrivals: int | None = None  # descriptor of a pipe with the signals' numbers, in order
+        self.depth = 0  # of nested contexts
         self.handlers_before: dict[int, Any] = {}
         self._forget()
 
@@ -92,7 +91,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         """Let these signals raise, if at_once is True, also those recorded before; none without
         numbers. Afterwards those before may raise again, unless a signal has arrived.
 
-        ending: as for Interrupted, of work that may be cut short in an import."""
+        ending: what Interrupted says has been stopped; given if an import may be cut short."""
         before = self.raises, self.ending
         self.raises, self.ending = numbers if self.at_once else (), ending
         try:
@@ -105,7 +104,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     def cutting_short(self, ending: str) -> Iterator[None]:
         """Let any signal end work that can be done again: SIGINT raises KeyboardInterrupt, others
         Interrupted. During an import a process that keeps the handlers ends on the spot instead.
-        ending: as for Interrupted."""
+        ending: what Interrupted says has been stopped."""
         try:
             with self.raising(*STOPPING, ending=ending):
                 yield

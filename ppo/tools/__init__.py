@@ -5,7 +5,7 @@ from ppo.commands import Command
 COMMANDS = {
     "check": Command(
         "ppo.tools.check:Check",
-        "Look at an environment before training on it, and recommend flags.",
+        "Check an environment before training on it, and recommend flags.",
         takes_environment=True,
     ),
     "tune": Command(
@@ -14,17 +14,15 @@ COMMANDS = {
     "runs": Command("ppo.tools.overview:Runs", "List runs and their results."),
     "plot": Command(
         "ppo.tools.plots:Plot",
-        "Draw learning curves of runs; those that differ by their seed only become one curve.",
+        "Plot learning curves of runs; runs that differ only by seed become one curve.",
     ),
     "report": Command(
         "ppo.tools.report:Report",
-        "Write a report of a run, or a comparison of several, as a single HTML page.",
+        "Write a report of a run, or a comparison of several, as one HTML page.",
     ),
-    "render": Command(
-        "ppo.tools.render:Render", "Replay an episode of a run's training and make a video of it."
-    ),
+    "render": Command("ppo.tools.render:Render", "Make a video of an episode of a run's training."),
     "export": Command(
         "ppo.tools.export:Export",
-        "Write a policy as an ONNX file that maps an observation to an action.",
+        "Export a policy as an ONNX file that maps observations to actions.",
     ),
 }

@@ -45,7 +45,8 @@ def checker_warnings(env) -> list[str]:
 def findings(config, seed: int) -> list[str]:
     """Return lines for the user about the environments that make_env(config) makes.
 
-    seed: of resets and random actions. Raises as make_env does, and what the environment raises."""
+    seed: of resets and random actions. Raises EnvironmentUnavailable if it cannot be made, and what
+    it raises itself."""
     return list(_findings(config, seed))
 
 
@@ -95,7 +96,7 @@ def _record_findings(record: RandomPlay) -> Iterator[str]:
     observations = np.stack(record.observations).astype(float)
     largest = np.abs(observations).max()
     if (observations == observations[0]).all():
-        yield "warning: all observations are the same"
+        yield "warning: observations are constant"
     elif largest > 1_000:
         yield (
             f"warning: observations are as large as {largest:.3g}: leave --normalize_observations "
@@ -115,7 +116,8 @@ class Check(TimeoutFlags, EnvironmentFlags):
     def __call__(self) -> None:
         """Print findings, warnings, speeds and recommended flags.
 
-        Raises as configure does, and WorkerError if the environment fails."""
+        Raises ConfigError for unusable flags, EnvironmentUnavailable if the environment cannot be
+        made, WorkerError if it fails."""
         defaults = vars(Check())
         given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given["env_name"] = self.env_name

@@ -14,7 +14,7 @@ from ppo.commands.shared import PolicyCommand, new_file
 from ppo.config.flags import flag
 from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
-from ppo.errors import ConfigError, NotExported
+from ppo.errors import ConfigError, ExportMismatch
 from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
@@ -24,7 +24,7 @@ from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
 STATE = "state"
-LARGEST_DIFFERENCE = 1e-5
+MAX_DIFFERENCE = 1e-5
 NUM_STEPS = 64  # of random play, on which the exported policy is checked
 
 
@@ -74,7 +74,7 @@ class ExportedPolicy(nn.Module):
         return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
     def to_actions(self, columns: Tensor) -> list[Tensor]:
-        """Convert columns (n, D) as ppo.envs.spaces.action_converter does, to a tensor per part."""
+        """Convert columns (n, D) to the environment's actions, a tensor per part of its space."""
         widths = [math.prod(space.shape) for space in self.parts.values()]
         columns_of_parts = torch.split(columns, widths, 1)
         actions = []
@@ -100,7 +100,7 @@ def export(policy: Policy, path: Path) -> float:
 
     Returns the largest absolute difference between onnxruntime's actions and the policy's most
     likely ones, on observations of random play. Raises ConfigError if the policy needs action
-    masks, a package is missing or the model cannot be exported, NotExported if the difference
+    masks, a package is missing or the model cannot be exported, ExportMismatch if the difference
     exceeds 1e-5, WorkerError if the environment raises."""
     if policy.to_mask:
         raise ConfigError(
@@ -128,8 +128,8 @@ def export(policy: Policy, path: Path) -> float:
             float(np.abs(one - other.numpy()).max())
             for one, other in zip(found, expected, strict=False)  # found has next states, too
         )
-        if not difference <= LARGEST_DIFFERENCE:
-            raise NotExported(
+        if not difference <= MAX_DIFFERENCE:
+            raise ExportMismatch(
                 f"{path} is not written: its actions differ from the policy's by {difference:g}"
             )
     return difference
@@ -184,7 +184,8 @@ class Export(PolicyCommand):
     def __call__(self) -> None:
         """Write the file, and print the largest difference between its actions and the policy's.
 
-        Raises as export and Evaluate do."""
+        Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
+        used, ExportMismatch if the file's actions differ."""
         path = new_file("", self.output, (".onnx",))
         policy = self.load(find_checkpoint(self.run), precision="float32")
         difference = export(policy, path)

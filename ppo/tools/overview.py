@@ -28,7 +28,7 @@ from ppo.system.output import printable, show
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
-MOST_EVALUATIONS = 1000  # of which the last ones are described
+MAX_EVALUATIONS = 1000  # of which the last ones are shown
 
 
 def overview(run: RunRecord) -> dict[str, str]:
@@ -62,7 +62,7 @@ def evaluations_of(run: RunRecord) -> list[State]:
     """
     last = read_optional(run.folder / SUMMARY, RUN_SUMMARY, {}).get("evaluation") or {}
     later = read_optional(run.folder / "evaluation.json", [RESULT], [])
-    return [made for made in (last, *later[-MOST_EVALUATIONS:]) if made.get("returns")]
+    return [made for made in (last, *later[-MAX_EVALUATIONS:]) if made.get("returns")]
 
 
 def describe_evaluation(made: State) -> tuple[str, str, str]:
@@ -91,7 +91,7 @@ def number(value: float) -> str:
 class Runs(Flags):
     """Print a table of the runs in a folder, the newest last."""
 
-    folder: str = flag("runs", "Folder to look for runs in, at any depth.")
+    folder: str = flag("runs", "Folder to search for runs, recursively.")
 
     def __call__(self) -> None:
         """Print the table, and a warning about each run that is damaged. Raises ConfigError if no
@@ -107,7 +107,7 @@ class Runs(Flags):
             try:
                 run = read_run(path.parent)
             except ConfigError as error:
-                if os.path.lexists(path.parent / "config.json"):  # otherwise it is no run
+                if os.path.lexists(path.parent / "config.json"):  # otherwise it is not a run
                     show(f"warning: {error}")
                 continue
             facts = overview(run)

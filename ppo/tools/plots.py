@@ -23,7 +23,7 @@ from ppo.system.files import atomic_write
 from ppo.system.imports import extra
 
 POINTS = 200  # of a curve
-LARGEST = 1e100  # absolute value that is drawn: near the greatest float matplotlib overflows
+MAX_DRAWN = 1e100  # absolute value: near the greatest float matplotlib overflows
 COLORS = (  # legible on white and on black
     "#3b78c3",
     "#d9722e",
@@ -122,7 +122,7 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
         axes.set(xlabel=label, ylabel=RETURNS[RETURN])
     if axes.has_data():
         for text in axes.legend(fontsize="small").get_texts():
-            text.set_parse_math(False)  # a folder's name is no formula
+            text.set_parse_math(False)  # a folder's name is not a formula
     for axes, (name, title) in zip(small.subplots(), PANELS.items(), strict=True):
         _draw_curves(axes, groups, "step", name)
         axes.set_title(title, fontsize="small")
@@ -241,17 +241,17 @@ def _thin(xs: ndarray, ys: ndarray) -> list[ndarray]:
 
 def _is_drawn(values: ndarray) -> ndarray:
     """Return whether each value is a number, and not too large to be drawn (n,)."""
-    return np.abs(values) <= LARGEST
+    return np.abs(values) <= MAX_DRAWN
 
 
 class Plot(Flags):
     """Plot the learning curves of runs, those of several seeds with a 95 % interval."""
 
-    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    runs: list[str] = flag((), "Folders of runs, or their names in runs/.", nargs="+")
     output: str = flag("curves.png", "New .png or .svg file.")
 
     def __call__(self) -> None:
-        """Draw the picture. Raises ConfigError for a folder that is no run or a file that is
+        """Draw the picture. Raises ConfigError for a folder that is not a run or a file that is
         unsuitable, OSError if writing fails."""
         path = new_file("--output=", self.output, (".png", ".svg"))
         draw([read_run(run_folder(name)) for name in self.runs], path)

@@ -7,12 +7,12 @@ from typing import Literal
 from ppo.callbacks.highlights import Note, find_episode, video_path
 from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
 from ppo.config.flags import flag
-from ppo.envs.episodes import LONGEST_REPLAY, WHOLE_EPISODE
+from ppo.envs.episodes import MAX_REPLAY_STEPS, WHOLE_EPISODE
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import check_columns
 from ppo.envs.video import filmed
-from ppo.errors import CheckpointError, NotRepeated
+from ppo.errors import CheckpointError, ReplayMismatch
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.reader import EPISODES
@@ -25,15 +25,15 @@ class Render(PolicyCommand):
         "best", "Which episode to replay, by its return."
     )
     video: str | None = flag(
-        None, "New .mp4 or .gif file; none is one in the run's videos/, kept for the next time."
+        None, "New .mp4 or .gif file; none: a file in the run's videos/, which is reused."
     )
 
     def __call__(self) -> None:
         """Make the video, unless the run has it already, and print its path.
 
         Raises ConfigError if there is no such episode or the video cannot be written,
-        CheckpointError if it is not of the run's environment, NotRepeated if the replay has another
-        return or length, and as Evaluate does."""
+        CheckpointError if it is not of the run's environment, ReplayMismatch if the replay has another
+        return or length, WorkerError if the environment raises or hangs."""
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)
@@ -61,12 +61,12 @@ def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
     """Replay an episode of training by its seed and actions.
 
     episode: as ppo.callbacks.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
-    Raises CheckpointError if the episode is not of this environment, NotRepeated if return or
+    Raises CheckpointError if the episode is not of this environment, ReplayMismatch if return or
     length differ from training; then no video is written."""
     actions = episode["actions"]
     try:
         check_columns(policy.spaces.actions, actions)
-        if len(actions) > LONGEST_REPLAY + 2 * policy.config.num_steps:
+        if len(actions) > MAX_REPLAY_STEPS + 2 * policy.config.num_steps:
             raise ValueError(f"it has {len(actions):,} steps")
     except ValueError as error:
         raise CheckpointError(f"the episode is not of this environment: {error}") from error
@@ -85,7 +85,7 @@ def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
         found = list(info.get(WHOLE_EPISODE, ()))
         expected = [episode["episode_return"], episode["episode_length"]]
         if found != expected:
-            raise NotRepeated(
+            raise ReplayMismatch(
                 f"{policy.config.env_name} does not repeat itself: the episode came to "
                 f"(return, length) = {expected}, its replay to {found or 'no end'}"
             )

@@ -39,8 +39,8 @@ from ppo.tools.plots import (
 from ppo.tools.render import replay
 
 PAGE = Path(__file__).parent / "page"
-MOST_NOTES = 200  # messages in the page; events.jsonl has all of them
-LARGEST_VIDEO = 500_000  # bytes of a video in the page; a larger one is linked
+MAX_NOTES = 200  # in the page; events.jsonl has all of them
+MAX_VIDEO_BYTES = 500_000  # in the page; a larger one is linked
 
 
 def report_run(folder: Path, policy: Policy) -> None:
@@ -102,7 +102,7 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
     for message in messages:
         if isinstance(message, str) and message:
             notes[shorten(message)] = None
-        if len(notes) == MOST_NOTES:
+        if len(notes) == MAX_NOTES:
             break
     if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
@@ -116,7 +116,7 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         if path.is_file():
             source = quote(fsencode(relpath(path.absolute(), place)))
             with suppress(OSError):  # it is larger
-                content = read_bytes(path, LARGEST_VIDEO)
+                content = read_bytes(path, MAX_VIDEO_BYTES)
                 source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}"
             yield f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
     yield f"<h2>Reproduction</h2><pre>{escape(command(run.config))}</pre>"
@@ -188,15 +188,14 @@ def _text(value) -> str:
 class Report(Flags):
     """Report all of a run, or compare several, on an HTML page that needs nothing but a browser."""
 
-    runs: list[str] = flag((), "The folders of runs, or their names in runs/.", nargs="+")
+    runs: list[str] = flag((), "Folders of runs, or their names in runs/.", nargs="+")
     output: str | None = flag(
         None,
-        "New .html file; none replaces report.html in the run's folder, or is comparison.html for "
-        "several.",
+        "New .html file; none: report.html in the run's folder, comparison.html for several runs.",
     )
 
     def __call__(self) -> None:
-        """Write the page. Raises ConfigError for a folder that is no run or a file that is
+        """Write the page. Raises ConfigError for a folder that is not a run or a file that is
         unsuitable, OSError if writing fails."""
         runs = [read_run(run_folder(name)) for name in self.runs]
         output = self.output or ("comparison.html" if len(runs) > 1 else None)

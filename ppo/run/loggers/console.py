@@ -15,7 +15,7 @@ from ppo.system.output import discard
 SECONDS_BETWEEN_LINES = 5
 
 
-class PatientConsole(Console):
+class NonExitingConsole(Console):
     """Raise EOFError when the reader of the output is gone; rich itself would end the process."""
 
     def on_broken_pipe(self) -> None:
@@ -32,15 +32,14 @@ class ConsoleLogger(Logger):
     each line, "-" for one without a value.
     """
 
-    next_line = 0.0
-
     def __post_init__(self) -> None:
         config = self.config
         self.start_time = time.monotonic()
+        self.next_line = 0.0
         self.shown = config.show.split(",") if config.show else []
         self.total_steps = config.iterations * config.rollout_size
         self.seconds = {"collecting": 0.0, "learning": 0.0}
-        self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
+        self.console = NonExitingConsole(highlight=False, markup=False, soft_wrap=True)
         lines = [*self.notes]
         if config.verbose > 1:
             lines[:0] = [f"{name}={value}" for name, value in config.__getstate__().items()]

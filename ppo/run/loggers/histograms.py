@@ -10,7 +10,7 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.models.parts import images_of, split, vectors_of
 from ppo.run.loggers.logger import Histograms
 
-MOST_VALUES = 10_000  # in a histogram
+MAX_HISTOGRAM_VALUES = 10_000
 
 
 @torch.no_grad()
@@ -49,9 +49,9 @@ def make_histograms(
 
 
 def _some_values(tensor: Tensor) -> ndarray:
-    """Return up to MOST_VALUES finite numbers (n,) float64, evenly spaced in a tensor."""
+    """Return up to MAX_HISTOGRAM_VALUES finite numbers (n,) float64, evenly spaced in a tensor."""
     flat = tensor.flatten()
-    count = min(len(flat), MOST_VALUES)
+    count = min(len(flat), MAX_HISTOGRAM_VALUES)
     chosen = torch.linspace(0, len(flat) - 1, count, dtype=torch.float64).long()
     values = flat[chosen.to(flat.device)].double().cpu().numpy()
     return values[np.isfinite(values)]

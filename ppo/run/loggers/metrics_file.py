@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from ppo.errors import NotSaved
+from ppo.errors import SaveFailed
 from ppo.run.folder import RunFolder
 from ppo.run.reader import METRICS, Row
 from ppo.system.files import AppendedFile, atomic_write, open_regular
@@ -18,15 +18,14 @@ class MetricsFile:
     as a whole. Rows that cannot be written, as on a full disk, stay in memory until the next write.
     """
 
-    num_columns = 0  # in the file
-    file: AppendedFile | None = None
-    failure: OSError | None = None
-
     def __init__(self, run: RunFolder, rows: Sequence[Row]) -> None:
         self.run = run
         self.path = run.path / METRICS
         self.rows = list(rows)  # still to be written
         self.names = dict.fromkeys(rows[0] if rows else ())
+        self.num_columns = 0  # in the file
+        self.file: AppendedFile | None = None
+        self.failure: OSError | None = None
 
     def write(self, metrics: Row) -> None:
         """Write a row, with floats to six significant digits. A failure becomes an event."""
@@ -49,9 +48,9 @@ class MetricsFile:
         self.failure = failure
 
     def finish(self) -> None:
-        """Raise NotSaved if rows are missing."""
+        """Raise SaveFailed if rows are missing."""
         if self.failure:
-            raise NotSaved(
+            raise SaveFailed(
                 f"rows are missing in {self.path}, which could not be written "
                 f"({self.failure}): checkpoints are not affected"
             )

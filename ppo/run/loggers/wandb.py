@@ -14,7 +14,7 @@ from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger, by_group
 
 SECONDS_TO_FINISH = 15
-MOST_WAITING = 1000  # calls in the queue, one per iteration
+MAX_WAITING_CALLS = 1000  # one per iteration
 
 
 class WandbLogger(Logger):
@@ -24,10 +24,9 @@ class WandbLogger(Logger):
     fault log_dropped. A resumed run continues its run on Weights & Biases.
     """
 
-    has_failed = False
-
     def __post_init__(self) -> None:
-        self.queue: Queue[Callable[[Any], None] | None] = Queue(MOST_WAITING)
+        self.has_failed = False
+        self.queue: Queue[Callable[[Any], None] | None] = Queue(MAX_WAITING_CALLS)
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 

@@ -1,4 +1,4 @@
-"""Search for flags with which an environment is learned better or faster."""
+"""Tune hyperparameters with Optuna."""
 
 import shlex
 import sys
@@ -24,7 +24,7 @@ from ppo.config.settings import family_of
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import CheckpointError, ConfigError
-from ppo.run.loggers.console import PatientConsole
+from ppo.run.loggers.console import NonExitingConsole
 from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import interquartile_mean
 from ppo.system.files import folder_name, write_json
@@ -44,8 +44,9 @@ REPORTS = 10  # equal parts of a run: its return is reported to the pruner after
 SECONDS_BETWEEN_REPORTS = 3
 OUTPUT = "output.txt"  # what a trial's runs print
 TERMINATED = 143  # exit code after SIGTERM
-OF_A_TRIAL = {"seeds": 1, "resume": "auto", "report": False}
-MAY_CHANGE = {"run_dir", "name", "num_workers", "debug"}  # flags, when a study is continued
+TRIAL_FLAGS = {"seeds": 1, "resume": "auto", "report": False}
+# Flags that may change when a study is continued.
+NOT_PART_OF_STUDY = {"run_dir", "name", "num_workers", "debug"}
 
 
 class TuneFlags(Flags):
@@ -53,30 +54,30 @@ class TuneFlags(Flags):
 
     space: str | Auto = run_flag(
         "auto",
-        "Flags to vary, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
-        "num_steps=128|512'; auto are those that are usual for such an environment.",
+        "Search space, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
+        "num_steps=128|512'; auto: the default of the environment's family.",
     )
     trials: Count = run_flag(50, "Number of trials in the study, each of --seeds runs.")
     jobs: Count | Auto = run_flag(
-        "auto", "Number of runs at once; auto is one per core, each in its one process."
+        "auto", "Number of parallel runs; auto: one per core, each in one process."
     )
-    budget: str | None = run_flag(None, "Time after which no further trial begins.", **DURATION)
+    budget: str | None = run_flag(None, "Time after which no further trial starts.", **DURATION)
     score: Literal["return", "steps", "seconds"] = run_flag(
         "return",
-        "What is best: the greatest return of the evaluation, or the fewest steps or seconds until "
-        "--stop_when; a run that ends without counts twice --total_steps or --max_time.",
+        "Objective: the highest return of the evaluation, or the fewest steps or seconds until "
+        "--stop_when; a run that never meets it counts as twice --total_steps or --max_time.",
     )
     pruner: Literal["median", "none"] = run_flag(
         "median",
-        "Which trials end early: those whose return after as many steps is below the median, or "
-        "none; none do for --score=seconds.",
+        "Which trials end early: those whose return is below the median at the same step, or none; "
+        "always none for --score=seconds.",
     )
     storage: str | None = run_flag(
         None,
-        "URL of a database by which machines share the study; none is a file in its folder.",
+        "URL of a database that machines share the study by; none: a file in its folder.",
     )
     write_preset: str | None = run_flag(
-        None, "File, ending in .json, to write the best values to, for --preset."
+        None, "JSON file to write the best values to, for --preset."
     )
 
 
@@ -87,8 +88,8 @@ class Tune(TuneFlags, Config):
 def tune(arguments: Sequence[str]) -> None:
     """Search as the command line says, or continue the study that is in the folder.
 
-    Raises ConfigError, also if the study was begun with other flags; as configure and
-    Search.run do.
+    Raises ConfigError, also if the study was begun with other flags or no trial has succeeded,
+    EnvironmentUnavailable or WorkerError for the environment, Interrupted after a signal.
     """
     given = parse_flags(arguments, Tune, "tune")
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
@@ -114,7 +115,7 @@ class Search:
     """Run the trials of a study, each with one run per seed, and show the results.
 
     own: the flags of the search; given, config: the other flags, and the config they lead to;
-    spaces: those of the environment. Raises ConfigError as parse_space and SharedStudy do."""
+    spaces: those of the environment. Raises ConfigError for an unusable space or study."""
 
     def __init__(self, own: TuneFlags, given: Settings, config: Config, spaces: Spaces) -> None:
         self.own = own
@@ -125,8 +126,8 @@ class Search:
         space = default_space(family_of(spaces), given) if own.space == "auto" else own.space
         self.space = parse_space(space, given)
         self.sign = 1 if own.score == "return" else -1  # of scores to maximise, to minimise
-        self.console = PatientConsole(highlight=False, markup=False, soft_wrap=True)
-        begun_with = {name: str(x) for name, x in given.items() if name not in MAY_CHANGE}
+        self.console = NonExitingConsole(highlight=False, markup=False, soft_wrap=True)
+        begun_with = {name: str(x) for name, x in given.items() if name not in NOT_PART_OF_STUDY}
         self.shared = SharedStudy(
             self.folder,
             own.storage,
@@ -145,13 +146,13 @@ class Search:
         with Live(console=self.console, auto_refresh=False) as self.live:
             trials = iter(partial(self._next_trial, deadline), None)
             ending = "stopped the runs of the study: the same command continues it"
-            run_jobs(map(self._play, trials), jobs, ending)
+            run_jobs(map(self._run_trial, trials), jobs, ending)
         try:
             best = self.study.best_trial
         except ValueError:
             raise ConfigError(f"no trial of the study in {self.folder} has succeeded yet") from None
         flags = best.user_attrs["flags"]
-        settings = {name: x for name, x in self.given.items() if name not in MAY_CHANGE}
+        settings = {name: x for name, x in self.given.items() if name not in NOT_PART_OF_STUDY}
         print(f"\nbest: trial {best.number}, {self.own.score} {best.value:,.4g}")
         print(shlex.join(["python", "main.py", *as_arguments({**settings, **flags})]))
         if self.own.write_preset:
@@ -166,7 +167,7 @@ class Search:
             return None
         return self.shared.begin_trial(self.own.trials)
 
-    def _play(self, trial: Trial) -> Job:
+    def _run_trial(self, trial: Trial) -> Job:
         """Train with each seed; record the interquartile mean of the scores in the study. Raises
         RunFailed if SIGTERM has ended a run."""
         flags: Settings = {x.name: x.suggest(trial) for x in self.space}
@@ -205,7 +206,7 @@ class Search:
         if (folder / "summary.json").exists():
             return
         with (folder.parent / OUTPUT).open("ab") as output:
-            settings = {**self.given, **flags, **OF_A_TRIAL, "run_dir": folder}
+            settings = {**self.given, **flags, **TRIAL_FLAGS, "run_dir": folder}
             run = start_run(settings, stdout=output, stderr=output)
         waiting = wait_for(run, folder)
         next_report = 0.0

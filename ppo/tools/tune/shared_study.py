@@ -79,7 +79,7 @@ class SharedStudy:
         left.
 
         num_trials: the number of trials in the whole study. Raises ConfigError if the new trial's
-        folder exists already, as that of another study's trial."""
+        folder belongs to a trial of another study."""
         with self.locked():
             trials = self.study.get_trials(deepcopy=False)
             for trial in trials:

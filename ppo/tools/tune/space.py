@@ -49,7 +49,7 @@ class Dimension(NamedTuple):
 
 
 def default_space(family: str, given: Settings) -> str:
-    """Return the default search space of a family as parse_space reads it, without given flags."""
+    """Return the default search space of a family, for parse_space, without given flags."""
     known = {*given, "batch_size"} if "num_minibatches" in given else {*given}
     return " ".join(x for x in SPACES[family].split() if x.partition("=")[0] not in known)
 

@@ -22,7 +22,7 @@ with extra("tune"):
     import matplotlib
 
 BEST_SHOWN = 5
-MOST_NAMED = 10  # curves in a legend
+MAX_LEGEND_CURVES = 10
 SIZES = {"small": (4.6, 3.4), "large": (9, 5)}  # of plots, in inches, by their CSS class
 
 
@@ -90,7 +90,7 @@ def _draw(plot: Callable[[], Any], size: str) -> str:
             for place in ("left", "center"):
                 axes.set_title("", loc=place)  # the page has its own
             legend = axes.get_legend()
-            if legend and len(legend.get_texts()) > MOST_NAMED:
+            if legend and len(legend.get_texts()) > MAX_LEGEND_CURVES:
                 legend.remove()
             axes.tick_params("x", which="minor", rotation=90)  # those of a logarithm are close
             axes.figure.set_size_inches(SIZES[size])
