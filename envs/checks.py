@@ -70,7 +70,7 @@ class CheckData(Wrapper):
         return self._check(observation), number, terminated, truncated, info
 
     def _check(self, observation):
-        """Return an observation with the dtypes of its space. Raises InvalidEnvOutput if it is malformed."""
+        """Return an observation with the dtypes of its space. Raises InvalidEnvOutput."""
         if self.is_converting:
             observation = convert(observation, self.space)
         try:

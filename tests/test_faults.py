@@ -45,6 +45,7 @@ SMALL = (
 FAULT = "--env_name=tests.faults:Fault"
 STEP = "in a step of environment [0-3]"
 RAISED = "environment [0-3] of tests.faults:Fault raised"
+INVALID = f"{RAISED} InvalidEnvOutput:"
 NO_NUMBER = "not one finite number"
 FOUR = r"float32 \(4,\)"
 CAUSES = {
@@ -52,15 +53,15 @@ CAUSES = {
     "segv": f"worker [01] was killed by SIGSEGV {STEP}",
     "exit": f"worker [01] ended with exit code 3 {STEP}",
     "raise": f"{RAISED} RuntimeError: a wheel came off",
-    "nan": rf"{RAISED} InvalidEnvOutput: its observation {FOUR} \[nan, nan, nan, nan\] is not finite",
-    "inf": rf"{RAISED} InvalidEnvOutput: its observation {FOUR} \[inf, inf, inf, inf\] is not finite",
-    "shape": rf"{RAISED} InvalidEnvOutput: its observation is float32 \(1,\) \[0.0\], not float32 \(4,\)",
-    "none": rf"{RAISED} InvalidEnvOutput: its observation is None, not float32 \(4,\)",
-    "float64": rf"{RAISED} InvalidEnvOutput: its observation is float64 \(4,\) .*, not float32 \(4,\)",
-    "reward_nan": f"{RAISED} InvalidEnvOutput: its reward is nan, {NO_NUMBER}",
-    "reward_array": rf"{RAISED} InvalidEnvOutput: its reward is float64 \(2,\) \[0.0, 0.0\], {NO_NUMBER}",
-    "four_tuple": f"{RAISED} InvalidEnvOutput: its step returned .*, which is not five results",
-    "outside": f"{RAISED} InvalidEnvOutput: its observation .* is outside of Box",
+    "nan": rf"{INVALID} its observation {FOUR} \[nan, nan, nan, nan\] is not finite",
+    "inf": rf"{INVALID} its observation {FOUR} \[inf, inf, inf, inf\] is not finite",
+    "shape": rf"{INVALID} its observation is float32 \(1,\) \[0.0\], not float32 \(4,\)",
+    "none": rf"{INVALID} its observation is None, not float32 \(4,\)",
+    "float64": rf"{INVALID} its observation is float64 \(4,\) .*, not float32 \(4,\)",
+    "reward_nan": f"{INVALID} its reward is nan, {NO_NUMBER}",
+    "reward_array": rf"{INVALID} its reward is float64 \(2,\) \[0.0, 0.0\], {NO_NUMBER}",
+    "four_tuple": f"{INVALID} its step returned .*, which is not five results",
+    "outside": f"{INVALID} its observation .* is outside of Box",
     **dict.fromkeys(
         ("hang", "spin", "stop"), rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"
     ),

@@ -32,8 +32,8 @@ class Render(PolicyCommand):
         """Make the video, unless the run has it already, and print its path.
 
         Raises ConfigError if there is no such episode or the video cannot be written,
-        CheckpointError if it is not of the run's environment, ReplayMismatch if the replay has another
-        return or length, WorkerError if the environment raises or hangs."""
+        CheckpointError if it is not of the run's environment, ReplayMismatch if the replay has
+        another return or length, WorkerError if the environment raises or hangs."""
         path = find_checkpoint(self.run)
         folder = folder_of(path)
         episode = find_episode(folder, self.episode)

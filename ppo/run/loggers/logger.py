@@ -109,8 +109,8 @@ class Loggers(AbstractContextManager["Loggers"]):
         self._call_all("show_progress", done)
 
     def finish(self, summary: Metrics) -> None:
-        """Log the results of a run that was not interrupted. Raises SaveFailed if rows of metrics.csv
-        could not be written."""
+        """Log the results of a run that was not interrupted. Raises SaveFailed if rows of
+        metrics.csv could not be written."""
         self._call_all("summarize", summary)
         self.metrics_file.finish()
 
