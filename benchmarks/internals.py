@@ -117,7 +117,7 @@ def measure_worker(config: Config, budget: float = 5.0) -> dict[str, float]:
             info = workers.collect(len(found) + 1)
             torch.set_num_threads(threads)
             found.append({**seconds})
-            rollout = parts.receive(len(found), info)
+            rollout = parts.finish_collect(len(found), info)
             batch = parts.make_batch(rollout)
             parts.update_statistics(rollout)
             parts.learner.update(batch, parts.iteration)

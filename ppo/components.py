@@ -145,7 +145,7 @@ class Components:
     settings: RunSettings
     ranks: ProcessGroup = SINGLE_PROCESS
     make_learner: MakeLearner = make_learner
-    iteration = 0
+    iteration: int = 0
 
     def __post_init__(self) -> None:
         config = self.config
@@ -227,8 +227,9 @@ class Components:
         """Number of environment steps so far, of all ranks."""
         return self.iteration * self.config.rollout_size
 
-    def receive(self, iteration: int, info: RolloutInfo) -> Rollout:
-        """Return the rollout of an iteration, which workers have filled and report on by info."""
+    def finish_collect(self, iteration: int, info: RolloutInfo) -> Rollout:
+        """Attach the workers' report to the rollout that they have filled, and update the
+        bookkeeping of episodes; return the rollout."""
         self.iteration = iteration
         buffers = self.buffers
         buffers.episode_counts_at_rollout_end[:] = buffers.episode_counts

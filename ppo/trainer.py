@@ -116,7 +116,7 @@ def run(
                     clock.begin_iteration()
                     info = workers.collect(iteration)
                     clock.end_phase("collecting")
-                    rollout = parts.receive(iteration, info)
+                    rollout = parts.finish_collect(iteration, info)
                     batch = parts.make_batch(rollout)
                     parts.update_statistics(rollout)
                     if config.overlap:  # the next rollout is collected during the update

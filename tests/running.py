@@ -118,7 +118,7 @@ def learn(
     parts: Components, info: RolloutInfo, start_next_rollout: Callable[[], None] | None = None
 ) -> dict[str, Any]:
     """Learn from the next rollout, which workers have collected, as ppo.trainer.train does."""
-    rollout = parts.receive(parts.iteration + 1, info)
+    rollout = parts.finish_collect(parts.iteration + 1, info)
     batch = parts.make_batch(rollout)
     parts.update_statistics(rollout)
     if parts.config.overlap:

@@ -19,7 +19,7 @@ from tests.running import make_components, worker_of
 def collected(**values: object) -> tuple[Components, Batch]:
     """Collect a rollout of Counting, and make its batch."""
     parts = make_components("Counting-v0", num_envs=4, num_steps=16, **values)
-    rollout = parts.receive(1, worker_of(parts, 4).collect(1))
+    rollout = parts.finish_collect(1, worker_of(parts, 4).collect(1))
     return parts, parts.make_batch(rollout)
 
 
@@ -28,7 +28,7 @@ def test_the_last_observation_of_a_truncated_episode_is_bootstrapped_from() -> N
 
     After a termination there is no value."""
     parts = make_components("Counting-v0", num_envs=8, num_steps=16, gae_lambda=0.0)
-    rollout = parts.receive(1, worker_of(parts, 8).collect(1))
+    rollout = parts.finish_collect(1, worker_of(parts, 8).collect(1))
     batch = parts.learner.make_batch(rollout, lambda observations: observations, rollout.rewards)
 
     def value(observations: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_numpy_learns_from_a_rollout_that_never_becomes_a_tensor(
 ) -> None:
     """But for its values and returns, of which torch computes the explained variance."""
     parts = make_components("Counting-v0", num_envs=4, num_steps=16, num_minibatches=2)
-    rollout = parts.receive(1, worker_of(parts, 4).collect(1))
+    rollout = parts.finish_collect(1, worker_of(parts, 4).collect(1))
     conversions = Conversions(monkeypatch)
     batch = parts.make_batch(rollout)
     assert conversions.sizes == {"to torch": [], "to numpy": []}

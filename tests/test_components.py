@@ -58,7 +58,7 @@ def test_an_iteration_follows_the_rollout_from_the_workers_to_the_weights() -> N
     weights = parts.buffers.behaviour_weights.copy()
     with parts.make_pool() as workers:
         info = workers.collect(1)
-        rollout = parts.receive(1, info)
+        rollout = parts.finish_collect(1, info)
         assert (parts.iteration, parts.step) == (1, 16)
         assert rollout.info is info
         counts = parts.buffers.episode_counts
@@ -110,7 +110,7 @@ def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
 def test_the_return_of_an_environment_that_was_reset_starts_anew() -> None:
     parts = make_components("Counting-v0", **SMALL, normalize_rewards=True)
     parts.normalize_reward.returns[:] = 5
-    parts.receive(1, RolloutInfo([], [], [1], {}, {}))
+    parts.finish_collect(1, RolloutInfo([], [], [1], {}, {}))
     assert parts.normalize_reward.returns.tolist() == [5, 0]
 
 

@@ -11,7 +11,7 @@ from tests.running import make_components
 def test_histograms_are_of_the_batch_after_its_update() -> None:
     parts = make_components("Counting-v0", num_envs=2, num_steps=16, num_minibatches=2)
     with parts.make_pool() as workers:
-        rollout = parts.receive(1, workers.collect(1))
+        rollout = parts.finish_collect(1, workers.collect(1))
         batch = parts.make_batch(rollout)
         found = make_histograms(parts.learner, rollout, batch, parts.spaces.observations)
         np.testing.assert_allclose(found.values["ratios"], 1, rtol=1e-5)  # nothing is learned yet

@@ -249,7 +249,7 @@ def test_a_compiled_loss_has_the_same_gradient() -> None:
     )
 
     info = worker_of(parts, 2).collect(1)
-    batch = parts.make_batch(parts.receive(1, info))
+    batch = parts.make_batch(parts.finish_collect(1, info))
     gradients = []
     for compiled in (False, True):
         learner = Learner(parts.model, dataclasses.replace(parts.config, compile=compiled))

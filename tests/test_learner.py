@@ -302,7 +302,7 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
     for scale in (1.0, factor):
         parts = make_components("Counting-v0", **{name: coefficient * scale})
         info = worker_of(parts, 8).collect(1)
-        batch = parts.make_batch(parts.receive(1, info))
+        batch = parts.make_batch(parts.finish_collect(1, info))
         metrics = parts.learner.compute_gradients(batch)
         totals.append(float(metrics["loss"]))
     expected = sign * (factor - 1) * coefficient * float(metrics[term])

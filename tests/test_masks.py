@@ -174,7 +174,7 @@ def test_allowed_actions_have_the_odds_that_they_would_have_without_a_mask() -> 
 
 def test_log_probabilities_that_are_learned_from_are_among_what_was_allowed() -> None:
     parts = make_components("Masked-v0", num_envs=N, num_steps=T)
-    rollout = parts.receive(1, worker_of(parts, N).collect(1))
+    rollout = parts.finish_collect(1, worker_of(parts, N).collect(1))
     batch = parts.make_batch(rollout)
     logits = parts.model(torch.from_numpy(rollout.observations[:-1]).flatten(0, 1))[0].logits[:, 0]
     for row, (mask, action) in enumerate(

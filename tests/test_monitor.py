@@ -49,7 +49,7 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
     monitor = Monitor(parts, run)  # type: ignore[arg-type]
     clock = Clock()
     with parts.make_pool() as workers:
-        rollout = parts.receive(1, workers.collect(1))
+        rollout = parts.finish_collect(1, workers.collect(1))
         clock.end_phase("collecting")
         batch = parts.make_batch(rollout)
         metrics = parts.learner.update(batch, 1)

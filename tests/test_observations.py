@@ -160,7 +160,7 @@ def test_only_the_keys_asked_for_are_normalised_and_pixels_never(keys: str | Non
         "Camera", **THREE, normalize_observations=True, normalize_keys=keys, num_envs=2
     )
     with parts.make_pool() as workers:
-        rollout = parts.receive(1, workers.collect(1))
+        rollout = parts.finish_collect(1, workers.collect(1))
     parts.update_statistics(rollout)
     rows = rollout.observations.reshape(-1, rollout.observations.shape[-1])
     assert rows.dtype == np.uint8
@@ -179,7 +179,7 @@ def test_only_the_keys_asked_for_are_normalised_and_pixels_never(keys: str | Non
 def test_the_batch_holds_what_the_networks_of_each_part_compute() -> None:
     parts = make_components("Lights", **THREE, num_envs=2)
     with parts.make_pool() as workers:
-        rollout = parts.receive(1, workers.collect(1))
+        rollout = parts.finish_collect(1, workers.collect(1))
         batch = parts.make_batch(rollout)
     trunk, head = parts.model.policy_trunk, parts.model.value_head
     rows = rollout.observations[:-1].reshape(-1, rollout.observations.shape[-1])

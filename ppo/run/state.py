@@ -15,7 +15,7 @@ from ppo.run.folder import RunFolder, versions
 from ppo.system.state_dict import State
 
 # Their number or size varies during a run, so they cannot be compared with those of a new run.
-VARYING = ("optimizer.", "open_episodes.", "episodes.recent", "acting.", "generator.")
+NOT_COMPARED = ("optimizer.", "open_episodes.", "episodes.recent", "acting.", "generator.")
 
 
 def snapshot(parts, monitor) -> State:
@@ -114,7 +114,7 @@ def _describe_mismatch(parts, state: State) -> str:
     for name, table in parts.environment_state().items():  # of this rank; a state: of all
         row = torch.as_tensor(table[:1])
         wanted[name] = row.expand(parts.config.num_envs, *row.shape[1:])
-    wanted = {name: x for name, x in wanted.items() if not name.startswith(VARYING)}
+    wanted = {name: x for name, x in wanted.items() if not name.startswith(NOT_COMPARED)}
     for name, x in state.items():
         if name.startswith("optimizer.") and isinstance(x, Tensor) and x.numel() > 1:
             wanted[name] = parts.learner.weights.to(x.dtype)

@@ -155,7 +155,7 @@ def measure(settings: RunSettings) -> tuple[float, float]:
             start = time.perf_counter()
             info = pool.collect(iteration)
             collected = time.perf_counter()
-            batch = parts.make_batch(parts.receive(iteration, info))
+            batch = parts.make_batch(parts.finish_collect(iteration, info))
             parts.learner.update(batch, iteration)
             seconds.append((collected - start, time.perf_counter() - start))
     collecting, both = map(min, zip(*seconds[1:], strict=True))
