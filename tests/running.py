@@ -81,7 +81,7 @@ def spaces_of(env_name: str, **flags: Any) -> Spaces:
 def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:
     """Return what an environment is made by, with keyword arguments that may be any objects."""
     values = {**vars(Config()), "env_name": env_name, "frame_skip": 1, **flags}
-    return SimpleNamespace(**values, rollout_size=values["num_envs"] * values["num_steps"])
+    return SimpleNamespace(**values)
 
 
 def make_network(
