@@ -6,7 +6,8 @@ same work, if both compute the same bits, which is checked by their metrics. The
 checked out into a temporary folder. The training speed is in environment steps per second from the
 end of the first iteration to the end of the last; the start-up is what passes from the command to
 the beginning of the first iteration. Two workers; LunarLander and CartPole with 8 environments x
-128 steps and the default network, Pong from pixels with the CNN. A ratio above 1 is in favour of
+128 steps and the default network, HalfCheetah the same with layers of 256 units, Pong from pixels
+with the CNN. A ratio above 1 is in favour of
 this checkout for the speed, below 1 for the start-up. The machine should have nothing else to do.
 Writes results/commits/README.md and commits.json.
 """
@@ -30,6 +31,7 @@ WARM_UP = f"--env_name=CartPole-v1 {VECTORS} --total_steps=2048"
 RUNS = {
     "LunarLander-v3": f"{VECTORS} --total_steps=204800",
     "CartPole-v1": f"{VECTORS} --total_steps=409600",
+    "HalfCheetah-v5": f"{VECTORS} --hidden_size=256 --total_steps=40960",
     "PongNoFrameskip-v4": f"{PIXELS} --total_steps=10240",
 }
 MEASURES = {"steps_per_second": ",.0f", "startup_seconds": ".2f"}
