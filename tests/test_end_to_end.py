@@ -274,7 +274,7 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
         config["clip_value_coef"],
     ) == (
         390,
-        0.2,
+        "auto",
     )
     assert len(metrics(tmp_path / "run")) == 3
 

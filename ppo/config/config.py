@@ -106,7 +106,7 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
         raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
     path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
     try:
-        return check_values(Config, json.loads(path.read_text()))
+        return check_values(Config, {**json.loads(path.read_text())})
     except (OSError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
+from os import PathLike
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
@@ -283,6 +284,8 @@ def _convert(option: Field[Any], value):
             return [{**entry} for entry in value]
         return {**value}
     if kind is str:
+        if not isinstance(value, (str, int, float, PathLike)):
+            raise TypeError
         return _check_text(text, metadata)
     schedule, colon, digits = text.rpartition(":")
     number = _parse_number(digits, kind, metadata)

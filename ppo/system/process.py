@@ -64,6 +64,7 @@ def restored_process() -> Iterator[None]:
         os.environ.update(variables)
         if not num_frozen and gc.get_freeze_count():
             gc.unfreeze()
+            gc.collect()  # shared memory, too
         (gc.enable if collects else gc.disable)()
 
 
