@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from ppo.system.state_dict import State
@@ -75,11 +76,17 @@ def one_blas_thread() -> Iterator[None]:
     if BLAS_THREADS in os.environ:
         yield
         return
-    import numpy  # noqa: F401, whose library must be there
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"):
+    with _loaded_libraries().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _loaded_libraries():
+    """Return the controller of numpy's libraries, which takes some 30 ms to find them."""
+    import numpy  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager
