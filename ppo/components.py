@@ -81,17 +81,22 @@ def prepare_run(
             f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
         )
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    if settings.checkpoint:
-        path, state = settings.checkpoint
-        find_changes(settings, state)
-        with blaming(path):
-            check_fits(settings, state)
+    ranks.broadcast_from_rank0(partial(_check_checkpoint, settings))
     parts = Components(settings, ranks, make_learner)
     notes = describe_observations(config, spaces.observations)
     notes += describe_size(config, spaces, len(parts.learner.weights))
     if config.init_from and not config.is_resumed:
         notes = [initialize(parts), *notes]
     return parts, notes
+
+
+def _check_checkpoint(settings: RunSettings) -> None:
+    """Raise CheckpointError if settings do not fit the checkpoint that they came with."""
+    if settings.checkpoint:
+        path, state = settings.checkpoint
+        find_changes(settings, state)
+        with blaming(path):
+            check_fits(settings, state)
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:

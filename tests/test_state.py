@@ -34,7 +34,7 @@ def state() -> dict[str, Any]:
 def test_a_state_has_settings_versions_and_what_learning_depends_on(state: dict[str, Any]) -> None:
     assert state["iteration"] == 1
     assert state["step"] == 16
-    assert state["made_with"] == made_with(make()[0].config)
+    assert state["made_with"] == made_with(make()[0].settings)
     assert state["config"]["num_steps"] == 8
     assert "run_dir" not in state["config"]
     parts = {name.partition(".")[0] for name in state if "." in name}

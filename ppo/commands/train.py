@@ -3,7 +3,6 @@
 import gc
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +35,7 @@ def train(arguments: Sequence[str]) -> None:
         ranks = join_ranks()
         given, settings = ranks.broadcast_from_rank0(partial(configure, arguments))
         if ranks.rank:  # with a device and cores of its own
-            settings = replace(settings_of(settings.given), checkpoint=settings.checkpoint)
+            settings = settings_of(settings.given)
     else:
         given, settings = configure(arguments)
     if settings.config.seeds > 1:

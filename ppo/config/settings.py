@@ -37,6 +37,11 @@ class RunSettings:
     notes: tuple[str, ...] = ()
     checkpoint: tuple[Path, State] | None = None
 
+    def __getstate__(self) -> Settings:
+        """Return what other ranks are sent: without the checkpoint, which they get as the run is
+        restored."""
+        return {**vars(self), "checkpoint": None}
+
     def with_changes(self, changes: Settings) -> "RunSettings":
         """Return these settings with other values of some flags. Raises ConfigError as Config."""
         given = replace(self.given, **changes)
@@ -105,7 +110,7 @@ class _Environment:
     the environment. Raises as settings_of does."""
 
     def __init__(self, values: Settings) -> None:
-        names = {*EnvironmentFlags.names(), *TimeoutFlags.names()}
+        names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
         self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
         self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))
         self.flags["env_name"] = self.env_name

@@ -43,23 +43,23 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
     changes = check_values(Config, {"eval_env": None, **changes})
     with blaming(path):
         settings = settings_of({**changes, "device": "cpu", "compile": False}, saved)
-        model_, normalize = check_fits(settings, state)
+        network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     found = {
         name: state[name].numpy()
         for name in add_prefix("normalize_observation", vars(normalize.statistics))
     }
     normalize.load_state_dict(select_prefix("normalize_observation", found))
-    weights = to_vector(state[name] for name in add_prefix("model", named_tensors(model_)))
+    weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
     rebuild = partial(new_model, config, spaces, to_act=True)
-    actor = partial(make_actor, rebuild, layout_of(model_))
+    actor = partial(make_actor, rebuild, layout_of(network))
     attributes = state.get("env_attributes", {})
     return Policy(config, spaces, weights.numpy(), actor, normalize, attributes)
 
 
 def check_fits(settings: RunSettings, state: State) -> tuple[Any, NormalizeObservation]:
     """Compare the sizes that settings imply with a checkpoint's tensors, before memory is taken for
-    them; return an actor-critic without values, and a new normaliser.
+    them; return an actor-critic whose weights have no values, and a new normaliser.
 
     A model of the user's own class is trusted. Raises ConfigError if they differ."""
     config, spaces = settings.config, settings.spaces

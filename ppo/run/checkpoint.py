@@ -226,7 +226,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         those with the same settings, up to its step."""
         for path in reversed(newest_first(self.folder)):
             with suppress(CheckpointError, KeyError, TypeError):
-                found = state if path == own else load(path)
+                found = state if path.name == own.name else load(path)
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 

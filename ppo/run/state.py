@@ -29,7 +29,7 @@ def snapshot(parts, monitor) -> State:
         **parts.state_dict(),
         **monitor.state_dict(),
         "config": {name: settings[name] for name in Config.names(scope="training")},
-        "made_with": made_with(parts.config),
+        "made_with": made_with(parts.settings),
     }
 
 
@@ -42,7 +42,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     """
     found = parts.settings.checkpoint
     newest = newest_first(checkpoints.folder)
-    if not found or newest[:1] != [found[0]]:
+    if not found or not newest or newest[0].name != found[0].name:
         found = None
     path, state = parts.ranks.broadcast_from_rank0(
         lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
@@ -101,7 +101,7 @@ def restore(parts, monitor, state: State) -> list[str]:
             f"the checkpoint cannot be resumed ({error}): give another"
         ) from error
     differences = [*changed.values()]
-    for name, version in made_with(parts.config).items():
+    for name, version in made_with(parts.settings).items():
         before = made_before.get(name, version)
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
@@ -121,8 +121,14 @@ def _describe_mismatch(parts, state: State) -> str:
     return describe_mismatch(state, wanted)
 
 
-def made_with(config: Config) -> State:
+def made_with(settings: RunSettings) -> State:
     """Return what a run's exact results depend on besides the settings that are saved: versions,
-    the number of torch's threads, and the precision and inference that "auto" stands for."""
-    auto = {"precision": config.precision, "inference": config.inference}
+    the number of torch's threads, and what "auto" stands for in flags that are saved as "auto"."""
+    given, config = settings.given, settings.config
+    used = {
+        "device": torch.device(config.device).type,  # ranks on CUDA have one each
+        "precision": config.precision,
+        "inference": config.inference,
+    }
+    auto = {name: value for name, value in used.items() if getattr(given, name) == "auto"}
     return {**versions(), "threads": torch.get_num_threads(), **auto}
