@@ -210,8 +210,8 @@ def restore_emulator(env: Env, state: bytes, observation: ndarray) -> None:
     header, _, emulator = state.partition(b"\n")
     *saved, generator = json.loads(header)
     for layer, values in zip(layers(env), saved, strict=True):
-        for name, value in values.items():
-            setattr(layer, name, value)
+        for name in getattr(layer, "SAVED", ()):  # no other names that a file may hold
+            setattr(layer, name, values[name])
         if hasattr(layer, "restore"):
             layer.restore(observation)
     *_, game = layers(env)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import main
-from ppo.envs.random_play import play
 from ppo.tools.check import findings, is_same
+from ppo.tools.random_play import play
 from tests.running import environment_flags, run_main
 
 

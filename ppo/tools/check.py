@@ -18,8 +18,8 @@ from ppo.config.run_flags import TimeoutFlags
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
-from ppo.envs.random_play import RandomPlay, play
 from ppo.system.hardware import available_cores
+from ppo.tools.random_play import RandomPlay, play
 
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ppo.commands.shared import PolicyCommand, new_file
 from ppo.config.flags import flag
-from ppo.envs.random_play import play
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, ExportMismatch
 from ppo.models.actor import Actor
@@ -22,6 +21,7 @@ from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
+from ppo.tools.random_play import play
 
 STATE = "state"
 MAX_DIFFERENCE = 1e-5
