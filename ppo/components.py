@@ -39,8 +39,8 @@ from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
-from ppo.run.saved import blaming
-from ppo.run.state import find_changes
+from ppo.run.saved import as_checkpoint_error
+from ppo.run.state import compare_settings
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, check_memory, within_limits
 from ppo.system.imports import import_class, make_named
@@ -94,8 +94,8 @@ def _check_checkpoint(settings: RunSettings) -> None:
     """Raise CheckpointError if settings do not fit the checkpoint that they came with."""
     if settings.checkpoint:
         path, state = settings.checkpoint
-        find_changes(settings, state)
-        with blaming(path):
+        compare_settings(settings, state)
+        with as_checkpoint_error(path):
             check_fits(settings, state)
 
 

@@ -18,7 +18,7 @@ from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, load
-from ppo.run.saved import blaming, checked_settings
+from ppo.run.saved import as_checkpoint_error, checked_settings
 from ppo.system.process import restored_process
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -41,7 +41,7 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
     # Schedules are left out: they may be functions, which a file cannot hold.
     saved = checked_settings(path, state, repeated, Config.names(schedules=()))
     changes = check_values(Config, {"eval_env": None, **changes})
-    with blaming(path):
+    with as_checkpoint_error(path):
         settings = settings_of({**changes, "device": "cpu", "compile": False}, saved)
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces

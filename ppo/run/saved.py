@@ -42,7 +42,7 @@ def run_settings(flags: Settings | Config) -> RunSettings:
         settings = settings_of(flags, saved)
     except ValueError:
         objects = {name: x for name, x in flags.items() if isinstance(x, EnvObject)}
-        with blaming(path):  # if it is not the flags that are wrong
+        with as_checkpoint_error(path):  # if it is not the flags that are wrong
             settings_of(objects, saved)
         raise
     return replace(settings, checkpoint=(path, state))
@@ -101,7 +101,7 @@ def checked_settings(
 
 
 @contextmanager
-def blaming(path: Path) -> Iterator[None]:
+def as_checkpoint_error(path: Path) -> Iterator[None]:
     """Turn a ValueError that a checkpoint's settings or tensors cause into a CheckpointError."""
     try:
         yield

@@ -61,7 +61,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     return notes
 
 
-def find_changes(settings: RunSettings, state: State) -> dict[str, str]:
+def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
     """Return how settings differ from those of a saved run: "name=value instead of value", by name.
 
     Raises CheckpointError if it has none, or others of those that cannot change."""
@@ -82,10 +82,10 @@ def restore(parts, monitor, state: State) -> list[str]:
     """Restore a new run from a saved state.
 
     Returns how the present settings, versions and threads differ from those of the state, as texts
-    "name=value instead of value". Raises CheckpointError as find_changes does, and if the state is
+    "name=value instead of value". Raises CheckpointError as compare_settings does, and if the state is
     of another environment or model.
     """
-    changed = find_changes(parts.settings, state)
+    changed = compare_settings(parts.settings, state)
     if problems := _describe_mismatch(parts, state):
         raise CheckpointError(f"the checkpoint is of another environment or network: {problems}")
     try:
