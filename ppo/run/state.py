@@ -82,8 +82,8 @@ def restore(parts, monitor, state: State) -> list[str]:
     """Restore a new run from a saved state.
 
     Returns how the present settings, versions and threads differ from those of the state, as texts
-    "name=value instead of value". Raises CheckpointError as compare_settings does, and if the state is
-    of another environment or model.
+    "name=value instead of value". Raises CheckpointError if the state is of another environment or
+    model, or was made with other settings that cannot change.
     """
     changed = compare_settings(parts.settings, state)
     if problems := _describe_mismatch(parts, state):
