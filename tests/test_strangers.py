@@ -129,6 +129,8 @@ REFUSED = {
             "events.jsonl is not a regular file",
         ),
         ("summary.json", Path.mkdir, 2, "summary.json is a folder"),
+        ("checkpoints/best.safetensors", Path.mkdir, 2, "best.safetensors is a folder"),
+        ("checkpoints/last.safetensors", Path.mkdir, 2, "last.safetensors is a folder"),
         ("set-1.json", '{"env_name": "evil.py:E"}', 3, "set-1.json cannot be used (ppo set cannot"),
         ("set-21.json", '{"num_envs": 16}', 3, "set-21.json cannot be used (ppo set cannot change"),
         ("set.json", '{"nonsense": 1}', 3, "set.json cannot be used (ppo set cannot change nonsen"),

@@ -31,6 +31,8 @@ from ppo.system.output import shorten, show
 from ppo.system.state_dict import State
 
 EVENTS = "events.jsonl"
+# A folder of such a name would be noticed after the training, too late.
+WRITTEN_LATE = (SUMMARY, "checkpoints/last.safetensors", "checkpoints/best.safetensors")
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
 FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
@@ -75,8 +77,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )
-            if (self.path / SUMMARY).is_dir():  # at the end it would be too late
-                raise IsADirectoryError(f"{SUMMARY} is a folder")
+            for name in WRITTEN_LATE:
+                if (self.path / name).is_dir():
+                    raise IsADirectoryError(f"{name} is a folder")
             self.lock = self._lock()
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
