@@ -18,6 +18,7 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs import make
 from ppo.envs.first_look import Spaces, probe_all
+from ppo.envs.heartbeat import SHAPE
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
@@ -111,7 +112,8 @@ def make_components(env_name: str, **values: Any) -> Components:
 
 def worker_of(parts: Components, num_envs: int) -> Worker:
     """Make a worker for the first environments of a run, in this process."""
-    return parts.make_worker(env_indices=range(num_envs), heartbeat=SharedArray((3,), np.int64))
+    heartbeat = SharedArray(SHAPE, np.int64)
+    return parts.make_worker(env_indices=range(num_envs), heartbeat=heartbeat)
 
 
 def learn(
