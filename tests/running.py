@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from ppo.envs.heartbeat import SHAPE
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
+from ppo.run.summary import Evaluation, RunSummary
 
 ROOT = Path(__file__).parents[1]
 Call = Callable[..., tuple[int, str, str]]  # of the fixture call
@@ -188,3 +189,28 @@ def on_terminal(*arguments: str) -> str:
             break
     assert process.wait(timeout=20) == 0
     return shown.decode()
+
+
+def run_summary(steps: int = 0, returns: Sequence[float] = ()) -> RunSummary:
+    """Return the summary of a run that came to its end, after an evaluation with these returns."""
+    evaluation = Evaluation(
+        episodes=len(returns),
+        mean=float(np.mean(returns)) if returns else None,
+        std=float(np.std(returns)) if returns else None,
+        returns=[*returns],
+        lengths=[1] * len(returns),
+        unfinished=0,
+        env={},
+    )
+    return RunSummary(
+        env_name="Some-v0",
+        seed=0,
+        steps=steps,
+        seconds=1.0,
+        steps_per_second=float(steps),
+        stopped=None,
+        episodes=0,
+        mean_return=None,
+        evaluation=evaluation,
+        checkpoint="",
+    )

@@ -122,10 +122,10 @@ class StopWhen(Callback):
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
         self.next_try = episodes + 3 * SHORT_EVAL_EPISODES
-        if not self._holds(run.evaluate(SHORT_EVAL_EPISODES)["mean"]):
+        if not self._holds(run.evaluate(SHORT_EVAL_EPISODES).mean):
             return None
         self.next_try = episodes + EVAL_EPISODES
-        return run.evaluate(EVAL_EPISODES)["mean"]
+        return run.evaluate(EVAL_EPISODES).mean
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and self.compare(value, self.limit)
