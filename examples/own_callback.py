@@ -11,7 +11,8 @@ from ppo import Callback
 class Snapshots(Callback):
     """Save a checkpoint after an evaluation that is better than the one before."""
 
-    last = float("-inf")  # which checkpoints hold, too
+    def __init__(self) -> None:
+        self.last = float("-inf")  # which checkpoints hold, too
 
     def on_evaluation(self, run: Any, result: Any) -> None:
         if not result.episodes:  # the environment failed

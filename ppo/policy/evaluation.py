@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from ppo.config.config import Config
 from ppo.envs.episodes import WHOLE_EPISODE, episode_metrics
 from ppo.envs.heartbeat import HEARTBEAT
 from ppo.run.summary import Evaluation
 
-MAX_STEPS = 30_000  # of an episode: longer than the time limit of any usual environment
+MAX_STEPS = Config.eval_max_steps  # longer than the time limit of any usual environment
 
 
 def evaluate(
