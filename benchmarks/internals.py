@@ -22,8 +22,8 @@ def remove_safeguards() -> None:
     import ppo.envs.make
     import ppo.trainer
     from ppo.envs.episodes import OpenEpisodes
+    from ppo.envs.heartbeat import Heartbeat
     from ppo.envs.pool import WorkerPool
-    from ppo.envs.worker import Worker
     from ppo.run.checkpoint import Checkpoints
 
     always = torch.tensor(True)
@@ -49,7 +49,7 @@ def remove_safeguards() -> None:
             copy_state(checkpoints, state)
 
     patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
-    patch(Worker, "_heartbeat", lambda worker, call: None)
+    patch(Heartbeat, "beat", lambda heartbeat, call, environment=0: None)
     patch(WorkerPool, "_receive", wait_for_replies)
     patch(OpenEpisodes, "update", lambda episodes, *rollout: [])
     patch(ppo.trainer, "snapshot", first_snapshot)

@@ -33,7 +33,7 @@ MLP = "MlpPolicy"
 # "lin_0.1" falls linearly from 0.1 to 0.
 ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json").read_text())
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
-WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/stopping.py
+WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/statistics.py
 EPISODES = 100  # of an evaluation, and of a proof
 SHORT_EVAL_EPISODES = 10  # see ppo/callbacks/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side

@@ -11,6 +11,7 @@ from gymnasium import Env, Wrapper
 from numpy import ndarray
 
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.system.files import MAX_NUMBER
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 MAX_REPLAY_STEPS = 100_000  # replaying a longer open episode would take too much time
@@ -18,7 +19,6 @@ NO_METRIC = re.compile(
     r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
     r'|lives|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
 )
-MAX_METRIC = 1e300  # so that the sum of many is finite
 
 
 class RecordEpisode(Wrapper):
@@ -59,7 +59,7 @@ def episode_metrics(info) -> dict[str, float]:
     for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
         if getattr(value, "size", None) == 1:
             value = value.item()
-        is_finite = isinstance(value, (int, float)) and abs(value) < MAX_METRIC
+        is_finite = isinstance(value, (int, float)) and abs(value) < MAX_NUMBER
         if is_finite and names_metric(str(key)):
             metrics[str(key)] = float(value)
     if "is_success" in metrics:

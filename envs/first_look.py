@@ -34,7 +34,7 @@ def find_env(config):
     """Call find_family in the isolated process, and apply the config's timeouts to that process.
 
     Raises EnvironmentUnavailable, or WorkerError if the environment crashes or hangs."""
-    ISOLATION.timeouts = {"step": config.step_timeout, "reset": config.reset_timeout}
+    ISOLATION.set_timeouts(config.step_timeout, config.reset_timeout)
     env_name = config.env_name
     env_kwargs = tasks_of(config.env_kwargs)[0]
     return ISOLATION.call(PURPOSE, env_name, find_family, env_name, env_kwargs)

@@ -1,33 +1,43 @@
 """Heartbeats: report every call of an environment to the process that watches this one."""
 
+import numpy as np
 from numpy import ndarray
 
 CALLS = ("start", "reset", "step", "render", "close")
+START, RESET, STEP, RENDER, CLOSE = range(len(CALLS))
+# What the numbers of a heartbeat are.
+NUM_CALLS, CALL, ENVIRONMENT, PROGRESS = range(4)
+SHAPE = (4,)
 
 
 class Heartbeat:
-    """Count the calls of environments in this process, if another process watches it.
+    """Count the calls of environments in this process, for another process to watch.
 
-    array: (3,) int64, shared with that process: number of calls so far, index in CALLS of the last
-    one, and progress, such as the number of finished episodes."""
+    numbers: (4,) int64: the number of calls so far; the last one, an index in CALLS; the index of
+    its environment among those of this process; progress, such as the number of finished
+    episodes."""
 
     def __init__(self) -> None:
-        self.array: ndarray | None = None
+        self.is_watched = False
+        self.num_calls = 0
+        self.numbers = np.zeros(SHAPE, np.int64).data
 
-    def __call__(self, call: str) -> None:
-        if self.array is not None:
-            self.array[0] += 1
-            self.array[1] = CALLS.index(call)
+    def share(self, array: ndarray) -> None:
+        """Write the numbers to an array (4,) int64 that the watching process shares."""
+        self.is_watched = True
+        self.numbers = array.data  # a memoryview, whose elements are faster to write
+
+    def beat(self, call: int, environment: int = 0) -> None:
+        """Report that a call begins. call: an index in CALLS."""
+        self.num_calls += 1
+        numbers = self.numbers
+        numbers[NUM_CALLS] = self.num_calls
+        numbers[CALL] = call
+        numbers[ENVIRONMENT] = environment
 
     def report_progress(self, done: int) -> None:
-        """Publish progress, such as the number of finished episodes."""
-        if self.array is not None:
-            self.array[2] = done
+        """Report progress, such as the number of finished episodes."""
+        self.numbers[PROGRESS] = done
 
 
 HEARTBEAT = Heartbeat()  # of this process
-
-
-def env_of_call(call: int) -> int:
-    """Decode a worker's heartbeat: return i for a step of environment i (i) or its reset (~i)."""
-    return max(call, ~call)

@@ -6,13 +6,13 @@ first look and evaluations, with the same timeouts and messages. What a program 
 train, such as load_policy and Policy.evaluate, uses environments in the program's process."""
 
 import atexit
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ppo.envs.channel import wait_for_any
 from ppo.envs.errors import worker_error
-from ppo.envs.heartbeat import CALLS, HEARTBEAT
+from ppo.envs.heartbeat import HEARTBEAT, PROGRESS, START
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
@@ -25,18 +25,18 @@ def ignore(done: int) -> None:
 
 
 class Caller:
-    """Call functions in the isolated process. Its arguments are those of a worker."""
+    """Call functions, as the worker of the isolated process. Its arguments are those of Worker."""
 
     def __init__(self, env_indices: range, heartbeat: SharedArray) -> None:
         import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
 
-        HEARTBEAT.array = heartbeat.array
+        HEARTBEAT.share(heartbeat.array)
 
     def run(self, function: Callable[..., Any], arguments, options):
         """Return (result,) of a function: a tuple, since None would mean "no reply yet".
 
         Errors other than PPOError are raised as WorkerError."""
-        HEARTBEAT("start")
+        HEARTBEAT.beat(START)
         try:
             return (function(*arguments, **options),)
         except PPOError:
@@ -48,23 +48,19 @@ class Caller:
         """Do nothing: the functions close their environments themselves."""
 
 
-class IsolatedProcess(WorkerProcess):
-    """A process that calls functions. name: their purpose; env_ids: the id of their environment."""
-
-    def describe_call(self, call: int) -> tuple[str, str]:
-        name = CALLS[call]
-        timeout = "step" if name in ("step", "render") else "reset"
-        return timeout, f"in the {name} of environment {self.env_ids[0]}"
-
-
 class Isolation:
     """Call functions in the isolated process between start() and close(), otherwise in this one.
 
-    A process that is lost is replaced. timeouts: seconds, as those of a worker."""
+    A process that is lost is replaced."""
 
-    is_on = False
-    process: IsolatedProcess | None = None
-    timeouts: Mapping[str, float] = {"step": 60.0, "reset": 120.0}
+    def __init__(self) -> None:
+        self.is_on = False
+        self.process: WorkerProcess | None = None
+        self.set_timeouts()
+
+    def set_timeouts(self, step: float = 60.0, reset: float = 120.0) -> None:
+        """Set the seconds after which the process counts as hung, as those of a worker."""
+        self.timeouts = {"step": step, "reset": reset}
 
     def start(self) -> None:
         """Start the process, unless it runs; it gets ready while the caller continues."""
@@ -74,7 +70,7 @@ class Isolation:
         if self.process and not self.process.process.is_alive():
             self._end()
         if not self.process:
-            self.process = IsolatedProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
+            self.process = WorkerProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
 
     def call(
         self,
@@ -94,15 +90,13 @@ class Isolation:
             return function(*arguments, **options)
         self.start()
         process: Any = self.process
-        process.name = purpose
-        process.env_ids = [env_name]
-        process.timeouts = self.timeouts
-        process.heartbeat[2] = 0
+        process.reassign(purpose, [env_name], self.timeouts)
+        process.heartbeat[PROGRESS] = 0
         try:
             process.send(function, arguments, options)
             while (reply := process.poll()) is None:
                 wait_for_any([process.channel], 0.05)
-                on_progress(int(process.heartbeat[2]))
+                on_progress(int(process.heartbeat[PROGRESS]))
         except BaseException:  # also a signal: nobody waits for the result any more
             self._end()
             raise

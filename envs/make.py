@@ -21,7 +21,7 @@ from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
-from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.observations import can_observe, num_numbers, observe
 from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.errors import PPOError, suggest
@@ -80,14 +80,14 @@ def make_env(config, index: int = 0) -> Env:
         if _takes_index(spec.entry_point):
             spec.kwargs.setdefault("index", index)
         make = family.make if family else _make_checked
-        HEARTBEAT("start")
+        HEARTBEAT.beat(START)
         env = make(spec, config)
         frame_stack = config.frame_stack
         num_images = 4 if frame_stack == "auto" else frame_stack
         env = observe(env, config.image, config.screen_size, num_images)
         if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
             env = stack_vectors(env, frame_stack)
-        return env if HEARTBEAT.array is None else Watched(env)
+        return Watched(env) if HEARTBEAT.is_watched else env
 
 
 def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
@@ -183,19 +183,19 @@ class Watched(Wrapper):
     """Send a heartbeat at every call of an environment."""
 
     def reset(self, **options):
-        HEARTBEAT("reset")
+        HEARTBEAT.beat(RESET)
         return self.env.reset(**options)
 
     def step(self, action):
-        HEARTBEAT("step")
+        HEARTBEAT.beat(STEP)
         return self.env.step(action)
 
     def render(self):
-        HEARTBEAT("render")
+        HEARTBEAT.beat(RENDER)
         return self.env.render()
 
     def close(self) -> None:
-        HEARTBEAT("close")
+        HEARTBEAT.beat(CLOSE)
         self.env.close()
 
 

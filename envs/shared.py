@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes
+from ppo.system.hardware import ALIGNMENT
+
 PROCESSES = multiprocessing.get_context("spawn")
 
 

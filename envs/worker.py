@@ -21,7 +21,7 @@ from ppo.envs.episodes import (
     save_emulator,
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
-from ppo.envs.heartbeat import env_of_call
+from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
@@ -77,8 +77,8 @@ class Worker:
     ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; rollouts: shared arrays by
     name, time-major, one column per environment of this rank; several rollouts are filled in turn;
     episode_counts: (N,), of each environment; env_ids: their numbers in the whole run, on which
-    their randomness depends; env_indices: those stepped here; heartbeat: (3,), the number of calls
-    of environments and the last call, i for a step, ~i for a reset of the slice's environment i."""
+    their randomness depends; env_indices: those stepped here; heartbeat: (4,), where calls of these
+    environments are reported, see ppo.envs.heartbeat.Heartbeat."""
 
     config: Any
     make_sampler: Callable[..., Any] | None
@@ -90,7 +90,6 @@ class Worker:
 
     def __post_init__(self) -> None:
         columns = slice(self.env_indices.start, self.env_indices.stop, self.env_indices.step)
-        self.num_calls = 0
         self.is_sampling = False
         self.own_ids = self.env_ids[columns]
         self.own_counts = self.episode_counts.array[columns]
@@ -103,11 +102,12 @@ class Worker:
         self.has_masks = self.rollout.action_masks.size > 0
         if self.make_sampler:
             self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
-        self.beats = self.heartbeat.array
+        self.calls = Heartbeat()
+        self.calls.share(self.heartbeat.array)
         self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
         self.envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
-            self._heartbeat(~i)
+            self.calls.beat(START, i)
             self.envs.append(_make(self.config, env_id, self.rollout.observations.shape[2:]))
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
@@ -129,7 +129,7 @@ class Worker:
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
             culprit = "the policy"
             if not self.is_sampling:
-                env_id = self.own_ids[env_of_call(self.beats[1])]
+                env_id = self.own_ids[self.calls.numbers[ENVIRONMENT]]
                 culprit = f"environment {env_id} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
@@ -182,7 +182,7 @@ class Worker:
         self.actions = self.rollout.actions[t, members.start : members.stop]
         envs = self.envs
         for i, action in zip(members, self.to_actions(self.actions), strict=True):
-            self._heartbeat(i)
+            self.calls.beat(STEP, i)
             observation, rewards[i], terminated, truncated, info = envs[i].step(action)
             if terminated or truncated:
                 self._end_episode(t, i, observation, terminated, info)
@@ -236,7 +236,7 @@ class Worker:
 
     def _reset(self, i: int, episode: int, task_params):
         """Reset environment i with a seed that depends on its id and the episode's number only."""
-        self._heartbeat(~i)
+        self.calls.beat(RESET, i)
         if task_params != self.applied_params[i]:
             apply_task_params(self.envs[i], task_params)
             self.applied_params[i] = task_params
@@ -254,7 +254,7 @@ class Worker:
                 return False
             observation, _ = self._reset(i, episode.number, episode.task_params)
             for action in self.to_actions(episode.actions):
-                self._heartbeat(i)
+                self.calls.beat(STEP, i)
                 observation, _, terminated, truncated, info = self.envs[i].step(action)
                 if WHOLE_EPISODE in info:
                     return False
@@ -263,12 +263,6 @@ class Worker:
         except Exception:  # whatever was raised, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)
-
-    def _heartbeat(self, call: int) -> None:
-        """Send a heartbeat: a step of environment i is i, a reset ~i."""
-        self.num_calls += 1
-        self.beats[0] = self.num_calls
-        self.beats[1] = call
 
 
 def _make(config, env_id: int, shape):

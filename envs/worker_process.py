@@ -18,7 +18,7 @@ import numpy as np
 
 from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
-from ppo.envs.heartbeat import env_of_call
+from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import LineWriter
@@ -97,7 +97,7 @@ def _ignore_parent_signals() -> None:
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """Run a ppo.envs.worker.Worker in its own process.
+    """Run a ppo.envs.worker.Worker in its own process, or another object with run and close.
 
     env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
     seconds after which it counts as hung, in a "step", or in a "reset" or its start; cores: those
@@ -115,7 +115,7 @@ class WorkerProcess:
         self.progress = (0, 0)  # calls of environments, and bytes of commands and replies
         self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.name = f"worker {self.number}"
-        heartbeat = SharedArray((3,), np.int64)
+        heartbeat = SharedArray(SHAPE, np.int64)
         self.heartbeat = heartbeat.array
         self.make = partial(self.make_worker, env_indices=self.env_indices, heartbeat=heartbeat)
         self.start()
@@ -136,8 +136,14 @@ class WorkerProcess:
         finally:
             theirs.close()  # so that the worker's death closes its end
 
+    def reassign(self, name: str, env_ids: Sequence[Any], timeouts: Mapping[str, float]) -> None:
+        """Describe the worker by another name, and its environments by other ids, from now on."""
+        self.name = name
+        self.env_ids = env_ids
+        self.timeouts = timeouts
+
     def send(self, *command) -> None:
-        """Send a command: the name of a method of Worker, and its arguments. What the worker does
+        """Send a command: the arguments of Worker.run. What the worker does
         not take at once is sent by poll, which also reports a worker that has died."""
         self.since = time.monotonic()
         self.channel.send(command)
@@ -157,7 +163,7 @@ class WorkerProcess:
             raise reply
         if reply is not None:
             return reply
-        num_calls, call, _ = map(int, self.heartbeat)
+        num_calls, call, environment, _ = map(int, self.heartbeat)
         progress = (num_calls, self.channel.num_bytes)
         if progress != self.progress:
             self.progress = progress
@@ -165,7 +171,8 @@ class WorkerProcess:
         kind = "reset"
         where = "as it started"
         if num_calls:
-            kind, where = self.describe_call(call)
+            kind = "step" if call in (STEP, RENDER) else "reset"
+            where = f"in the {CALLS[call]} of environment {self.env_ids[environment]}"
         if not is_alive:
             raise WorkerError(f"{self.name} {self._describe_exit(where)}")
         if time.monotonic() - self.since > self.timeouts[kind]:
@@ -173,11 +180,6 @@ class WorkerProcess:
                 f"{self.name} hung {where}: over {self.timeouts[kind]:g} s (--{kind}_timeout)"
             )
         return None
-
-    def describe_call(self, call: int) -> tuple[str, str]:
-        """Return the timeout that applies to a heartbeat's call, and a description of the call."""
-        kind = "reset" if call < 0 else "step"
-        return kind, f"in a {kind} of environment {self.env_ids[env_of_call(call)]}"
 
     def _describe_exit(self, where: str) -> str:
         self.process.join(SECONDS_TO_EXIT)
@@ -192,7 +194,7 @@ class WorkerProcess:
     @property
     def has_stepped(self) -> bool:
         """Whether each of its environments was made and reset and has finished a step."""
-        return self.heartbeat[0] > 3 * len(self.env_indices)
+        return self.heartbeat[NUM_CALLS] > 3 * len(self.env_indices)
 
     def ask_to_end(self) -> None:
         self.channel.send(None)

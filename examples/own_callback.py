@@ -11,15 +11,16 @@ from ppo import Callback
 class Snapshots(Callback):
     """Save a checkpoint after an evaluation that is better than the one before."""
 
-    last = float("-inf")  # which checkpoints hold, too
+    def __init__(self) -> None:
+        self.last = float("-inf")  # which checkpoints hold, too
 
     def on_evaluation(self, run: Any, result: Any) -> None:
-        if not result["episodes"]:  # the environment failed
+        if not result.episodes:  # the environment failed
             return
-        if result["mean"] > self.last:
+        if result.mean > self.last:
             run.save()
-        self.last = result["mean"]
-        run.log("evaluation/shortest_episode", min(result["lengths"]))
+        self.last = result.mean
+        run.log("evaluation/shortest_episode", min(result.lengths))
 
     def state_dict(self) -> dict[str, Any]:
         return {"last": self.last}

@@ -48,5 +48,5 @@ class PrivilegedCritic(ActorCritic):
 if __name__ == "__main__":  # worker processes import this file
     names = [f"examples.privileged_critic:{name}" for name in ("Guess", "PrivilegedCritic")]
     config = Config(env_name=names[0], model=names[1], learning_rate=1e-2, total_steps=8_192)
-    policy = load_policy(train(config)["checkpoint"], *names)
+    policy = load_policy(train(config).checkpoint, *names)
     print("its guess about -1:", policy.predict({"seen": [-1.0]}))

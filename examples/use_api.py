@@ -16,8 +16,8 @@ def warm_down(remaining: float) -> float:
 
 config = Config(learning_rate=warm_down, clip_coef="linear:0.2", total_steps=50_000)
 summary = train("CartPole-v1", config)
-policy = load_policy(summary["checkpoint"])
-print("10 episodes:", policy.evaluate(episodes=10)["returns"])
+policy = load_policy(summary.checkpoint)
+print("10 episodes:", policy.evaluate(episodes=10).returns)
 
 env = policy.make_env()  # render_mode="human" to watch
 observation, info = env.reset(seed=0)

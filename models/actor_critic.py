@@ -62,7 +62,10 @@ class Trunk(nn.Module):
     """Base class of networks from observations (B, *observation) to features (B, num_features)."""
 
     num_features: int
-    state_size = 0  # S, if it remembers
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state_size = 0  # S, if it remembers
 
     def prepare_to_act(self) -> None:
         """Optimise for acting; the trunk is not trained afterwards."""

@@ -188,11 +188,14 @@ class PolicyHead(nn.Module):
     draw_noise(generator, num_steps) draws the noise (num_steps, noise_size) of one environment.
     """
 
-    action_size = 0
     action_dtype: Any = np.int64
-    noise_size = 0
-    mask_size = 0
     draw_noise: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_size = 0
+        self.noise_size = 0
+        self.mask_size = 0
 
 
 class CategoricalHead(PolicyHead):

@@ -4,7 +4,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-ALIGNMENT = 64  # bytes
+from ppo.system.hardware import ALIGNMENT
 
 
 def as_tensor(array: ndarray) -> Tensor:

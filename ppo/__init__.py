@@ -5,8 +5,10 @@ from pkgutil import resolve_name
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",
     "Config": "ppo.config.config:Config",
+    "Evaluation": "ppo.run.summary:Evaluation",
     "Learner": "ppo.algorithm.learner:Learner",
     "Policy": "ppo.policy.policy:Policy",
+    "RunSummary": "ppo.run.summary:RunSummary",
     "load_policy": "ppo.policy.load:load_policy",
     "train": "ppo.trainer:train",
     "tuned_config": "ppo.config.settings:tuned_config",

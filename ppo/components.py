@@ -29,12 +29,11 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import leaves, num_choices
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
-from ppo.models import make_actor
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of, vectors_of
-from ppo.policy.build import describe_observations, new_model, new_normalizer
+from ppo.policy.build import ActorFactory, describe_observations, new_model, new_normalizer
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
 from ppo.run.fine_tune import initialize
@@ -100,21 +99,26 @@ def _check_checkpoint(settings: RunSettings) -> None:
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:
-    """Set threads and seed of this process. Raises ConfigError if the layers need more than the
-    machine's memory."""
+    """Set threads and seed of this process."""
     images = images_of(spaces.observations)
     # With small matrices, more threads would only wait for each other.
     configure_process(available_cores() if images else 1, config.torch_deterministic)
-    torch.manual_seed(
-        integer_seed(config.seed, Stream.MODEL)
-    )  # for losses that draw random numbers
+    # For losses that draw random numbers.
+    torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
+
+
+def check_layers(config: Config, spaces: Spaces) -> None:
+    """Raise ConfigError if the layers of an MLP would need more than the machine's memory.
+
+    They are counted before any is made: a system that gives out more memory than it has would kill
+    the process as it fills them."""
     num_inputs = sum(math.prod(box.shape) for box in vectors_of(spaces.observations).values())
     num_outputs = sum(num_choices(leaf) for _, leaf in leaves(spaces.actions))
     needed = 0
     for layers, outputs in ((config.policy_layers, num_outputs), (config.value_layers, 1)):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
         widths = pairwise([num_inputs, *sizes, outputs])
-        # They need at least this, with gradients and Adam's two moments.
+        # float32 weights, gradients and Adam's two moments.
         needed += 16 * sum(math.prod(pair) for pair in widths)
     what = f"a network from {num_inputs:,} numbers to {num_outputs:,}"
     check_memory("hidden_size or the number of layers", needed, what)
@@ -156,6 +160,7 @@ class Components:
         config = self.config
         spaces = self.spaces
         prepare_process(config, spaces)
+        check_layers(config, spaces)
         self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
@@ -170,14 +175,18 @@ class Components:
             self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
-        # Workers act on the CPU, whatever the learner's device is.
-        rebuild = partial(new_model, config, spaces, to_act=True)
-        self.make_actor = make = partial(make_actor, rebuild, layout_of(self.model))
+        # Workers and policies act on the CPU, whatever the learner's device is.
+        self.make_actor = ActorFactory(config, spaces, layout_of(self.model))
+        make_actor = self.make_actor
         if config.inference == "learner" and config.device != "cpu":
-            make = partial(make_actor, lambda: new_model(config, spaces).to(config.device), None)
-        weights = self.buffers.shared_weights
-        normalize = self.normalize_observation
-        make_sampler = partial(RolloutSampler, make, weights, normalize, seed=config.seed)
+            make_actor = ActorFactory(config, spaces, layout=None, device=config.device)
+        make_sampler = partial(
+            RolloutSampler,
+            make_actor=make_actor,
+            weights=self.buffers.shared_weights,
+            normalize=self.normalize_observation,
+            seed=config.seed,
+        )
         self.sampler = None
         if config.inference == "learner":  # which acts for all environments
             self.sampler = make_sampler(env_ids=self.env_ids, rollouts=self.buffers.rollouts)

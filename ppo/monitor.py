@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
-from ppo.callbacks.builtin import Evaluation, RegularCheckpoints, Report, Videos
+from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations, Report, Videos
 from ppo.callbacks.doctor import Doctor
 from ppo.callbacks.highlights import EpisodeHighlights
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
@@ -20,11 +20,12 @@ from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.envs.worker import Episode
 from ppo.errors import CallbackError, ConfigError, PPOError
-from ppo.run.checkpoint import copy_state, unsaveable
+from ppo.run.checkpoint import LAST, copy_state, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.histograms import make_histograms
 from ppo.run.loggers.logger import Histograms
-from ppo.run.reader import Row
+from ppo.run.reader import SUMMARY, Row
+from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.signals import RAISED_BY_SIGNALS
@@ -63,7 +64,13 @@ class Monitor:
         is_discrete = head.action_dtype is np.int64
         doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
-        built_in = [RegularCheckpoints(), EpisodeHighlights(), Evaluation(), Videos(), doctor]
+        built_in = [
+            RegularCheckpoints(),
+            EpisodeHighlights(),
+            RegularEvaluations(),
+            Videos(),
+            doctor,
+        ]
         self.callbacks = [*built_in, *callbacks, *stopping, Report()]
 
     def notify(self, method: str, *arguments) -> None:
@@ -127,22 +134,23 @@ class Monitor:
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
         return Decision(run.metrics, histograms, run.is_save_due, run.is_best, run.stop_reason)
 
-    def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> Metrics:
+    def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> RunSummary:
         """Evaluate the final policy, write summary.json and call on_end; return the summary."""
         seconds = clock.elapsed
-        summary = {
-            "env_name": self.config.env_name,
-            "seed": self.config.seed,
-            "steps": self.parts.step,
-            "seconds": round(seconds, 3),
-            "steps_per_second": round(self.parts.step / seconds, 1),
-            "stopped": self.run.stop_reason or None,
-            "episodes": self.episodes.count,
-            "mean_return": self.episodes.means()["episode_return_mean"],
-            "evaluation": self.run.evaluate(on_progress=on_progress),
-        }
-        folder = self.run.folder
-        write_json(folder.path / "summary.json", summary)
+        folder = self.run.folder.path
+        summary = RunSummary(
+            env_name=self.config.env_name,
+            seed=self.config.seed,
+            steps=self.parts.step,
+            seconds=round(seconds, 3),
+            steps_per_second=round(self.parts.step / seconds, 1),
+            stopped=self.run.stop_reason or None,
+            episodes=self.episodes.count,
+            mean_return=self.episodes.means()["episode_return_mean"],
+            evaluation=self.run.evaluate(on_progress=on_progress),
+            checkpoint=str(folder / "checkpoints" / LAST),
+        )
+        write_json(folder / SUMMARY, summary.content())
         self.notify("on_end")
         return summary
 

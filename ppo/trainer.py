@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from warnings import catch_warnings
 
 from ppo.callbacks.base import Callback, named_callbacks
@@ -17,12 +16,13 @@ from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, Interrupted
 from ppo.monitor import Monitor
 from ppo.run.changes import Changes
-from ppo.run.checkpoint import LAST, Checkpoints
+from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers
 from ppo.run.reader import read_rows
 from ppo.run.saved import run_settings
 from ppo.run.state import resume, snapshot
+from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
 from ppo.system.process import freeze_garbage, ignore_overflow, restored_process
@@ -38,7 +38,7 @@ def train(
     learner: str | MakeLearner = "auto",
     callbacks: Sequence[Callback] = (),
     **flags,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal, and
     leave this process as it was.
 
@@ -75,7 +75,7 @@ def run(
     find_settings: Callable[[], RunSettings],
     make_learner: MakeLearner = make_learner,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, Any]:
+) -> RunSummary:
     """Train with settings; the process is changed for it. Returns and raises as train does."""
     with STOP as stop, stop.raising(), ExitStack() as stack:
         enter = stack.enter_context
@@ -148,7 +148,7 @@ def run(
             ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
             raise _interrupted(stop, checkpoints, monitor, ending) from None
         loggers.finish(summary)
-        return {**summary, "checkpoint": str(checkpoints.folder / LAST)}
+        return summary
 
 
 @contextmanager

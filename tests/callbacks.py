@@ -96,7 +96,7 @@ class Recorder(Callback):
             run.stop("enough")
 
     def on_evaluation(self, run: Any, result: Any) -> None:
-        self._note(run, f"evaluation of {result['episodes']}")
+        self._note(run, f"evaluation of {result.episodes}")
 
     def on_checkpoint(self, run: Any) -> None:
         self._note(run, "checkpoint")

@@ -69,7 +69,7 @@ OBSERVATIONS: dict[str, Any] = {
 
 def process() -> str:
     """Name the kind of process that this is."""
-    if HEARTBEAT.array is not None:
+    if HEARTBEAT.is_watched:
         return "isolated"
     return "worker" if parent_process() else "trainer"
 

@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,11 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs import make
 from ppo.envs.first_look import Spaces, probe_all
+from ppo.envs.heartbeat import SHAPE
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.models import make_model
+from ppo.run.summary import Evaluation, RunSummary
 
 ROOT = Path(__file__).parents[1]
 Call = Callable[..., tuple[int, str, str]]  # of the fixture call
@@ -111,7 +113,8 @@ def make_components(env_name: str, **values: Any) -> Components:
 
 def worker_of(parts: Components, num_envs: int) -> Worker:
     """Make a worker for the first environments of a run, in this process."""
-    return parts.make_worker(env_indices=range(num_envs), heartbeat=SharedArray((3,), np.int64))
+    heartbeat = SharedArray(SHAPE, np.int64)
+    return parts.make_worker(env_indices=range(num_envs), heartbeat=heartbeat)
 
 
 def learn(
@@ -186,3 +189,28 @@ def on_terminal(*arguments: str) -> str:
             break
     assert process.wait(timeout=20) == 0
     return shown.decode()
+
+
+def run_summary(steps: int = 0, returns: Sequence[float] = ()) -> RunSummary:
+    """Return the summary of a run that came to its end, after an evaluation with these returns."""
+    evaluation = Evaluation(
+        episodes=len(returns),
+        mean=float(np.mean(returns)) if returns else None,
+        std=float(np.std(returns)) if returns else None,
+        returns=[*returns],
+        lengths=[1] * len(returns),
+        unfinished=0,
+        env={},
+    )
+    return RunSummary(
+        env_name="Some-v0",
+        seed=0,
+        steps=steps,
+        seconds=1.0,
+        steps_per_second=float(steps),
+        stopped=None,
+        episodes=0,
+        mean_return=None,
+        evaluation=evaluation,
+        checkpoint="",
+    )

@@ -143,11 +143,11 @@ def test_wrappers_of_a_checkpoint_are_trusted_if_gymnasiums_or_repeated(tmp_path
     own = "tests.test_objects:Plain"
     texts = ["gymnasium.wrappers:TimeAwareObservation", own]
     values = {**TINY, "total_steps": 16, "run_dir": str(tmp_path), "wrapper": texts}
-    saved = train(Config(**values))["checkpoint"]
+    saved = train(Config(**values)).checkpoint
     for given in ({}, {"wrapper": ["a:B"]}, {"wrapper": texts[0]}):
         with pytest.raises(CheckpointError, match=f"would import {own}.*--wrapper={own}"):
             load_policy(saved, **given)
     policy = load_policy(saved, wrapper=texts)
     assert policy.spaces.observations.shape == (5,)
     assert policy.config.wrapper == texts
-    assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None}))["steps"] == 16
+    assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None})).steps == 16

@@ -8,6 +8,7 @@ import pytest
 
 from ppo.config.config import Config
 from ppo.run.loggers.console import ConsoleLogger
+from tests.running import run_summary
 
 
 def metrics(iteration: int, **values: Any) -> dict[str, Any]:
@@ -94,9 +95,7 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
 ) -> None:
     logger = make()
     logger.log(metrics(1), None)
-    logger.summarize(
-        {"evaluation": {"mean": 3.21, "std": 0.5, "episodes": 20, "unfinished": 0}, "stopped": None}
-    )
+    logger.summarize(run_summary(returns=[2.71, 3.71] * 10))
     logger.close()
     out = capsys.readouterr().out
     assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out

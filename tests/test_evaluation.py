@@ -13,6 +13,7 @@ from ppo.monitor import Monitor
 from ppo.policy.evaluation import evaluate
 from ppo.run.checkpoint import copy_state, save
 from ppo.run.state import snapshot
+from ppo.run.summary import Evaluation
 from tests.reporting import metrics_of
 from tests.running import make_env, metrics, trained
 
@@ -32,23 +33,24 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
             return [12] * len(observations)
 
         result = evaluate(act, envs, SEEDS)
-        assert result == {
-            "episodes": 7,
-            "mean": pytest.approx(np.mean(returns)),
-            "std": pytest.approx(np.std(returns)),
-            "returns": returns,
-            "lengths": lengths,
-            "unfinished": 0,
-            "env": {},
-        }
+        assert result == Evaluation(
+            episodes=7,
+            mean=pytest.approx(np.mean(returns)),
+            std=pytest.approx(np.std(returns)),
+            returns=returns,
+            lengths=lengths,
+            unfinished=0,
+            env={},
+        )
         assert sorted(seed for seed, step in seen if step == 0) == SEEDS
         assert len(seen) == sum(lengths)
 
 
 def test_without_episodes_there_is_no_mean() -> None:
-    nothing = {"episodes": 0, "mean": None, "std": None, "returns": [], "lengths": []}
-    found = evaluate(lambda *_: [], [], [])
-    assert found == {**nothing, "unfinished": 0, "env": {}}
+    nothing = Evaluation(
+        episodes=0, mean=None, std=None, returns=[], lengths=[], unfinished=0, env={}
+    )
+    assert evaluate(lambda *_: [], [], []) == nothing
 
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
     first, second = (parts.policy().evaluate(20, num_envs=8) for _ in range(2))
     save(tmp_path / "after", copy_state(snapshot(parts, monitor)))
     assert first == second
-    assert len(first["returns"]) == 20
+    assert len(first.returns) == 20
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 
 
@@ -85,15 +87,15 @@ def test_a_lost_life_does_not_end_an_episode() -> None:
         [Lives(), Lives()],
         SEEDS,
     )
-    assert result == {
-        "episodes": 7,
-        "mean": 6.0,
-        "std": 0.0,
-        "returns": 7 * [6.0],
-        "lengths": 7 * [6],
-        "unfinished": 0,
-        "env": {},
-    }
+    assert result == Evaluation(
+        episodes=7,
+        mean=6.0,
+        std=0.0,
+        returns=7 * [6.0],
+        lengths=7 * [6],
+        unfinished=0,
+        env={},
+    )
 
 
 def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_its_return_so_far() -> None:
@@ -101,9 +103,9 @@ def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_its_return_so_f
     envs = [make_env("tests.environments:Counting-v0") for _ in range(3)]
     result = evaluate(lambda observations, *_: [12] * len(observations), envs, SEEDS, max_steps=6)
     lengths = [min(6, 3 + seed % 7) for seed in SEEDS]
-    assert result["lengths"] == lengths
-    assert result["returns"] == [12.0 * length for length in lengths]
-    assert result["unfinished"] == sum(3 + seed % 7 > 6 for seed in SEEDS) > 0
+    assert result.lengths == lengths
+    assert result.returns == [12.0 * length for length in lengths]
+    assert result.unfinished == sum(3 + seed % 7 > 6 for seed in SEEDS) > 0
 
 
 def test_an_environments_own_metrics_are_averaged_over_the_episodes_that_report_them() -> None:
@@ -111,7 +113,7 @@ def test_an_environments_own_metrics_are_averaged_over_the_episodes_that_report_
     reports = [metrics_of(seed) for seed in seeds]
     for num_envs, max_steps in ((1, 4), (3, 100)):
         envs = [make_env("tests.reporting:Reporting") for _ in range(num_envs)]
-        found = evaluate(lambda x, *_: [0] * len(x), envs, seeds, max_steps=max_steps)["env"]
+        found = evaluate(lambda x, *_: [0] * len(x), envs, seeds, max_steps=max_steps).env
         for name in ("is_success", "success_rate", "distance", "energy"):
             mean = np.mean([one[name] for one in reports])
             assert found[name] == pytest.approx(mean)
@@ -119,8 +121,8 @@ def test_an_environments_own_metrics_are_averaged_over_the_episodes_that_report_
         assert found.keys() == reports[0].keys()
     envs = [make_env("tests.reporting:Reporting")]
     cut_off = evaluate(lambda x, *_: [0] * len(x), envs, seeds[:2], max_steps=3)
-    assert cut_off["unfinished"] == 2
-    assert cut_off["env"] == {"step": 3.0}  # of the last info that there was
+    assert cut_off.unfinished == 2
+    assert cut_off.env == {"step": 3.0}  # of the last info that there was
 
 
 def test_evaluations_while_training_change_nothing_and_keep_the_best(tmp_path: Path) -> None:
@@ -146,4 +148,4 @@ def test_evaluations_while_training_change_nothing_and_keep_the_best(tmp_path: P
     assert not (folders[0] / "checkpoints" / "best.safetensors").exists()
     best = returns[0].index(max(returns[0], key=float))
     policy = load_policy(folders[1] / "checkpoints" / "best.safetensors")
-    assert policy.evaluate(3)["mean"] == pytest.approx(float(returns[0][best]), rel=1e-5)
+    assert policy.evaluate(3).mean == pytest.approx(float(returns[0][best]), rel=1e-5)

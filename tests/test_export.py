@@ -58,7 +58,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def trained(values: dict[str, Any], folder: Path) -> Path:
     """Train a short run; return its checkpoint."""
-    return Path(train(Config(**{**SIZES, **QUIET, **values, "run_dir": str(folder)}))["checkpoint"])
+    return Path(train(Config(**{**SIZES, **QUIET, **values, "run_dir": str(folder)})).checkpoint)
 
 
 def leaves(action: Any) -> list[np.ndarray]:

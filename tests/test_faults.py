@@ -43,7 +43,7 @@ SMALL = (
     "--checkpoint_every=2",
 )
 FAULT = "--env_name=tests.faults:Fault"
-STEP = "in a step of environment [0-3]"
+STEP = "in the step of environment [0-3]"
 RAISED = "environment [0-3] of tests.faults:Fault raised"
 INVALID = f"{RAISED} InvalidEnvOutput:"
 NO_NUMBER = "not one finite number"

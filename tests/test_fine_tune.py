@@ -147,9 +147,7 @@ class Merged(ActorCritic):
 
 def test_policy_and_value_together_are_the_whole_of_a_model_of_your_own(tmp_path: Path) -> None:
     own = {"model": "tests.test_fine_tune:Merged"}
-    saved = load(
-        Path(train(Config(**{**SMALL, **own, "run_dir": str(tmp_path / "a")}))["checkpoint"])
-    )
+    saved = load(Path(train(Config(**{**SMALL, **own, "run_dir": str(tmp_path / "a")})).checkpoint))
     taken = first_state(tmp_path / "b", init_from=str(tmp_path / "a"), seed=3, **own)
     assert same(saved, taken, "model.body")
 
@@ -161,7 +159,7 @@ def test_frozen_parameters_stay_as_they_are(optimizer: str, model: str, tmp_path
     values = {"optimizer": f"torch.optim:{optimizer}", "model": model, "freeze": frozen}
     summary = train(Config(**{**SMALL, **values, "run_dir": str(tmp_path)}))
     begun = load(tmp_path / "checkpoints" / "000000000000.safetensors")
-    end = load(Path(summary["checkpoint"]))
+    end = load(Path(summary.checkpoint))
     assert same(begun, end, f"model.{frozen}")
     assert not same(begun, end, f"model.{learned}")
     rows = (tmp_path / "metrics.csv").read_text().splitlines()

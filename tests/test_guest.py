@@ -54,7 +54,7 @@ if __name__ == "__main__":
     image = "PongNoFrameskip-v4"
     train(image, learning_rate="linear:1e-4", run_dir="images", **{**flags, "num_workers": 0})
     unchanged(before)
-    policy = load_policy(made["checkpoint"])
+    policy = load_policy(made.checkpoint)
     policy.evaluate(episodes=1)
     unchanged(before)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
-from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.heartbeat import CLOSE, HEARTBEAT, STEP
 from ppo.envs.isolation import Isolation
 
 
@@ -33,12 +33,12 @@ def refuse() -> None:
 
 
 def die() -> None:
-    HEARTBEAT("step")
+    HEARTBEAT.beat(STEP)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hang(call: str) -> None:
-    HEARTBEAT(call)
+def hang(call: int) -> None:
+    HEARTBEAT.beat(call)
     time.sleep(60)
 
 
@@ -74,13 +74,13 @@ def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("step", r"step of environment Some-v0: over 0.2 s \(--step_timeout\)"),
-        ("close", r"close of environment Some-v0: over 0.4 s \(--reset_timeout\)"),
+        (STEP, r"step of environment Some-v0: over 0.2 s \(--step_timeout\)"),
+        (CLOSE, r"close of environment Some-v0: over 0.4 s \(--reset_timeout\)"),
     ],
 )
-def test_a_hang_is_named_and_ended(isolation: Isolation, call: str, said: str) -> None:
+def test_a_hang_is_named_and_ended(isolation: Isolation, call: int, said: str) -> None:
     process = isolation.call("work", "Some-v0", work, 0)
-    isolation.timeouts = {"step": 0.2, "reset": 0.4}
+    isolation.set_timeouts(step=0.2, reset=0.4)
     with pytest.raises(WorkerError, match=f"^the work hung in the {said}"):
         isolation.call("the work", "Some-v0", hang, call)
     assert not os.path.exists(f"/proc/{process}")

@@ -54,8 +54,8 @@ def test_a_loss_of_the_user_is_learned_and_its_metrics_are_logged(tmp_path: Path
     )
     summary = train(config, learner=Imitate)
     assert (
-        summary["evaluation"]["returns"]
-        == load_policy(summary["checkpoint"]).evaluate(5)["returns"]
+        summary.evaluation.returns
+        == load_policy(summary.checkpoint).evaluate(5).returns
         == always_0(5)
     )
     rows = metrics(tmp_path)
@@ -208,7 +208,7 @@ def test_the_last_minibatch_takes_the_remaining_rows(tmp_path: Path, size: int, 
     values = iterations(
         2, num_envs=3, num_steps=11, batch_size=size, num_epochs=2, run_dir=str(tmp_path)
     )
-    tensors = safetensors.torch.load_file(train(Config(**values))["checkpoint"])
+    tensors = safetensors.torch.load_file(train(Config(**values)).checkpoint)
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     for row in metrics(tmp_path):
         assert int(row["gradient_steps"]) == 2 * steps
@@ -222,7 +222,7 @@ def test_optimizers_train(tmp_path: Path, optimizer: str) -> None:
     summary = train(Config(**{**values, "total_steps": 8192}))
     rows = metrics(tmp_path)
     assert float(rows[-1]["episode_return_mean"]) > 1.5 * float(rows[0]["episode_return_mean"])
-    assert load_policy(summary["checkpoint"]).evaluate(6, num_envs=4) == summary["evaluation"]
+    assert load_policy(summary.checkpoint).evaluate(6, num_envs=4) == summary.evaluation
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 import ppo.run.loggers.logger
 from ppo.config.config import Config
 from ppo.run.loggers.logger import Histograms, Logger, Loggers
-from tests.running import metrics
+from ppo.run.summary import RunSummary
+from tests.running import metrics, run_summary
 
 
 class Run(SimpleNamespace):
@@ -34,8 +35,8 @@ class Recorder(Logger):
     def log(self, metrics: dict[str, Any], histograms: Histograms | None) -> None:
         self.calls.append(f"log {metrics['iteration']}")
 
-    def summarize(self, summary: dict[str, Any]) -> None:
-        self.calls.append(f"summarize {summary['steps']}")
+    def summarize(self, summary: RunSummary) -> None:
+        self.calls.append(f"summarize {summary.steps}")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -74,7 +75,7 @@ def test_a_logger_gets_every_iteration_and_the_summary(
     with Loggers(CONFIG, Run(tmp_path), []) as loggers:
         for iteration in (1, 2):
             loggers.log({"iteration": iteration, "step": 10 * iteration})
-        loggers.finish({"steps": 20})
+        loggers.finish(run_summary(steps=20))
     expected = ["start after 0", "log 1", "log 2", "summarize 20", "close"]
     assert Recorder.last.calls == expected
     assert [row["step"] for row in metrics(tmp_path)] == ["10", "20"]

@@ -124,7 +124,7 @@ def test_masks_of_nested_spaces_are_kept_to() -> None:
             chosen = actions[..., [0, 2, 3]].astype(int)  # between them is a number
             assert np.take_along_axis(masks.reshape(40, N, 3, 2), chosen[..., None], -1).all()
             assert 0.5 < masks.mean() < 1
-    assert parts.policy().evaluate(20, num_envs=N)["episodes"] == 20
+    assert parts.policy().evaluate(20, num_envs=N).episodes == 20
 
 
 def test_an_environment_that_allows_no_action_is_an_error() -> None:

@@ -196,11 +196,11 @@ def test_the_summary_is_written(tmp_path: Path) -> None:
     parts = make_components("Counting-v0", **SMALL, report=False, eval_episodes=2)
     monitor, _, _ = watch(parts, tmp_path)
     summary = monitor.finish(Clock(earlier=8.0))
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    assert summary["steps"] == 32
-    assert summary["seconds"] == pytest.approx(8.0, abs=1.0)
-    assert summary["evaluation"]["episodes"] == 2
-    assert np.isfinite(summary["evaluation"]["mean"])
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary.content()
+    assert summary.steps == 32
+    assert summary.seconds == pytest.approx(8.0, abs=1.0)
+    assert summary.evaluation.episodes == 2
+    assert np.isfinite(summary.evaluation.mean)
 
 
 def test_a_report_that_cannot_be_written_is_an_event(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def test_an_object_is_a_label_that_carries_it() -> None:
 def test_an_environment_is_given_its_number_in_the_run(env: Any, tmp_path: Path) -> None:
     summary = train(env, config(tmp_path, eval_episodes=2))
     assert Arm.made == [0, *(0, 1), *(2, 3)]  # first look, training, evaluation
-    assert summary["evaluation"]["returns"] == [8, 12]
-    policy = load_policy(summary["checkpoint"], env)
+    assert summary.evaluation.returns == [8, 12]
+    policy = load_policy(summary.checkpoint, env)
     assert policy.make_env().unwrapped.index == 2
 
 
@@ -108,14 +108,14 @@ def test_tasks_are_dealt_over_the_environments(tmp_path: Path) -> None:
     values = {"num_envs": 4, "total_steps": 32, "eval_episodes": 4}
     summary = train(Arm, config(tmp_path, env_kwargs=tasks, **values))
     assert Arm.made == [*(10, 1, 2), *(10, 1, 2, 40), *(130, 1, 2, 160)]
-    assert summary["evaluation"]["returns"] == [0, 4, 8, 0]
+    assert summary.evaluation.returns == [0, 4, 8, 0]
 
 
 def test_another_environment_may_be_evaluated(tmp_path: Path) -> None:
     summary = train(Arm, config(tmp_path, eval_episodes=1), eval_env=lambda: Arm(port=5))
     assert Arm.made == [*(0, 5), *(0, 1), 5]
-    assert summary["evaluation"]["mean"] == 20
-    assert load_policy(summary["checkpoint"], Arm).evaluate(1)["mean"] == 8  # as in training
+    assert summary.evaluation.mean == 20
+    assert load_policy(summary.checkpoint, Arm).evaluate(1).mean == 8  # as in training
     with pytest.raises(
         EnvironmentUnavailable, match="--env_name=<Arm> has other spaces or masks by --eval_env"
     ):
@@ -165,7 +165,7 @@ def test_what_makes_more_or_less_than_one_environment_is_refused(env: Any) -> No
 
 
 def test_an_object_must_be_given_again(tmp_path: Path) -> None:
-    saved = train(Arm, config(tmp_path))["checkpoint"]
+    saved = train(Arm, config(tmp_path)).checkpoint
     with pytest.raises(CheckpointError, match=r"is of the class or function <Arm>: give it again"):
         load_policy(saved)
     assert load_policy(saved, "tests.test_objects:Arm").config.env_name == "tests.test_objects:Arm"
@@ -176,7 +176,7 @@ def test_an_object_must_be_given_again(tmp_path: Path) -> None:
 def test_a_script_starts_its_run_or_resumes_it(tmp_path: Path) -> None:
     train(Arm, config(tmp_path, resume="auto"))
     before = (tmp_path / "metrics.csv").read_text()
-    assert train(Arm, config(tmp_path, resume="auto", total_steps=32))["steps"] == 32
+    assert train(Arm, config(tmp_path, resume="auto", total_steps=32)).steps == 32
     after = (tmp_path / "metrics.csv").read_text()
     assert after.startswith(before)
     assert after.count("\n") == before.count("\n") + 1
@@ -189,7 +189,7 @@ def test_a_script_resumes_its_run_with_the_settings_that_it_has_been_given_since
     train(Arm, **{**flags, "total_steps": 16})
     train(Arm, **{**flags, "total_steps": 32, "gamma": 0.5})
     del flags["num_steps"]
-    saved = checkpoint.load(Path(train(Arm, **{**flags, "total_steps": 64})["checkpoint"]))
+    saved = checkpoint.load(Path(train(Arm, **{**flags, "total_steps": 64}).checkpoint))
     assert saved["config"]["gamma"] == 0.5
     assert saved["config"]["num_steps"] == VALUES["num_steps"]
 
@@ -269,7 +269,7 @@ SCRIPT = """
     config = Config(num_envs=4, num_steps=16, total_steps=640, num_workers=2, report=False,
                     verbose=0, eval_episodes=2, checkpoint_every=2, learning_rate=when_killed,
                     **{sys.argv[1]: sys.argv[2]})
-    print(train(lambda index: Walk(index), config)["evaluation"])
+    print(train(lambda index: Walk(index), config).evaluation)
 """
 
 

@@ -42,7 +42,7 @@ def test_a_policy_learns_from_two_images_and_a_vector_together() -> None:
         total_steps=10_240,
     )
     policy = parts.policy()
-    assert policy.evaluate(episodes=25, num_envs=25)["mean"] > 3.4  # of 4; without a part it is 2
+    assert policy.evaluate(episodes=25, num_envs=25).mean > 3.4  # of 4; without a part it is 2
 
 
 KINDS: Any = {
@@ -211,8 +211,8 @@ def test_the_example_learns_and_acts_by_what_is_seen_only(tmp_path: Path) -> Non
             run_dir=str(tmp_path / "run"),
         )
     )
-    policy = load_policy(summary["checkpoint"], *names)
-    assert policy.evaluate(episodes=100)["mean"] > 0.75
+    policy = load_policy(summary.checkpoint, *names)
+    assert policy.evaluate(episodes=100).mean > 0.75
     numbers = [-2.0, -0.5, 0.5, 2.0]
     assert [policy.predict({"seen": [number]}) for number in numbers] == [0, 0, 1, 1]
     with pytest.raises(KeyError, match="seen"):

@@ -46,8 +46,8 @@ class Remembering(Recurrent):
 def test_a_recurrent_model_of_the_user_is_trained(tmp_path: Path) -> None:
     values = {**CARTPOLE, "total_steps": 2_048, "num_minibatches": 1, "run_dir": str(tmp_path)}
     summary = train(Config(**values, model="tests.test_own_model:Remembering"))
-    assert summary["steps"] == 2_048
-    assert summary["evaluation"]["mean"] > 0
+    assert summary.steps == 2_048
+    assert summary.evaluation.mean > 0
 
 
 def test_a_model_of_the_user_learns(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_a_model_of_the_user_learns(tmp_path: Path) -> None:
     summary = train(
         Config(**{**values, "model": "tests.test_own_model:Own", "run_dir": str(tmp_path)})
     )
-    assert summary["evaluation"]["mean"] > 60
-    assert set(safetensors.torch.load_file(summary["checkpoint"])) >= {
+    assert summary.evaluation.mean > 60
+    assert set(safetensors.torch.load_file(summary.checkpoint)) >= {
         "model.value",
         "model.policy_head.logits.weight",
     }
@@ -153,9 +153,9 @@ def test_a_model_with_a_distribution_of_torchs_own_learns(tmp_path: Path) -> Non
     values = {**CARTPOLE, "total_steps": 10_240, "learning_rate": 1e-2, "inference": "learner"}
     name = "tests.test_own_model:Leaning"
     summary = train(Config(**{**values, "model": name, "run_dir": str(tmp_path)}))
-    assert summary["evaluation"]["mean"] > 60
-    returns = [load_policy(summary["checkpoint"], model=name).evaluate(3, False) for _ in range(2)]
-    assert returns[0]["returns"] == returns[1]["returns"]
+    assert summary.evaluation.mean > 60
+    returns = [load_policy(summary.checkpoint, model=name).evaluate(3, False) for _ in range(2)]
+    assert returns[0].returns == returns[1].returns
 
 
 def test_workers_and_policies_act_by_the_buffers_that_were_learned() -> None:
@@ -177,10 +177,10 @@ def test_workers_and_policies_act_by_the_buffers_that_were_learned() -> None:
 def test_a_checkpoint_has_the_buffers(tmp_path: Path) -> None:
     name = "tests.test_own_model:Buffered"
     summary = train(Config(**{**CARTPOLE, "model": name, "run_dir": str(tmp_path)}))
-    tensors = safetensors.torch.load_file(summary["checkpoint"])
+    tensors = safetensors.torch.load_file(summary.checkpoint)
     assert {"model.mean", "model.norm.running_mean", "model.norm.num_batches_tracked"} <= {*tensors}
     assert "model.table" not in tensors
-    policy = load_policy(summary["checkpoint"], model=name)
+    policy = load_policy(summary.checkpoint, model=name)
     assert torch.equal(policy.actor.model.mean, tensors["model.mean"])
 
 

@@ -50,7 +50,7 @@ if __name__ == "__main__":
         env_name="CartPole-v1", num_workers=2, num_envs=2, total_steps=256, eval_episodes=1,
         report=False, run_dir="runs/script",
     )
-    print("steps", train(config)["steps"])
+    print("steps", train(config).steps)
 """
 BREAKS = "raise RuntimeError(__file__ + ' was imported by mistake')\n"
 SMALL = (

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 import ppo
-from ppo import Config, Policy, load_policy, train
+from ppo import Config, Policy, RunSummary, load_policy, train
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, PPOError
 from ppo.run import checkpoint
@@ -29,9 +29,7 @@ def iterations(count: int, **values: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=["mlp", "lstm"])
-def trained(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
     """Train a short run; return its summary."""
     folder = tmp_path_factory.mktemp(request.param)
     return train(
@@ -51,28 +49,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the checkpoint of an MLP."""
     folder = tmp_path_factory.mktemp("saved") / "run"
     return Path(
-        train(Config(**iterations(4, run_dir=str(folder), num_epochs=4, learning_rate=3e-3)))[
-            "checkpoint"
-        ]
+        train(
+            Config(**iterations(4, run_dir=str(folder), num_epochs=4, learning_rate=3e-3))
+        ).checkpoint
     )
 
 
-def test_a_loaded_policy_plays_like_the_trained_one(trained: dict[str, Any]) -> None:
-    evaluation = trained["evaluation"]
-    assert len(set(evaluation["returns"])) > 1
-    assert load_policy(trained["checkpoint"]).evaluate(6, num_envs=4) == evaluation
+def test_a_loaded_policy_plays_like_the_trained_one(trained: RunSummary) -> None:
+    evaluation = trained.evaluation
+    assert len(set(evaluation.returns)) > 1
+    assert load_policy(trained.checkpoint).evaluate(6, num_envs=4) == evaluation
     assert (
-        load_policy(Path(trained["checkpoint"])).evaluate(4, num_envs=3)["returns"]
-        == evaluation["returns"][:4]
+        load_policy(Path(trained.checkpoint)).evaluate(4, num_envs=3).returns
+        == evaluation.returns[:4]
     )
     assert (
-        load_policy(trained["checkpoint"]).evaluate(6, deterministic=False)["returns"]
-        != evaluation["returns"]
+        load_policy(trained.checkpoint).evaluate(6, deterministic=False).returns
+        != evaluation.returns
     )
 
 
-def test_predictions_repeat_the_evaluation(trained: dict[str, Any]) -> None:
-    policy = load_policy(trained["checkpoint"])
+def test_predictions_repeat_the_evaluation(trained: RunSummary) -> None:
+    policy = load_policy(trained.checkpoint)
     assert isinstance(policy, Policy)
     env, returns = policy.make_env(), []
     for episode in range(6):
@@ -85,7 +83,7 @@ def test_predictions_repeat_the_evaluation(trained: dict[str, Any]) -> None:
             )
             total, ended = total + float(reward), terminated or truncated
         returns.append(total)
-    assert returns == trained["evaluation"]["returns"]
+    assert returns == trained.evaluation.returns
 
 
 def probabilities(path: Path, observations: np.ndarray) -> np.ndarray:
@@ -139,7 +137,7 @@ def test_predictions_are_actions_of_the_environment(
         "env_kwargs": {"shown": shown, "done": done},
     }
     summary = train(Config(**{**iterations(1), **world, **values, "run_dir": str(tmp_path)}))
-    policy = load_policy(summary["checkpoint"], env_name=world["env_name"])
+    policy = load_policy(summary.checkpoint, env_name=world["env_name"])
     env = policy.make_env()
     observation, _ = env.reset(seed=0)
     for deterministic in (True, False):
@@ -151,7 +149,7 @@ def test_predictions_are_actions_of_the_environment(
 
 def test_reset_clears_the_state_of_a_recurrent_policy(tmp_path: Path) -> None:
     policy = load_policy(
-        train(Config(**iterations(2, model="lstm", run_dir=str(tmp_path))))["checkpoint"]
+        train(Config(**iterations(2, model="lstm", run_dir=str(tmp_path)))).checkpoint
     )
 
     def remembered() -> list[bytes]:
@@ -201,8 +199,8 @@ def test_every_kind_of_network_is_loaded_as_it_was(
             }
         )
     )
-    policy = load_policy(summary["checkpoint"], env_name=env_name)
-    assert policy.evaluate(5, num_envs=2) == summary["evaluation"]
+    policy = load_policy(summary.checkpoint, env_name=env_name)
+    assert policy.evaluate(5, num_envs=2) == summary.evaluation
 
 
 @pytest.mark.parametrize(
@@ -284,7 +282,7 @@ def test_a_checkpoint_of_another_network_or_environment_is_refused(
 def test_an_import_path_in_a_checkpoint_must_be_repeated(
     name: str, path: str, tmp_path: Path
 ) -> None:
-    saved = train(Config(**{**iterations(2), name: path, "run_dir": str(tmp_path)}))["checkpoint"]
+    saved = train(Config(**{**iterations(2), name: path, "run_dir": str(tmp_path)})).checkpoint
     for given in ({}, {name: path + "0"}, {"env_name": "CartPole-v1"}, {"model": "mlp"}):
         with pytest.raises(
             CheckpointError, match=f"would import {path}: if you trust it, repeat --{name}={path}"
@@ -313,7 +311,7 @@ def test_an_import_path_that_is_not_repeated_is_not_imported(
 def test_the_example_environment_trains_as_it_says(tmp_path: Path) -> None:
     name = "examples.own_environment:HiddenVelocity"
     summary = train(Config(**iterations(2, env_name=name, model="lstm", run_dir=str(tmp_path))))
-    env = load_policy(summary["checkpoint"], env_name=name).make_env()
+    env = load_policy(summary.checkpoint, env_name=name).make_env()
     whole = env.unwrapped.state
     assert whole is None
     observation = env.reset(seed=0)[0]

@@ -67,7 +67,7 @@ def test_an_lstm_or_a_gru_makes_use_of_earlier_observations(model: str, right: b
     worker = worker_of(parts, 16)
     for iteration in range(1, 16):
         learn(parts, worker.collect(iteration))
-    mean = parts.policy().evaluate(50, num_envs=16)["mean"]
+    mean = parts.policy().evaluate(50, num_envs=16).mean
     assert mean == 1 if right else mean < 0.8
 
 

@@ -46,7 +46,7 @@ def test_each_seed_has_the_same_flags_and_a_folder_of_its_own(
     given = {"seeds": "3", "seed": "7", "name": "mine", "gamma": "0.9", "run_dir": str(tmp_path)}
     flags = {**given, "num_workers": "2"}
     with pytest.raises(RunFailed, match="s7 ended with exit code 1"):
-        train_seeds(flags, Config(**flags))
+        train_seeds(flags, Config(**flags), num_workers=2)
     assert len(started) == 3  # side by side, so begun before one had failed
     for seed, command in zip((7, 8, 9), started, strict=True):
         assert command[:3] == [sys.executable, "-m", "ppo"]
@@ -56,10 +56,10 @@ def test_each_seed_has_the_same_flags_and_a_folder_of_its_own(
 
 def test_a_single_run_cannot_be_resumed_by_several_seeds(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--resume and --seeds: give one of them"):
-        train_seeds({}, Config(seeds=2, resume=str(tmp_path)))
+        train_seeds({}, Config(seeds=2, resume=str(tmp_path)), num_workers=1)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is not empty, and no run is overwritten"):
-        train_seeds({}, Config(seeds=2, run_dir=str(tmp_path)))
+        train_seeds({}, Config(seeds=2, run_dir=str(tmp_path)), num_workers=1)
 
 
 def test_a_signal_reaches_the_runs_of_all_seeds(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ QUICK = {
 def score(env_name: str, **values: Any) -> float:
     """Return the mean reward of a step, at best 1, of the most likely actions after training."""
     policy = trained(env_name, **{**QUICK, **values}).policy()
-    return policy.evaluate(32, num_envs=32)["mean"] / 5
+    return policy.evaluate(32, num_envs=32).mean / 5
 
 
 @pytest.mark.parametrize(("shown", "done"), list(itertools.product(KINDS, KINDS)))

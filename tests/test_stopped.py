@@ -50,7 +50,7 @@ def test_a_worker_that_hangs_before_it_reads_long_episodes_is_noticed(
 ) -> None:
     process, _ = resuming(long_episodes, tmp_path, "--reset_timeout=2")
     _, errors = process.communicate(timeout=30)
-    said = "worker 0 hung in a reset of environment 0: over 2 s (--reset_timeout)"
+    said = "worker 0 hung in the start of environment 0: over 2 s (--reset_timeout)"
     assert (process.returncode, errors.splitlines()[-1:]) == (1, [f"error: {said}"])
     assert nothing_left(process.pid)
 

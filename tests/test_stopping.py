@@ -118,9 +118,9 @@ def solved_run(*means: float, spread: float = 10.0) -> tuple[Run, StopWhen, list
     evaluations = iter(means)
     asked: list[int] = []
 
-    def evaluate(episodes: int) -> dict[str, float]:
+    def evaluate(episodes: int) -> SimpleNamespace:
         asked.append(episodes)
-        return {"mean": next(evaluations)}
+        return SimpleNamespace(mean=next(evaluations))
 
     run = Run(evaluate=evaluate, returns=[190 - spread, 190 + spread] * 50)
     (_, solved) = make_stopping(Config(stop_when="solved"), 200.0)

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ppo.config.config import Config
 from ppo.run.loggers.logger import Histograms
 from ppo.run.loggers.tensorboard import TensorBoardLogger
+from tests.running import run_summary
 
 
 def make(folder: Path, first_step: int = 0) -> TensorBoardLogger:
@@ -51,12 +52,19 @@ def test_histograms_and_the_newest_image_are_shown(tmp_path: Path) -> None:
 
 def test_the_evaluation_of_a_finished_run_is_shown(tmp_path: Path) -> None:
     logger = make(tmp_path)
-    logger.summarize({"steps": 30, "evaluation": {"mean": 4.0, "std": None}})
+    logger.summarize(run_summary(steps=30, returns=[3.0, 5.0]))
     logger.close()
     events = read(tmp_path)
-    (event,) = events.Scalars("eval/mean")
-    assert (event.step, event.value) == (30, pytest.approx(4.0))
-    assert "eval/std" not in events.Tags()["scalars"]
+    for name, value in (("eval/mean", 4.0), ("eval/std", 1.0)):
+        (event,) = events.Scalars(name)
+        assert (event.step, event.value) == (30, pytest.approx(value))
+
+
+def test_nothing_is_shown_of_an_evaluation_without_episodes(tmp_path: Path) -> None:
+    logger = make(tmp_path)
+    logger.summarize(run_summary(steps=30))
+    logger.close()
+    assert read(tmp_path).Tags()["scalars"] == []
 
 
 def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:

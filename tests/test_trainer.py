@@ -41,9 +41,9 @@ def steps(folder: Path) -> list[int]:
 
 def test_the_summary_and_the_path_of_the_last_checkpoint_are_returned(tmp_path: Path) -> None:
     summary = train(config(tmp_path / "run"))
-    assert load(Path(summary.pop("checkpoint")))["iteration"] == 4
-    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["steps"], summary["evaluation"]["episodes"]) == (128, 2)
+    assert load(Path(summary.checkpoint))["iteration"] == 4
+    assert summary.content() == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary.steps, summary.evaluation.episodes) == (128, 2)
     assert [row["step"] for row in metrics(tmp_path / "run")] == ["32", "64", "96", "128"]
 
 

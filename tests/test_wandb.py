@@ -13,6 +13,7 @@ import pytest
 import ppo.run.loggers.wandb
 from ppo.config.config import Config
 from ppo.run.loggers.wandb import WandbLogger
+from tests.running import run_summary
 
 
 class Run(SimpleNamespace):
@@ -66,10 +67,11 @@ def test_metrics_arrive_in_order_and_before_the_summary(service: Service, tmp_pa
     logger = make(run)
     for step in range(20):
         logger.log({"step": step}, None)
-    logger.summarize({"steps": 19})
+    summary = run_summary(steps=19)
+    logger.summarize(summary)
     logger.close()
     assert [row["step"] for row in service.rows] == [*range(20)]
-    assert service.summary == {"steps": 19}
+    assert service.summary == summary.content()
     assert run.events == []
 
 

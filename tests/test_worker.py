@@ -15,11 +15,12 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
+from ppo.envs.heartbeat import RESET, SHAPE, START, STEP
 from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
-from ppo.envs.worker import Worker, env_of_call
+from ppo.envs.worker import Worker
 from tests.reporting import metrics_of
 from tests.running import PLAIN, children, environment_flags, make_components, worker_of
 
@@ -199,7 +200,7 @@ def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
         episode_counts=SharedArray((n,), np.int64),
         env_ids=range(5, 5 + n),
         env_indices=range(n),
-        heartbeat=SharedArray((3,), np.int64),
+        heartbeat=SharedArray(SHAPE, np.int64),
     )
 
 
@@ -209,18 +210,16 @@ def play(worker: Worker, num_steps: int = T) -> None:
         worker.step(t, range(len(worker.envs)))
 
 
-@pytest.mark.parametrize("i", [0, 1, 7])
-def test_a_heartbeats_call_names_its_environment(i: int) -> None:
-    assert env_of_call(i) == env_of_call(~i) == i
-
-
 def test_every_call_of_an_environment_is_a_heartbeat() -> None:
     worker = make_worker()
-    assert worker.beats.tolist() == [2, ~1, 0]  # both were made
+    seen = worker.heartbeat.array
+    assert seen.tolist() == [2, START, 1, 0]  # both were made
     worker.begin(1)
-    assert worker.beats.tolist() == [4, ~1, 0]  # and reset
-    worker.step(0, range(2))
-    assert worker.beats.tolist() == [6, 1, 0]
+    assert seen.tolist() == [4, RESET, 1, 0]
+    worker.step(0, range(1))
+    assert seen.tolist() == [5, STEP, 0, 0]
+    worker.step(0, range(1, 2))
+    assert seen.tolist() == [6, STEP, 1, 0]
 
 
 def test_only_members_are_stepped() -> None:
@@ -308,7 +307,7 @@ def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:
 def test_the_cause_of_an_error_is_named() -> None:
     worker = make_worker("test_worker:Stray")
     worker.begin(1)
-    worker.beats[1] = ~1
+    worker.calls.beat(RESET, 1)
     with pytest.raises(
         WorkerError, match=r"^environment 6 of tests.test_worker:Stray raised IndexError: "
     ):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ppo.envs.errors import WorkerError
+from ppo.envs.heartbeat import CLOSE, RENDER, RESET, START, STEP
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
 from tests.test_pool import within
@@ -32,8 +33,8 @@ class Puppet:
         threads = {name: os.environ.get(name) for name in names}
         return {"threads": threads, "sigint": signal.getsignal(signal.SIGINT)}
 
-    def beat(self, num_calls: int, call: int) -> bool:
-        self.heartbeat[:2] = (num_calls, call)
+    def beat(self, num_calls: int, call: int, environment: int) -> bool:
+        self.heartbeat[:3] = (num_calls, call, environment)
         return True
 
     def fail(self) -> None:
@@ -125,22 +126,23 @@ def test_it_has_stepped_once_every_environment_has_finished_a_step(
     kind: type[WorkerProcess], start: Callable[..., WorkerProcess]
 ) -> None:
     worker = start(kind)
-    ask(worker, "beat", 6, 1)
+    ask(worker, "beat", 6, STEP, 1)
     assert not worker.has_stepped
-    ask(worker, "beat", 7, 0)
+    ask(worker, "beat", 7, STEP, 0)
     assert worker.has_stepped
 
 
 @pytest.mark.parametrize(
     ("calls", "command", "message"),
     [
-        ((5, 1), ("exit", 3), "worker 0 ended with exit code 3 in a step of environment 8"),
-        ((3, ~0), ("kill",), "worker 0 was killed by SIGKILL in a reset of environment 7; if mem"),
-        ((0, 0), ("kill",), "worker 0 was killed by SIGKILL as it started; if memory is short"),
+        ((5, STEP, 1), ("exit", 3), "worker 0 ended with exit code 3 in the step of environment 8"),
+        ((3, RESET, 0), ("kill",), "worker 0 was killed by SIGKILL in the reset of environment 7"),
+        ((2, START, 1), ("kill",), "worker 0 was killed by SIGKILL in the start of environment 8"),
+        ((0, START, 0), ("kill",), "worker 0 was killed by SIGKILL as it started; if memory"),
     ],
 )
 def test_a_death_is_described(
-    calls: tuple[int, int],
+    calls: tuple[int, int, int],
     command: tuple[Any, ...],
     message: str,
     start: Callable[..., WorkerProcess],
@@ -153,15 +155,21 @@ def test_a_death_is_described(
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [(1, r"step of environment 8: over 0.2 s \(--step_timeout\)"), (~0, r"reset of .* 0.4 s")],
+    [
+        (STEP, r"step of environment 8: over 0.2 s \(--step_timeout\)"),
+        (RENDER, r"render of environment 8: over 0.2 s \(--step_timeout\)"),
+        (START, r"start of environment 8: over 0.4 s \(--reset_timeout\)"),
+        (RESET, r"reset of environment 8: over 0.4 s \(--reset_timeout\)"),
+        (CLOSE, r"close of environment 8: over 0.4 s \(--reset_timeout\)"),
+    ],
 )
 def test_a_hang_is_found_by_a_heartbeat_that_stands_still(
     call: int, message: str, start: Callable[..., WorkerProcess]
 ) -> None:
     worker = start()
-    ask(worker, "beat", 5, call)
+    ask(worker, "beat", 5, call, 1)
     worker.timeouts = {"step": 0.2, "reset": 0.4}
-    with pytest.raises(WorkerError, match=f"^worker 0 hung in a {message}"):
+    with pytest.raises(WorkerError, match=f"^worker 0 hung in the {message}"):
         ask(worker, "sleep")
 
 
@@ -174,7 +182,7 @@ def test_a_worker_that_stops_in_the_midst_of_a_message_hangs(
     is_replying: bool, start: Callable[..., WorkerProcess]
 ) -> None:
     worker = start()
-    ask(worker, "beat", 5, 1)
+    ask(worker, "beat", 5, STEP, 1)
     worker.timeouts = {"step": 0.2, "reset": 0.4}
     if is_replying:
         worker.send("repeat_long")
@@ -183,7 +191,7 @@ def test_a_worker_that_stops_in_the_midst_of_a_message_hangs(
     with within(20):
         if not is_replying:
             worker.send("repeat", LONG)
-        with pytest.raises(WorkerError, match=r"^worker 0 hung in a step of environment 8: over"):
+        with pytest.raises(WorkerError, match=r"^worker 0 hung in the step of environment 8: over"):
             reply_of(worker)
         worker.ask_to_end()
         worker.end(0.0)

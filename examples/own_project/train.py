@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.my_env import Reach
 
-from ppo import Callback, Config, load_policy, train
+from ppo import Callback, Config, RunSummary, load_policy, train
 
 FIRST_PORT = 9000
 
@@ -31,14 +31,14 @@ class Curriculum(Callback):
         elif self.raised_after is not None and success > 0.9:
             run.stop(f"success rate {success:.2f}")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> RunSummary:
         return {"raised_after": self.raised_after}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.raised_after = state["raised_after"]
 
 
-def learn(folder: str) -> dict[str, Any]:
+def learn(folder: str) -> RunSummary:
     """Learn both levels; every environment has a port of its own."""
     config = Config(
         total_steps=300_000,
@@ -51,7 +51,7 @@ def learn(folder: str) -> dict[str, Any]:
     return train(lambda index: Reach(port=FIRST_PORT + index), config, callbacks=[Curriculum()])
 
 
-def fine_tune(folder: str, checkpoint: str) -> dict[str, Any]:
+def fine_tune(folder: str, checkpoint: str) -> RunSummary:
     """Learn from there to use less force."""
     config = Config(
         env_kwargs={"effort": 0.3, "level": 2},
@@ -67,7 +67,7 @@ def fine_tune(folder: str, checkpoint: str) -> dict[str, Any]:
 if __name__ == "__main__":
     where = sys.argv[1] if len(sys.argv) > 1 else "runs/reach"
     learned = learn(f"{where}/learned")
-    tuned = fine_tune(f"{where}/tuned", learned["checkpoint"])
-    print(learned["steps"], "steps, then", tuned["steps"], "more for the changed reward")
-    policy = load_policy(tuned["checkpoint"], Reach)
-    print("success:", policy.evaluate(episodes=20)["env"]["success_rate"])
+    tuned = fine_tune(f"{where}/tuned", learned.checkpoint)
+    print(learned.steps, "steps, then", tuned.steps, "more for the changed reward")
+    policy = load_policy(tuned.checkpoint, Reach)
+    print("success:", policy.evaluate(episodes=20).env["success_rate"])

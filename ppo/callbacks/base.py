@@ -10,6 +10,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
+from ppo.run.summary import Evaluation
 from ppo.system.imports import import_class, make_named
 from ppo.system.state_dict import State
 
@@ -32,7 +33,7 @@ class Callback:
         """React to a ppo.envs.worker.Episode that ended in this iteration; before on_iteration."""
 
     def on_evaluation(self, run, result) -> None:
-        """React to a result of ppo.policy.evaluation.evaluate, during training or at its end."""
+        """React to a ppo.run.summary.Evaluation, during training or at its end."""
 
     def on_checkpoint(self, run) -> None:
         """React to a checkpoint of the last iteration, which a thread is now writing. What changes
@@ -120,10 +121,10 @@ class Run:
         """
         self.parts.env_attributes.update(json.loads(json.dumps(attributes, allow_nan=False)))
 
-    def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> State:
+    def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> Evaluation:
         """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic
         or random stream of the run changes. If the environment fails, that is noted, and there are
-        no episodes. Returns the result of ppo.policy.evaluation.evaluate."""
+        no episodes."""
         policy = self.policy()
         if episodes is None:
             episodes = self.config.eval_episodes

@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 
 from ppo.callbacks.base import Callback, Run
 
+EVALUATION = "evaluation_return_mean"
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
 
 
@@ -23,13 +24,13 @@ class RegularCheckpoints(Callback):
         self.last_time = time.monotonic()
 
 
-class Evaluation(Callback):
+class RegularEvaluations(Callback):
     """Evaluate the policy every --eval_every iterations."""
 
     def on_iteration(self, run: Run) -> None:
         if run.config.eval_every:
             is_due = run.is_due(run.config.eval_every)
-            run.log("evaluation_return_mean", run.evaluate()["mean"] if is_due else None)
+            run.log(EVALUATION, run.evaluate().mean if is_due else None)
 
 
 class Videos(Callback):

@@ -5,13 +5,13 @@ import re
 from statistics import fmean, pstdev
 
 from ppo.callbacks.base import Callback
+from ppo.callbacks.builtin import EVALUATION
+from ppo.callbacks.statistics import RECENT
 from ppo.config.config import Config
 from ppo.config.run_flags import CONDITION, seconds_of
 from ppo.errors import ConfigError, suggest
 from ppo.system.state_dict import State
 
-WINDOW = 100  # episodes that running means are taken over
-EVALUATION = "evaluation_return_mean"
 SOLVED = "solved"  # in place of a metric
 EVAL_EPISODES = 100  # of the evaluation that shows an environment to be solved
 SHORT_EVAL_EPISODES = 10  # of the evaluation before that, which costs less where it fails
@@ -122,10 +122,10 @@ class StopWhen(Callback):
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
         self.next_try = episodes + 3 * SHORT_EVAL_EPISODES
-        if not self._holds(run.evaluate(SHORT_EVAL_EPISODES)["mean"]):
+        if not self._holds(run.evaluate(SHORT_EVAL_EPISODES).mean):
             return None
         self.next_try = episodes + EVAL_EPISODES
-        return run.evaluate(EVAL_EPISODES)["mean"]
+        return run.evaluate(EVAL_EPISODES).mean
 
     def _holds(self, value: float | None) -> bool:
         return value is not None and self.compare(value, self.limit)
@@ -136,7 +136,7 @@ def read_metric(run, flag: str, name: str) -> float | None:
     episodes of which there are fewer than 100 so far. Raises ConfigError, naming
     the flag, if there is no such metric."""
     is_mean = name.startswith(("env/", "episode_"))
-    has_window = run.metrics["episodes"] >= WINDOW
+    has_window = run.metrics["episodes"] >= RECENT
     if name not in run.metrics and (has_window or "/" not in name):
         hint = suggest(name, run.metrics, f"give one of {', '.join(run.metrics)}")
         raise ConfigError(f"--{flag}: there is no metric {name} in this run: {hint}")

@@ -1,6 +1,7 @@
 """Evaluate a saved policy."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,24 +80,24 @@ class Evaluate(PolicyCommand):
                 max_steps=self.max_steps,
                 on_progress=lambda done: progress.update(task, completed=done),
             )
-        interval = confidence_interval(result["returns"], np.mean)
-        median = float(np.median(result["returns"]))
+        interval = confidence_interval(result.returns, np.mean)
+        median = float(np.median(result.returns))
         print(
-            f"{path}: return {result['mean']:.1f} +/- {result['std']:.1f}"
+            f"{path}: return {result.mean:.1f} +/- {result.std:.1f}"
             f"{interval_text(interval)}, median {median:.1f}, "
-            f"mean length {np.mean(result['lengths']):.0f}, episodes: {self.episodes}"
+            f"mean length {np.mean(result.lengths):.0f}, episodes: {self.episodes}"
         )
-        if result["env"]:
-            print("environment:", *(f"{name}={x:.4g}" for name, x in result["env"].items()))
-        if result["unfinished"]:
-            print(f"{result['unfinished']} episodes were cut off after {self.max_steps:,} steps")
+        if result.env:
+            print("environment:", *(f"{name}={x:.4g}" for name, x in result.env.items()))
+        if result.unfinished:
+            print(f"{result.unfinished} episodes were cut off after {self.max_steps:,} steps")
         entry = {
             "checkpoint": str(path),
             "env_name": policy.config.env_name,
             "env_kwargs": policy.config.env_kwargs,
             "seed": seed,
             "deterministic": not self.stochastic,
-            **result,
+            **asdict(result),
             "median": median,
             "interval_95": interval if interval is None else interval.tolist(),
         }

@@ -21,13 +21,13 @@ from ppo.system.hardware import available_cores
 from ppo.system.output import discard
 
 
-def train_seeds(given: Settings, config: Config) -> None:
+def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
     """Train with config.seeds successive seeds, each in a process; then draw and print the results.
 
     As many run at once as there are cores for. given: the flags of the command line, which each
-    process gets, too. Raises ConfigError if the folder is not empty, --resume names a run, or a
-    seed is too large; RunFailed if a run fails; CheckpointError if its summary.json is damaged;
-    Interrupted after a signal.
+    process gets, too; num_workers: of each run. Raises ConfigError if the folder is not empty,
+    --resume names a run, or a seed is too large; RunFailed if a run fails; CheckpointError if its
+    summary.json is damaged; Interrupted after a signal.
     """
     name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
@@ -40,9 +40,6 @@ def train_seeds(given: Settings, config: Config) -> None:
         )
     replace(config, seed=config.seed + config.seeds - 1)  # raises if it is too large
     cores = available_cores()
-    num_workers = min(cores, config.num_envs)
-    if config.num_workers != "auto":
-        num_workers = config.num_workers
     folders = {seed: parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)}
     jobs = [
         _train_seed(

@@ -43,7 +43,7 @@ def train(arguments: Sequence[str]) -> None:
 
         gc.enable()
         ISOLATION.close()
-        train_seeds(given, settings.given)
+        train_seeds(given, settings.given, int(settings.config.num_workers))
     else:
         from ppo import trainer
 

@@ -1,13 +1,16 @@
-"""Build what training and evaluation share: the model and the observation normaliser."""
+"""Build what training and evaluation share: the model, actors, and the observation normaliser."""
 
 from copy import copy
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.models import make_model
+from ppo.models import make_actor, make_model
 from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
@@ -27,6 +30,28 @@ def new_model(config, spaces: Spaces, to_act: bool = False):
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
         return make_model(config, spaces.observations, spaces.actions)
+
+
+@dataclass(frozen=True)
+class ActorFactory:
+    """Make actors of a run's model from weights, in any process.
+
+    config: the run's, resolved; layout: that of ppo.models.numpy_mlp.layout_of if the model has
+    one, with which torch is not imported; device: where a model without a layout acts."""
+
+    config: Any
+    spaces: Spaces
+    layout: Any
+    device: str = "cpu"
+
+    def __call__(self, weights: ndarray):
+        """Return a ppo.models.actor.Actor or a NumpyActor that acts with weights (P,)."""
+        return make_actor(self.make_model, self.layout, weights)
+
+    def make_model(self):
+        """Make the model of an actor without a layout. Raises ModelMismatch as make_model does."""
+        model = new_model(self.config, self.spaces, to_act=self.device == "cpu")
+        return model.to(self.device)
 
 
 def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:

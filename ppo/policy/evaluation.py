@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from ppo.config.config import Config
 from ppo.envs.episodes import WHOLE_EPISODE, episode_metrics
 from ppo.envs.heartbeat import HEARTBEAT
+from ppo.run.summary import Evaluation
 
-MAX_STEPS = 30_000  # of an episode: longer than the time limit of any usual environment
+MAX_STEPS = Config.eval_max_steps  # longer than the time limit of any usual environment
 
 
 def evaluate(
@@ -20,17 +22,12 @@ def evaluate(
     *,
     state_size: int = 0,
     max_steps: int = MAX_STEPS,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Play one whole episode for each seed, in several environments side by side.
 
     act: maps observations (n, *observation), n infos and recurrent states (n, S) to n actions, and
     overwrites the states by the next ones. envs: as Policy.make_env returns them. An episode that
-    is not over after max_steps is cut off, and counts with its return so far.
-
-    Returns "returns", undiscounted and of the environment's own rewards, and "lengths", both in the
-    order of the seeds; "mean" and "std" of the returns, None without episodes; "episodes", their
-    number; "unfinished", how many were cut off; "env", the mean of each of the environment's own
-    metrics over the episodes that report it."""
+    is not over after max_steps is cut off, and counts with its return so far."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     reported: dict[str, list[float]] = {}
@@ -68,12 +65,12 @@ def evaluate(
             except StopIteration:
                 del players[player]
         HEARTBEAT.report_progress(len(ends))
-    return {
-        "episodes": len(returns),
-        "mean": float(np.mean(returns)) if returns else None,
-        "std": float(np.std(returns)) if returns else None,
-        "returns": returns,
-        "lengths": lengths,
-        "unfinished": ends.count(False),
-        "env": {name: fmean(values) for name, values in reported.items()},
-    }
+    return Evaluation(
+        episodes=len(returns),
+        mean=float(np.mean(returns)) if returns else None,
+        std=float(np.std(returns)) if returns else None,
+        returns=returns,
+        lengths=lengths,
+        unfinished=ends.count(False),
+        env={name: fmean(values) for name, values in reported.items()},
+    )

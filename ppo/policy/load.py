@@ -1,6 +1,5 @@
 """Load a policy from a checkpoint."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.normalize import NormalizeObservation
 from ppo.errors import ConfigError
-from ppo.models import make_actor
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
-from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.build import ActorFactory, new_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, load
 from ppo.run.saved import as_checkpoint_error, checked_settings
@@ -51,10 +49,9 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
     }
     normalize.load_state_dict(select_prefix("normalize_observation", found))
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
-    rebuild = partial(new_model, config, spaces, to_act=True)
-    actor = partial(make_actor, rebuild, layout_of(network))
+    make_actor = ActorFactory(config, spaces, layout_of(network))
     attributes = state.get("env_attributes", {})
-    return Policy(config, spaces, weights.numpy(), actor, normalize, attributes)
+    return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes)
 
 
 def check_fits(settings: RunSettings, state: State) -> tuple[Any, NormalizeObservation]:

@@ -25,6 +25,7 @@ from ppo.envs.video import filmed
 from ppo.errors import ConfigError
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate
+from ppo.run.summary import Evaluation
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
@@ -125,8 +126,8 @@ class Policy:
         video: Path | None = None,
         seed: int | None = None,
         max_steps: int = MAX_STEPS,
-    ) -> State:
-        """Play whole episodes; return what ppo.policy.evaluation.evaluate does.
+    ) -> Evaluation:
+        """Play whole episodes; return what they came to.
 
         The environment is --eval_env if the run has one. num_envs: environments played side by
         side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the

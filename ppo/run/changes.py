@@ -57,12 +57,11 @@ class Changes:
     resumed from an earlier checkpoint applies the changes at the same iteration again.
     """
 
-    is_stuck = False  # whether the file cannot be renamed
-
     def __init__(self, parts, run: RunFolder) -> None:
         self.parts = parts
         self.run = run
         self.pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
+        self.is_stuck = False  # whether the file cannot be renamed
 
     def apply(self, iteration: int) -> None:
         """Apply them before an iteration. What ppo set does not write is set aside, with an event:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ppo.errors import ConfigError
 
 CONTAINER = Path("/sys/fs/cgroup")
+ALIGNMENT = 64  # bytes of a cache line, at multiples of which shared arrays begin
 
 
 def find_device(device: str, images: bool) -> str:

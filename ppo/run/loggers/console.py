@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
+from ppo.run.summary import RunSummary
 from ppo.system.output import discard
 
 SECONDS_BETWEEN_LINES = 5
@@ -88,15 +89,16 @@ class ConsoleLogger(Logger):
             self.next_line = now + SECONDS_BETWEEN_LINES
             self._print(text)
 
-    def summarize(self, summary: Metrics) -> None:
-        if summary["stopped"]:
-            self._print(f"stopped: {summary['stopped']}")
-        result = summary["evaluation"]
-        if result["episodes"]:
-            text = "evaluation: {mean:.1f} +/- {std:.1f} over {episodes} deterministic episodes"
-            if result["unfinished"]:
-                text += ", {unfinished} of them cut off by --eval_max_steps"
-            self._print(text.format(**result))
+    def summarize(self, summary: RunSummary) -> None:
+        if summary.stopped:
+            self._print(f"stopped: {summary.stopped}")
+        result = summary.evaluation
+        if result.episodes:
+            text = f"evaluation: {result.mean:.1f} +/- {result.std:.1f} over {result.episodes} "
+            text += "deterministic episodes"
+            if result.unfinished:
+                text += f", {result.unfinished} of them cut off by --eval_max_steps"
+            self._print(text)
         if total := sum(self.seconds.values()):
             share = self.seconds["collecting"] / total
             limit = "the learner limits the speed"

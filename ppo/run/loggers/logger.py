@@ -14,6 +14,7 @@ from ppo.config.run_flags import LOGGERS
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import Row
+from ppo.run.summary import RunSummary
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 GROUPS = {
@@ -68,8 +69,8 @@ class Logger:
     def show_progress(self, done: int) -> None:
         """Show the number of finished episodes of the final evaluation."""
 
-    def summarize(self, summary: Metrics) -> None:
-        """Show the results of a finished run. summary: the content of summary.json."""
+    def summarize(self, summary: RunSummary) -> None:
+        """Show the results of a finished run."""
 
     def close(self) -> None:
         """Write what is still pending, and release resources."""
@@ -108,7 +109,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         """Show the number of finished episodes of the final evaluation."""
         self._call_all("show_progress", done)
 
-    def finish(self, summary: Metrics) -> None:
+    def finish(self, summary: RunSummary) -> None:
         """Log the results of a run that was not interrupted. Raises SaveFailed if rows of
         metrics.csv could not be written."""
         self._call_all("summarize", summary)

@@ -2,6 +2,7 @@
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger, by_group
+from ppo.run.summary import RunSummary
 from ppo.system.imports import extra
 
 
@@ -26,11 +27,11 @@ class TensorBoardLogger(Logger):
             if histograms.image is not None:
                 self.writer.add_image("frame", histograms.image, step, dataformats="HW")
 
-    def summarize(self, summary: Metrics) -> None:
-        for name in ("mean", "std"):
-            value = summary["evaluation"][name]
-            if value is not None:
-                self.writer.add_scalar(f"eval/{name}", value, summary["steps"])
+    def summarize(self, summary: RunSummary) -> None:
+        evaluation = summary.evaluation
+        if evaluation.episodes:
+            self.writer.add_scalar("eval/mean", evaluation.mean, summary.steps)
+            self.writer.add_scalar("eval/std", evaluation.std, summary.steps)
 
     def close(self) -> None:
         self.writer.close()

@@ -12,6 +12,7 @@ from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger, by_group
+from ppo.run.summary import RunSummary
 
 SECONDS_TO_FINISH = 15
 MAX_WAITING_CALLS = 1000  # one per iteration
@@ -44,11 +45,11 @@ class WandbLogger(Logger):
 
         self.put(call)
 
-    def summarize(self, summary: Metrics) -> None:
+    def summarize(self, summary: RunSummary) -> None:
         def call(logged) -> None:
             import wandb
 
-            logged.summary.update(summary)
+            logged.summary.update(summary.content())
             for path in sorted((self.run.path / "videos").glob("*.mp4")):
                 logged.log({f"videos/{path.stem}": wandb.Video(str(path))})
             if self.config.log_checkpoint:

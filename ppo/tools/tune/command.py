@@ -203,7 +203,7 @@ class Search:
 
     def _train(self, trial: Trial, flags: Settings, folder: Path, total_steps: int) -> Job:
         """Train one run, or continue it, unless it has ended. Raises RunFailed, TrialPruned."""
-        if (folder / "summary.json").exists():
+        if (folder / SUMMARY).exists():
             return
         with (folder.parent / OUTPUT).open("ab") as output:
             settings = {**self.given, **flags, **TRIAL_FLAGS, "run_dir": folder}
