@@ -17,7 +17,7 @@ WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (r
 MAX_REPLAY_STEPS = 100_000  # replaying a longer open episode would take too much time
 NO_METRIC = re.compile(
     r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
-    r'|lives|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
+    r'|lives|elapsed_step|(episode_)?frame_number)$|.*[,"\r\n\ud800-\udfff]'
 )
 
 

@@ -1,26 +1,32 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from gymnasium.spaces import Box
 
 from ppo.envs.checks import CheckData
+from ppo.envs.columns import Column
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import explained_errors, find_family, make_env
+from ppo.envs.make import explained_errors, find_family, make_columns, make_env
 from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.teams import TeamMade
 
 PURPOSE = "the first look"
+Form = Literal["single", "batch", "team"]
 
 
 class Spaces(NamedTuple):
     """What a run needs to know of an environment.
 
     has_masks: whether infos have action masks; warnings: for the environment's author;
-    reward_threshold: the return at which its registration counts it as solved; auto: what "auto"
+    reward_threshold: the return at which its registration counts it as solved; form: whether one
+    environment is made at a time, a batch of them, or a team of team_size agents; has_absent:
+    whether there may be steps that are not to be learned from; auto: what "auto"
     stands for in the run, by flag, once its flags are resolved."""
 
     observations: Box
@@ -28,6 +34,9 @@ class Spaces(NamedTuple):
     has_masks: bool
     warnings: tuple[str, ...] = ()
     reward_threshold: float | None = None
+    form: Form = "single"
+    team_size: int = 1
+    has_absent: bool = False
 
 
 def find_env(config):
@@ -68,7 +77,10 @@ def probe_all(config) -> Spaces:
 
 def probe_env(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
-    env: Any = make_env(config, index)
+    try:
+        env: Any = make_env(config, index)
+    except TeamMade:
+        return probe_team(config)
     with explained_errors(config.env_name):
         _, info = env.reset(seed=0)
         has_masks = ACTION_MASK in info and not isinstance(env.action_space, Box)
@@ -83,4 +95,42 @@ def probe_env(config, index: int) -> Spaces:
         problems.append(problem)
     warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)
     threshold = env.spec.reward_threshold if env.spec else None
-    return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
+    spaces = Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
+    if not isinstance(env.unwrapped, Column):
+        return spaces
+    batch = env.unwrapped.columns.batch
+    if batch.note:
+        warnings += (f"environment {config.env_name}: {batch.note}",)
+    return spaces._replace(form="batch", warnings=warnings, has_absent=batch.present is not None)
+
+
+def probe_team(config) -> Spaces:
+    """Make a team, reset it, and take a step, at random if all actions are allowed."""
+    seeds = [0]
+    columns = make_columns(config, [0], seeds)
+    first: Any = columns.envs[0]
+    with explained_errors(config.env_name):
+        columns.reset(seeds * len(columns.envs))
+        (some, *_) = np.flatnonzero(columns.present)
+        _, info = columns.envs[some].reset()
+        has_masks = ACTION_MASK in info and not isinstance(first.action_space, Box)
+        if not has_masks:
+            first.action_space.seed(0)
+            columns.step([first.action_space.sample() for _ in columns.envs])
+            columns.envs[some].step(None)
+    problems = [
+        problem
+        for layer in layers(columns.envs[some])
+        if isinstance(layer, CheckData)
+        for problem in layer.conversions.values()
+    ]
+    columns.close()
+    return Spaces(
+        first.observation_space,
+        first.action_space,
+        has_masks,
+        tuple(f"environment {config.env_name}: {problem}" for problem in problems),
+        form="team",
+        team_size=len(columns.envs),
+        has_absent=True,
+    )

@@ -15,30 +15,36 @@ except ImportError as error:
     ) from error
 
 MAX_CHANNELS = 128  # of OpenCV's images
+NUM_STACKED = 4  # images in a stack that an environment makes, by custom
 cv2.setNumThreads(1)  # a worker has one core to itself
 
 
 class ImageStack:
     """Resize images and stack the last num_images of them: (size, size, num_images * channels).
 
-    Images are (H, W) or (H, W, C) uint8. Three channels are taken for RGB and converted to
-    grayscale, others are kept. The oldest image comes first; the first image of an episode fills
-    the whole stack. The returned array is reused. space: its Box; treatment: a description for the
-    user. Raises gymnasium.error.Error for too many channels."""
+    Images are (H, W), (H, W, C) or (C, H, W) uint8. Three channels are taken for RGB and converted
+    to grayscale, others are kept; (4, H, W) is taken for a stack of four, and not stacked again.
+    The oldest image comes first; the first image of an episode fills the whole stack. The returned
+    array is reused. space: its Box; treatment: a description for the user. Raises
+    gymnasium.error.Error for too many channels."""
 
     def __init__(self, image_space, size: int, num_images: int) -> None:
+        shape = image_space.shape
+        self.is_transposed = len(shape) == 3 and shape[0] < min(shape[1:])
+        if self.is_transposed:
+            shape = (*shape[1:], shape[0])
+            num_images = 1 if shape[2] == NUM_STACKED else num_images
         self.size = (size, size)
         self.num_images = num_images
-        channels = image_space.shape[2:]
+        channels = shape[2:]
         self.is_colour = channels == (3,)
         depth = num_images
         if channels and not self.is_colour:
             depth *= channels[0]
-        is_transposed = channels and image_space.shape[0] < min(image_space.shape[1:])
-        if is_transposed or not 0 < depth <= MAX_CHANNELS:
+        if not 0 < depth <= MAX_CHANNELS:
             raise gymnasium.error.Error(
-                f"images {image_space.shape} must be height x width x channels, with at most "
-                f"{MAX_CHANNELS} channels in a stack of {num_images}: transpose them"
+                f"images {image_space.shape} in a stack of {num_images} have more than "
+                f"{MAX_CHANNELS} channels: give a lower --frame_stack, or a wrapper"
             )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.space = spaces.Box(0, 255, self.stack.shape, np.uint8)
@@ -55,7 +61,10 @@ class ImageStack:
         self.planes = list(cv2.split(stacked))
 
     def __call__(self, image) -> np.ndarray:
-        """Push an image (H, W) or (H, W, C), and return the stack."""
+        """Push an image (H, W), (H, W, C) or (C, H, W), and return the stack."""
+        if self.is_transposed:
+            image = np.moveaxis(image, 0, -1)
+            image = np.ascontiguousarray(image[..., 0] if image.shape[2] == 1 else image)
         if self.is_colour:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]

@@ -3,10 +3,11 @@
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -14,9 +15,13 @@ import gymnasium
 from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
+from ppo.envs.batches import Batch, adapt
 from ppo.envs.checks import CheckData
+from ppo.envs.columns import Column, Columns
 from ppo.envs.env_factories import EnvObject, unpickle
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
+from ppo.envs.envpool import PREFIX as ENVPOOL
+from ppo.envs.envpool import make_envpool
 from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
@@ -24,6 +29,7 @@ from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.observations import can_observe, num_numbers, observe
 from ppo.envs.spaces import find_empty, holds_numbers
+from ppo.envs.teams import Team, TeamMade, is_team
 from ppo.errors import PPOError, suggest
 from ppo.system.hardware import physical_memory
 from ppo.system.imports import import_code
@@ -77,17 +83,114 @@ def make_env(config, index: int = 0) -> Env:
     tasks = tasks_of(config.env_kwargs)
     with explained_errors(env_name):
         spec, family = _look_up(env_name, fill_in(tasks[index % len(tasks)], index))
-        if _takes_index(spec.entry_point):
-            spec.kwargs.setdefault("index", index)
-        make = family.make if family else _make_checked
         HEARTBEAT.beat(START)
-        env = make(spec, config)
-        frame_stack = config.frame_stack
-        num_images = 4 if frame_stack == "auto" else frame_stack
-        env = observe(env, config.image, config.screen_size, num_images)
-        if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
-            env = stack_vectors(env, frame_stack)
+        if makes_batches(spec):
+            columns = make_columns(config, [index], [0], wrap=lambda column: column)
+            env: Env = _as_columns_do(config, Column(columns, 0, alone=True))
+        else:
+            if _takes(spec.entry_point, "index"):
+                spec.kwargs.setdefault("index", index)
+            env = _preprocess(config, (family.make if family else _make_checked)(spec, config))
         return Watched(env) if HEARTBEAT.is_watched else env
+
+
+def make_columns(
+    config,
+    indices: Sequence[int],
+    seeds: Sequence[int],
+    wrap: Callable[[Env], Env] | None = None,
+) -> Columns:
+    """Make a batch whose columns have all wrappers of make_env: as many as there are indices, or
+    one team if that has more.
+
+    config: as in make_env; indices: of the columns in the whole run; seeds: of their first
+    episodes, for batches that take them as they are made. Raises as make_env does."""
+    env_name = config.env_name
+    with explained_errors(env_name):
+        _check_batch_flags(config)
+        spec, _ = _look_up(env_name, fill_in(tasks_of(config.env_kwargs)[0], indices[0]))
+        HEARTBEAT.beat(START)
+        if makes_batches(spec):
+            batch: Batch = _make_batch(spec, config, indices, seeds)
+        else:
+            batch = _make_team(spec, config, indices)
+        batch.spec = spec
+        _check_spaces(config, batch)
+        return Columns(batch, wrap or partial(_as_columns_do, config))
+
+
+def makes_batches(spec: EnvSpec) -> bool:
+    """Return whether a spec makes batches: its class or function has a parameter "num_envs", or it
+    has nothing but a vector entry point."""
+    return spec.entry_point is None or _takes(spec.entry_point, "num_envs")
+
+
+def _make_batch(spec: EnvSpec, config, indices: Sequence[int], seeds: Sequence[int]) -> Batch:
+    """Make a batch of as many environments as there are indices."""
+    make: Any = spec.entry_point
+    kwargs = {**spec.kwargs, "num_envs": len(indices)}
+    limit = config.max_episode_steps
+    if make is None:
+        make = partial(gymnasium.make_vec, spec, vectorization_mode="vector_entry_point")
+        kwargs = {"num_envs": len(indices)}
+    offered = {"index": indices[0], "seeds": [*seeds], "max_episode_steps": limit}
+    taken = {name: value for name, value in offered.items() if _takes(make, name)}
+    made = make(**{**taken, **kwargs})
+    batch = made
+    if not isinstance(made, Batch):
+        batch = adapt(made, None if "max_episode_steps" in taken else limit, len(indices))
+    return batch
+
+
+def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
+    """Make copies of a ParallelEnv, with an agent for each index; one if there are fewer."""
+    make: Any = spec.entry_point
+    copies: list[Any] = []
+    start = 0
+    while not copies or start < len(indices):
+        kwargs = spec.kwargs
+        if copies:
+            env_kwargs = tasks_of(config.env_kwargs)[0]
+            kwargs = _look_up(config.env_name, fill_in(env_kwargs, indices[start]))[0].kwargs
+        if _takes(make, "index"):
+            kwargs = {"index": indices[start], **kwargs}
+        made = make(**kwargs)
+        if not is_team(made):
+            raise TypeError("it must inherit from the gymnasium.Env class, or be a ParallelEnv")
+        copies.append(made)
+        start += len(made.possible_agents)
+    return Team(copies, config.max_episode_steps)
+
+
+def _preprocess(config, env: Env) -> Env:
+    """Join the parts of an environment's observations in one Box, and stack them."""
+    frame_stack = config.frame_stack
+    num_images = 4 if frame_stack == "auto" else frame_stack
+    env = observe(env, config.image, config.screen_size, num_images)
+    if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
+        env = stack_vectors(env, frame_stack)
+    return env
+
+
+def _as_columns_do(config, column: Env) -> Env:
+    """Put the wrappers of a single environment around a column."""
+    return _preprocess(config, RecordEpisode(CheckData(column, config.strict_spaces)))
+
+
+def _check_batch_flags(config) -> None:
+    """Raise EnvironmentUnavailable for flags that a batch or a team cannot obey."""
+    flags = {
+        f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),
+        "fresh_env_per_episode=True": config.fresh_env_per_episode,
+        f"wrapper={','.join(config.wrapper)}": bool(config.wrapper),
+        "env_kwargs with a list of tasks": len(tasks_of(config.env_kwargs)) > 1,
+    }
+    for name, is_given in flags.items():
+        if is_given:
+            raise EnvironmentUnavailable(
+                f"--{name}: {config.env_name} steps several environments at once, for which this "
+                "means nothing: leave it out, or do it where they are made"
+            )
 
 
 def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
@@ -103,10 +206,15 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
         imported = import_code(module)
         if name not in gymnasium.registry:
             maker = getattr(imported, name, None)
+            if maker is None and hasattr(imported, "__path__") and find_spec(f"{module}.{name}"):
+                maker = import_module(f"{module}.{name}")
+    elif name.startswith(ENVPOOL):
+        maker = partial(make_envpool, name)
     elif name not in gymnasium.registry:
         for family in FAMILIES:
             import_module(family.module)
     if maker is not None:
+        maker = getattr(maker, "parallel_env", maker)  # of one of PettingZoo's modules
         if not callable(maker):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} is {type(maker).__name__}, which makes nothing: give a "
@@ -114,7 +222,8 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
             )
         if isinstance(maker, type) and issubclass(maker, Wrapper):
             maker = partial(maker)  # gymnasium 1.3 refuses a class of wrappers
-        spec = EnvSpec(name, maker)
+        known = gymnasium.registry.get(name.removeprefix(ENVPOOL))
+        spec = EnvSpec(name, maker, getattr(known, "reward_threshold", None))
     else:
         namespace, base, version = parse_env_id(name)
         if version is None:
@@ -130,6 +239,10 @@ def _look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
 
 def _make_checked(spec: EnvSpec, config) -> Env:
     """Make an environment with the user's wrappers, CheckData, RepeatAction and RecordEpisode."""
+
+    entry_point: Any = spec.entry_point
+    if not isinstance(entry_point, str) and not _is_env_class(entry_point):
+        spec = dataclasses.replace(spec, entry_point=partial(_make_single, spec.id, entry_point))
 
     def make():
         # gymnasium's own checker would cost time at every step.
@@ -147,14 +260,27 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     return RecordEpisode(env)
 
 
-def _takes_index(entry_point) -> bool:
-    """Return whether a class or function has a parameter "index"; those written in C tell none."""
+def _is_env_class(entry_point) -> bool:
+    return isinstance(entry_point, type) and issubclass(entry_point, Env)
+
+
+def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
+    """Return what a user's class or function makes. Raises TeamMade if that is a team."""
+    made = make(**kwargs)
+    if is_team(made):
+        made.close()
+        raise TeamMade(f"{name} makes a team of agents, not an environment for one of them")
+    return made
+
+
+def _takes(entry_point, name: str) -> bool:
+    """Return whether a class or function has a parameter; those written in C tell none."""
     with suppress(TypeError, ValueError):
-        return "index" in signature(entry_point).parameters
+        return name in signature(entry_point).parameters
     return False
 
 
-def _check_spaces(config, env: Env) -> None:
+def _check_spaces(config, env: Env | Batch) -> None:
     """Raise EnvironmentUnavailable if no policy can use an environment's spaces."""
     observes = getattr(env, "observation_space", None)
     actions = getattr(env, "action_space", None)

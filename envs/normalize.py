@@ -88,7 +88,7 @@ class NormalizeObservation:
         return rows
 
     def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
-        """Update the statistics from observations (T, N, *observation), in all processes."""
+        """Update the statistics from observations (..., *observation), in all processes."""
         if self.enabled:
             samples = self._numbers(observations).reshape(-1, *self.shift.shape)
             self.statistics.update(samples, all_reduce)
@@ -123,14 +123,23 @@ class NormalizeReward:
         self.gamma = gamma
         self.enabled = enabled
 
-    def __call__(self, rewards: ndarray, dones: ndarray, all_reduce: AllReduce) -> ndarray:
-        """Update the statistics from rewards (T, N), and return the rewards scaled, float32."""
+    def __call__(
+        self,
+        rewards: ndarray,
+        dones: ndarray,
+        all_reduce: AllReduce,
+        present: ndarray | None = None,
+    ) -> ndarray:
+        """Update the statistics from rewards (T, N), and return the rewards scaled, float32.
+
+        present: (T, N), the steps that count; others have no reward. None: all of them."""
         if not self.enabled:
             return rewards
         discounted = np.empty(rewards.shape)
         for t, continues in enumerate(~dones):
             discounted[t] = self.returns * self.gamma + rewards[t]
             self.returns = discounted[t] * continues
-        self.statistics.update(discounted.reshape(-1), all_reduce)
+        samples = discounted.reshape(-1) if present is None else discounted[present]
+        self.statistics.update(samples, all_reduce)
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)

@@ -48,6 +48,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         first_id: int = 0,
         task_params=(),
         own_cores: bool = False,
+        team_size: int = 1,
+        in_batches: bool = False,
     ) -> None:
         """Start the workers, without waiting until they are ready.
 
@@ -56,7 +58,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         count as a hang; sampler: samples actions for all environments, if workers do not;
         first_id: the number of the first environment in the whole run; task_params: of environments
         in episodes that begin from now on, which the caller may change; own_cores: whether each
-        worker stays on a core of its own, if there are as many and workers sample actions."""
+        worker stays on a core of its own, if there are as many and workers sample actions;
+        team_size: environments are agents, of whom so many must have the same worker; in_batches:
+        whether a worker steps all of its environments at once, never a half of them."""
         self.on_event = on_event
         self.task_params = task_params
         self.sampler: Any = sampler
@@ -64,13 +68,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.command: Sequence[Any] = ()  # of the rollout being collected since collect_async
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
-        if sampler:
+        if sampler and not in_batches:
             # Each worker has environments of both groups, whose columns are in one piece.
             shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
             self.groups = make_groups(num_envs, shares)
         else:
-            cuts = [n * num_envs // num_workers for n in range(num_workers + 1)]
+            num_teams = num_envs // team_size
+            cuts = [n * num_teams // num_workers * team_size for n in range(num_workers + 1)]
             shares = [range(*ends) for ends in pairwise(cuts)]
+            self.groups = [Group(slice(0, num_envs), [range(len(own)) for own in shares])]
         cores = core_numbers()
         own_cores = own_cores and not sampler and len(cores) == num_workers
         self.workers: list[WorkerProcess] = []
@@ -256,10 +262,15 @@ def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
     """Merge the workers' reports on a rollout, in order of time."""
-    episodes, last_observations, reset_envs, *tables = zip(*infos, strict=True)
+    episodes, last_observations, reset_envs, num_outside, emulators, task_params, notes = zip(
+        *infos, strict=True
+    )
     return RolloutInfo(
         sorted(chain(*episodes)),
         sorted(chain(*last_observations)),
         sorted(chain(*reset_envs)),
-        *(dict(ChainMap(*table)) for table in tables),
+        dict(ChainMap(*num_outside)),
+        dict(ChainMap(*emulators)),
+        dict(ChainMap(*task_params)),
+        max(notes),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, Wrapper
 
+from ppo.envs.columns import Columns
 from ppo.envs.episodes import close_env
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
@@ -64,9 +65,14 @@ class Filmed(Wrapper):
         return result
 
     def _film(self) -> None:
-        frame = np.asarray(self.env.render(), np.uint8)  # (H, W, 3)
-        times = -(-MIN_FRAME_ROWS // len(frame))
-        self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
+        append_frame(self.video, self.env.render())
+
+
+def append_frame(video, frame) -> None:
+    """Add a frame (H, W, 3) to a video, enlarged if it is small."""
+    frame = np.asarray(frame, np.uint8)
+    times = -(-MIN_FRAME_ROWS // len(frame))
+    video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
 
 
 @contextmanager
@@ -81,3 +87,17 @@ def filmed(envs: Sequence[Env], path: Path | None) -> Iterator[Sequence[Env]]:
     finally:
         for env in envs:
             close_env(env)
+
+
+@contextmanager
+def filmed_columns(columns: Columns, path: Path | None) -> Iterator[None]:
+    """Film a batch or a team into a file if there is a path, and close it afterwards."""
+    try:
+        if path:
+            with open_video(path, columns.batch.metadata.get("render_fps", 30)) as video:
+                columns.after_step = lambda: append_frame(video, columns.batch.render())
+                yield
+        else:
+            yield
+    finally:
+        columns.close()

@@ -59,7 +59,7 @@ class RolloutInfo(NamedTuple):
 
     reset_envs: those that were reset before the rollout; num_outside: how many observations were
     outside of the space; emulators: their states at the end of the rollout; task_params: of
-    environments, for episodes that begin in this rollout."""
+    environments, for episodes that begin in this rollout; note: a sentence for the user, or ""."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
@@ -67,6 +67,7 @@ class RolloutInfo(NamedTuple):
     num_outside: dict[int, int]
     emulators: dict[int, bytes | None]
     task_params: Any = ()
+    note: str = ""
 
 
 @dataclass(kw_only=True)
@@ -105,14 +106,20 @@ class Worker:
         self.calls = Heartbeat()
         self.calls.share(self.heartbeat.array)
         self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
-        self.envs: list[Any] = []
-        for i, env_id in enumerate(self.own_ids):
-            self.calls.beat(START, i)
-            self.envs.append(_make(self.config, env_id, self.rollout.observations.shape[2:]))
+        self.envs = self._make_envs()
         space = self.envs[0].action_space
         self.to_actions = action_converter(space, self.config.squash_actions)
         self.to_mask = mask_converter(space)
         self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
+
+    def _make_envs(self) -> list[Any]:
+        """Make the environments of the slice."""
+        shape = self.rollout.observations.shape[2:]
+        envs: list[Any] = []
+        for i, env_id in enumerate(self.own_ids):
+            self.calls.beat(START, i)
+            envs.append(_make(self.config, env_id, shape))
+        return envs
 
     def run(self, method: str, *arguments):
         """Run a command of the trainer: a method's name and its arguments.
@@ -127,11 +134,13 @@ class Worker:
                 raise
             if not np.isfinite(self.actions).all():
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
-            culprit = "the policy"
-            if not self.is_sampling:
-                env_id = self.own_ids[self.calls.numbers[ENVIRONMENT]]
-                culprit = f"environment {env_id} of {self.config.env_name}"
+            culprit = "the policy" if self.is_sampling else self._describe_env()
             raise worker_error(culprit, error) from error
+
+    def _describe_env(self) -> str:
+        """Name the environment that was called last."""
+        env_id = self.own_ids[self.calls.numbers[ENVIRONMENT]]
+        return f"environment {env_id} of {self.config.env_name}"
 
     def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,
@@ -169,8 +178,7 @@ class Worker:
         self.rollout.truncations[:] = False
         if self.reset_envs is None:
             self.reset_envs = list(self.env_indices)
-            for i in range(len(self.envs)):
-                self._start_episode(0, i)
+            self._start_all(0)
         self.info = RolloutInfo([], [], self.reset_envs, {}, {}, self.task_params)
         self.reset_envs = []
         return True
@@ -225,6 +233,11 @@ class Worker:
         if WHOLE_EPISODE in info:  # otherwise the episode ended for the learner only
             total, length = info[WHOLE_EPISODE]
             self.info.episodes.append(Episode(t, index, total, length, episode_metrics(info)))
+
+    def _start_all(self, row: int) -> None:
+        """Start an episode in each environment."""
+        for i in range(len(self.envs)):
+            self._start_episode(row, i)
 
     def _start_episode(self, row: int, i: int) -> None:
         """Start environment i's next episode, with a recurrent state of zeros."""

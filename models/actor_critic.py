@@ -110,16 +110,25 @@ class FeedForward(ActorCritic):
 class Recurrent(FeedForward):
     """A policy and a value on the features of one ppo.models.recurrent.RecurrentTrunk."""
 
-    def forward(self, observations: Tensor, states=None, starts: Tensor | None = None) -> Outputs:
+    def forward(
+        self,
+        observations: Tensor,
+        states=None,
+        starts: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Outputs:
         """Return the distributions and values (T * b,) of sequences of T steps of b environments.
 
         observations: (T * b, *observation), time-major; states: (b, S), before the first step;
-        starts: (T * b,) bool, whether an observation is the first of an episode; None if T is 1.
+        starts: (T * b,) bool, whether an observation is the first of an episode; None if T is 1;
+        rows: (T * b,) bool, those whose distributions and values are returned; None for all.
         """
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)
         else:
             features = self.policy_trunk(observations, states, starts)
+        if rows is not None:
+            features = features[rows]
         return self.heads(features, features)
 
     def act(self, observations: Tensor, states) -> Step:

@@ -20,6 +20,7 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
+from ppo.envs.batch_worker import BatchWorker
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeReward
@@ -191,7 +192,7 @@ class Components:
         if config.inference == "learner":  # which acts for all environments
             self.sampler = make_sampler(env_ids=self.env_ids, rollouts=self.buffers.rollouts)
         self.make_worker = partial(
-            Worker,
+            Worker if spaces.form == "single" else BatchWorker,
             config=config,
             make_sampler=None if self.sampler else make_sampler,
             rollouts=self.buffers.shared_rollouts,
@@ -220,13 +221,15 @@ class Components:
             return WorkerPool(
                 self.make_worker,
                 self.num_envs,
-                min(self.num_envs, int(self.config.num_workers)),
+                min(self.num_envs // self.spaces.team_size, int(self.config.num_workers)),
                 step_timeout=self.config.step_timeout,
                 reset_timeout=self.config.reset_timeout,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 task_params=self.env_attributes,
                 own_cores=not self.config.overlap,  # then the learner needs one, too
+                team_size=self.spaces.team_size,
+                in_batches=self.spaces.form != "single",
                 **options,
             )
 
@@ -250,9 +253,11 @@ class Components:
         self.normalize_reward.returns[info.reset_envs] = 0
         rollout = self.rollout
         rollout.info = info
-        rollout.played_episodes = self.open_episodes.update(
-            rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
-        )
+        rollout.played_episodes = []
+        if self.spaces.form == "single":  # others cannot be replayed
+            rollout.played_episodes = self.open_episodes.update(
+                rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
+            )
         return rollout
 
     def make_batch(self, rollout: Rollout) -> Batch:
@@ -261,7 +266,10 @@ class Components:
             rewards = np.sign(rollout.rewards)
         else:
             rewards = self.normalize_reward(
-                rollout.rewards, rollout.dones, self.ranks.all_reduce_moments
+                rollout.rewards,
+                rollout.dones,
+                self.ranks.all_reduce_moments,
+                rollout.is_present,
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
         with temporary_weights(self.learner.weights, acted):
@@ -269,8 +277,8 @@ class Components:
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Add a rollout to the statistics of observations, which were frozen during it."""
-        reduce = self.ranks.all_reduce_moments
-        self.normalize_observation.update(rollout.observations[:-1], reduce)
+        observations = rollout.of_present(rollout.observations[:-1])
+        self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""

@@ -60,6 +60,7 @@ class Monitor:
         self.episodes = EpisodeStatistics()
         self.run = Run(parts, folder, self.notify, self.episodes.returns)
         self.warned_envs: set[int] = set()
+        self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
         doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
@@ -104,6 +105,10 @@ class Monitor:
         parts = self.parts
         run = self.run
         ended = self._count_episodes(rollout)
+        note = f"environment {self.config.env_name}: {rollout.info.note}"
+        if rollout.info.note and note not in self.notes:
+            self.notes.add(note)
+            run.folder.event("environment", note)
         histograms = self._make_histograms(rollout, batch)
         if num_skipped := metrics["skipped_steps"]:
             run.folder.event(
@@ -158,12 +163,13 @@ class Monitor:
         """Warn in which environments of a resumed run the open episode could not be restored."""
         lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
         if lost:
-            self.run.folder.event(
-                "episodes_lost",
+            message = (
                 f"resume is not exact: environments {lost} did not repeat their open episode, a "
-                "new one began there; --fresh_env_per_episode may help from the start",
-                len(lost),
+                "new one began there; --fresh_env_per_episode may help from the start"
             )
+            if self.parts.spaces.form != "single":
+                message = "resume is not exact: a batch, or a team, begins new episodes"
+            self.run.folder.event("episodes_lost", message, len(lost))
 
     def state_dict(self) -> State:
         """Return what the metrics and the callbacks of a resumed run depend on.

@@ -105,11 +105,6 @@ class Picture(gymnasium.Env):
         return picture, float(action == self.lighter), True, False, {}
 
 
-class ChannelsFirst(gymnasium.Env):
-    observation_space = spaces.Box(0, 255, (3, 64, 64), np.uint8)
-    action_space = spaces.Discrete(2)
-
-
 class SameInfo(Constant):
     """Gives out the same info at every step."""
 
@@ -345,7 +340,6 @@ for name, entry_point, arguments in (
     ("Identity-v0", Identity, {"shown": "Discrete", "done": "Discrete"}),
     ("Masked-v0", Masked, {}),
     ("Picture-v0", Picture, {}),
-    ("ChannelsFirst-v0", ChannelsFirst, {}),
     ("SameInfo-v0", SameInfo, {}),
     ("GridDeterministic-v0", Counting, {}),
     ("Raises-v0", Faulty, {"fault": "raise"}),

@@ -36,7 +36,10 @@ def test_layout_is_time_major_with_one_more_observation(action_space, actions):
         "features": ((5, 3, 0), np.float32),
         "states": ((6, 3, 0), np.float32),
         "action_masks": ((6, 3, 0), np.bool_),
+        "present": ((6, 0), np.bool_),
     }
+    absent = rollout_layout(5, 3, spaces=both._replace(has_absent=True), model=model)
+    assert absent == {**layout, "present": ((6, 3), np.bool_)}
     Rollout(**{name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()})
 
 

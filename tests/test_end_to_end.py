@@ -315,10 +315,6 @@ def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Pa
             "--normalize_rewards=True: leave it out with clipped ones",
         ),
         (
-            "--env_name=tests.environments:ChannelsFirst-v0",
-            "images (3, 64, 64) must be height x width x channels",
-        ),
-        (
             "--env_name=CartPole-v1 --screen_size=20",
             "--screen_size means nothing for CartPole-v1: leave it out",
         ),

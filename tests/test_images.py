@@ -93,9 +93,23 @@ def test_images_of_all_shapes_become_one_array(
     assert env.observation_space.contains(env.step(0)[0])
 
 
-def test_images_with_their_channels_first_are_refused() -> None:
-    with pytest.raises(gymnasium.error.Error, match=r"\(4, 84, 84\) must be height .* transpose"):
-        stacked(Slides(noise(3, 4, 84, 84)), 84, 1)
+def test_images_with_their_channels_first_are_those_with_their_channels_last() -> None:
+    last = noise(3, 60, 84, 3)
+    first = np.ascontiguousarray(np.moveaxis(last, 3, 1))
+    one, other = stacked(Slides(first), 36, 2), stacked(Slides(last), 36, 2)
+    assert (one.reset()[0] == other.reset()[0]).all()
+    assert (one.step(0)[0] == other.step(0)[0]).all()
+    gray = noise(3, 1, 60, 84)
+    one, other = stacked(Slides(gray), 36, 2), stacked(Slides(gray[:, 0]), 36, 2)
+    assert (one.reset()[0] == other.reset()[0]).all()
+
+
+def test_a_stack_of_four_with_channels_first_is_not_stacked_again() -> None:
+    frames = noise(2, 4, 84, 84)
+    env = stacked(Slides(frames), 84, 4)
+    assert env.observation_space.shape == (84, 84, 4)
+    assert (env.reset()[0] == np.moveaxis(frames[0], 0, 2)).all()
+    assert (env.step(0)[0] == np.moveaxis(frames[1], 0, 2)).all()
 
 
 def test_images_are_resized_to_the_size_asked_for() -> None:

@@ -75,7 +75,7 @@ def test_other_ids_are_left_alone():
 def test_a_known_id_makes_that_environment():
     env = make_env("CartPole-v1")
     assert env.spec.id == "CartPole-v1"
-    expected = (env.observation_space, spaces.Discrete(2), False, (), 475)
+    expected = (env.observation_space, spaces.Discrete(2), False, (), 475, "single", 1, False)
     assert spaces_of("CartPole-v1") == expected
 
 

@@ -28,6 +28,8 @@ def rollout_layout(T: int, N: int, spaces: Spaces, model) -> dict[str, Any]:
         "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
         "states": ((T + 1, N, model.state_size), np.float32),  # of a recurrent model
         "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
+        # Whether an action was carried out: not by an agent that is gone.
+        "present": ((T + 1, N if spaces.has_absent else 0), np.bool_),
     }
 
 

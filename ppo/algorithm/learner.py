@@ -25,6 +25,7 @@ from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 RECORDED = ("observations", "actions", "states", "action_masks", "features")  # by workers
+SEQUENCES = ("observations", "states", "starts")  # read as whole sequences by recurrent networks
 KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
@@ -82,6 +83,10 @@ class Learner:
             next_values[steps, environments] = last_values
         advantages = self.advantages(rollout, rewards, values, next_values)
         advantages = np.asarray(advantages, np.float32)
+        present = rollout.is_present
+        if present is not None:
+            advantages = np.where(present, advantages, np.float32(0))
+            batch["present"] = self.to_device(present.reshape(-1))
         found = {
             "log_probs": log_probs,
             "values": values,
@@ -164,7 +169,8 @@ class Learner:
         learning_rate = self.learning_rate
         if self.is_adaptive:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
-        values, returns = (torch.as_tensor(batch[name]) for name in ("values", "returns"))
+        rows = batch.get("present", slice(None))
+        values, returns = (torch.as_tensor(batch[name][rows]) for name in ("values", "returns"))
         explained_variance = losses.explained_variance(values, returns, self.ranks.variance)
         return {
             **_means(history or [metrics]),
@@ -213,12 +219,15 @@ class Learner:
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
         """Return the distribution of a batch's actions, within its masks, and its values (B,).
 
-        With "starts", it is whole sequences, of which only the first rows' states are used."""
+        With "starts", it is whole sequences, of which only the first rows' states are used; with
+        "rows", all else in the batch is of these rows of the sequences."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
             first_states = batch["states"][: len(batch["states"]) // self.config.num_steps]
-            distribution, values = self.model(batch["observations"], first_states, batch["starts"])
+            sequences = [batch["observations"], first_states, batch["starts"]]
+            sequences += [batch["rows"]] if "rows" in batch else []
+            distribution, values = self.model(*sequences)
         else:
             inputs = [batch[name] for name in ("observations", "states") if name in batch]
             distribution, values = self.model(*inputs)
@@ -276,24 +285,41 @@ class Learner:
         """Yield the minibatches of all epochs, with standardised advantages, and this rank's weight
         in each. Several ranks exchange the moments of all minibatches at once."""
         config = self.config
+        env_ids = self.ranks.env_ids(config.num_envs)
+        present: Any = batch.get("present")
+        if present is not None:
+            batch = {name: table for name, table in batch.items() if name != "present"}
+            own = np.asarray(torch.as_tensor(present).cpu()).reshape(-1, len(env_ids))
+            present = np.concatenate(self.ranks.gather(own), axis=1)
         parts = draw_minibatches(
             config,
             sequence_length=config.num_steps if "states" in batch else 1,
-            env_ids=self.ranks.env_ids(config.num_envs),
+            env_ids=env_ids,
             seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
+            present=present,
         )
         advantages = batch["advantages"]
         moments: Sequence[Any] = [None] * len(parts)
         if config.normalize_advantages == "minibatch":
             moments = self.ranks.minibatch_moments(advantages, parts)
         elif config.normalize_advantages == "rollout":
-            everything = Minibatch(np.arange(len(advantages)), 1.0)
-            (whole,) = self.ranks.minibatch_moments(advantages, [everything])
-            batch = {**batch, "advantages": self.standardize(advantages, whole)}
-        for part, own in zip(parts, moments, strict=True):
+            rows = np.arange(len(advantages)) if present is None else np.flatnonzero(own)
+            (whole,) = self.ranks.minibatch_moments(advantages, [Minibatch(rows, 1.0)])
+            if present is None:
+                advantages = self.standardize(advantages, whole)
+            else:
+                index = self.to_device(rows)
+                advantages = advantages * 0  # a copy
+                advantages[index] = self.standardize(batch["advantages"][index], whole)
+            batch = {**batch, "advantages": advantages}
+        for part, statistics in zip(parts, moments, strict=True):
             minibatch = self._gather(batch, part.rows)
+            if part.sequences is not None:
+                sequences = {name: batch[name] for name in SEQUENCES}
+                minibatch |= self._gather(sequences, part.sequences)
+                minibatch["rows"] = self.to_device(own.ravel()[part.sequences])
             if config.normalize_advantages == "minibatch":
-                minibatch["advantages"] = self.standardize(minibatch["advantages"], own)
+                minibatch["advantages"] = self.standardize(minibatch["advantages"], statistics)
             yield minibatch, part.weight
 
     def _gather(self, batch: Batch, rows: ndarray) -> Batch:

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from numpy import ndarray
+
 Batch = dict[str, Any]  # by name, (T * N, ...): tensors on the learner's device, or numpy arrays
 Metrics = dict[str, Any]
 
@@ -19,3 +21,14 @@ class Rollout(SimpleNamespace):
     def dones(self):
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
+
+    @property
+    def is_present(self) -> ndarray | None:
+        """Steps (T, N) to learn from; None for all of them."""
+        return self.present[:-1] if self.present.size else None
+
+    def of_present(self, table: ndarray) -> ndarray:
+        """Return the rows of a table (T, N, ...) to learn from: (B, ...)."""
+        if self.is_present is None:
+            return table.reshape(-1, *table.shape[2:])
+        return table[self.is_present]

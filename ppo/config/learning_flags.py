@@ -30,7 +30,8 @@ class EnvironmentFlags(Flags):
 
     env_name: str = fixed_flag(
         "LunarLander-v3",
-        "Gymnasium id, module:id, or a class or function as module:Name or file.py:Name.",
+        "Gymnasium id, module:id, or a class or function as module:Name or file.py:Name; also of "
+        "EnvPool (EnvPool/ID), of a batch or of a team (docs/environments.md).",
         "env",
         "env_id",
         imports=True,
@@ -53,7 +54,9 @@ class EnvironmentFlags(Flags):
         "Wrapper class, with Python literals as arguments; repeat the flag to wrap that again.",
         imports=True,
     )
-    num_envs: Count = fixed_flag(8, "Number of environments stepped in parallel.")
+    num_envs: Count = fixed_flag(
+        8, "Number of environments stepped in parallel; of a team, of agents."
+    )
     normalize_observations: bool | Auto = fixed_flag(
         "auto",
         "Standardise observations by running mean and variance; auto: all but images.",

@@ -89,7 +89,13 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
     if tuned:
         values = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {values}")
-    config = Config(**{**tuned, **given, "env_name": environment.env_name})
+    merged: Settings = {**tuned, **given, "env_name": environment.env_name}
+    size = environment.spaces.team_size
+    num_envs = merged.get("num_envs", Config.num_envs)
+    if "num_envs" not in given and num_envs % size:
+        merged["num_envs"] = -(-num_envs // size) * size
+        notes.append(f"num_envs={merged['num_envs']}: whole teams of {size} agents")
+    config = Config(**merged)
     return replace(_resolve(config, environment), notes=tuple(notes))
 
 
@@ -151,7 +157,7 @@ def _resolve(given: Config, environment: _Environment) -> RunSettings:
     meanings: Settings = {
         **environment.auto,
         "model": choose_model("auto", spaces.observations),
-        "num_workers": min(given.num_envs, available_cores()),
+        "num_workers": min(given.num_envs // spaces.team_size, available_cores()),
         "frame_stack": 4 if images else 1,
         "normalize_observations": bool(vectors),
         "normalize_rewards": not images and not given.clip_rewards,
@@ -203,6 +209,12 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
     if not vectors and config.normalize_observations is True:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
+        )
+    if left := config.num_envs % spaces.team_size:
+        more = config.num_envs + spaces.team_size - left
+        raise ConfigError(
+            f"--num_envs={config.num_envs} counts agents, and {config.env_name} has teams of "
+            f"{spaces.team_size}: give a multiple of that, such as {more}"
         )
     if config.stop_when == "solved" and spaces.reward_threshold is None:
         raise ConfigError(

@@ -16,15 +16,15 @@ from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import make_env
+from ppo.envs.make import make_columns, make_env
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.envs.video import filmed
+from ppo.envs.video import filmed, filmed_columns
 from ppo.errors import ConfigError
 from ppo.models.parts import parts_of
-from ppo.policy.evaluation import MAX_STEPS, evaluate
+from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
 from ppo.run.summary import Evaluation
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
@@ -78,14 +78,19 @@ class Policy:
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
         the same time; their indices follow those of training. Raises EnvironmentUnavailable, or
         WorkerError if the environment raises."""
+        config = self._config_of(render_mode, env_name)
+        env = make_env(config, config.num_envs * len(config.env_kwargs) + number)
+        apply_task_params(env, self.env_attributes)
+        return env
+
+    def _config_of(self, render_mode: str | None, env_name: str | None):
+        """Return the settings of an environment like those of training, or of another one."""
         config = copy(self.config)  # replace would reject schedules that are names of functions
         tasks = tasks_of(config.env_kwargs)
         if render_mode:
             tasks = [{**task, "render_mode": render_mode} for task in tasks]
         vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
-        env = make_env(config, config.num_envs * len(tasks) + number)
-        apply_task_params(env, self.env_attributes)
-        return env
+        return config
 
     def reset(self) -> None:
         """Reset the recurrent state. Call it before each episode of a recurrent policy."""
@@ -141,12 +146,20 @@ class Policy:
             num_envs = 1
             render_mode = "rgb_array"
         eval_env = self.config.eval_env
-        envs = [self.make_env(render_mode, n, eval_env) for n in range(len(seeds[:num_envs]))]
         act = partial(self.act, deterministic=deterministic)
-        state_size = self.actor.state_size
+        options = {"state_size": self.actor.state_size, "max_steps": max_steps}
         try:
+            if seeds and self.spaces.form != "single":
+                config = self._config_of(render_mode, eval_env)
+                copies = min(num_envs, len(seeds))
+                first = config.num_envs
+                columns = make_columns(config, range(first, first + copies), seeds[:copies])
+                columns.batch.set_training(self.env_attributes)
+                with filmed_columns(columns, video):
+                    return evaluate_columns(act, columns, seeds, **options)
+            envs = [self.make_env(render_mode, n, eval_env) for n in range(len(seeds[:num_envs]))]
             with filmed(envs, video) as played:
-                return evaluate(act, played, seeds, state_size=state_size, max_steps=max_steps)
+                return evaluate(act, played, seeds, **options)
         except (ConfigError, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:

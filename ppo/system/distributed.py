@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy import ndarray
 from torch import Tensor
 
 from ppo.errors import ConfigError, RanksDiverged
@@ -132,7 +131,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         return deviations**2
 
     def minibatch_moments(
-        self, values: Any, parts: Sequence[tuple[ndarray, float]]
+        self, values: Any, parts: Sequence[Any]
     ) -> Sequence[tuple[float, float] | None]:
         """Return (standard deviation, mean) over all ranks of the values in each minibatch, (1, 0)
         for fewer than two values; None for each in a single process, which has all values.
@@ -142,7 +141,7 @@ class ProcessGroup(Collectives, AbstractContextManager["ProcessGroup"]):
         if self.size == 1:
             return [None] * len(parts)
         values = torch.as_tensor(values).cpu().double()
-        own = [values[rows] if weight else values[:0] for rows, weight in parts]
+        own = [values[part.rows] if part.weight else values[:0] for part in parts]
         deviations, means, counts = self._moments(own)
         deviations[counts < 2] = 1.0
         means[counts < 2] = 0.0

@@ -16,6 +16,7 @@ from ppo.config.flags import as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
 from ppo.config.settings import RunSettings, settings_of
+from ppo.envs.columns import Column
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
 from ppo.system.hardware import available_cores
@@ -52,6 +53,7 @@ def findings(config, seed: int) -> list[str]:
 
 def _findings(config, seed: int) -> Iterator[str]:
     env = make_env(config)
+    is_batch = isinstance(env.unwrapped, Column)
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"
     record = play(env, seed)
@@ -65,12 +67,17 @@ def _findings(config, seed: int) -> Iterator[str]:
             "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
             "exactly"
         )
+    elif is_batch:
+        yield (
+            "a batch: the same command repeats itself if each instance does; a resumed run begins "
+            "new episodes"
+        )
     elif is_same(fresh, play(make_env(config), seed, close=True)):
         yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
-    if not hasattr(env.unwrapped, "ale"):  # Atari games have the trainer's own wrappers
+    if not is_batch and not hasattr(env.unwrapped, "ale"):  # those have the trainer's own wrappers
         for problem in checker_warnings(make_env(config).unwrapped):
             yield f"gymnasium's checker: {problem}"
 

@@ -1,0 +1,132 @@
+"""Show each column of a batch as an environment, with all the wrappers of a single one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.spaces import Discrete
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy import ndarray
+
+from ppo.envs.batches import Batch, info_of
+
+
+class Columns:
+    """A batch, and an environment for each of its columns, which reads what the batch returned.
+
+    Methods are those of the batch; then envs[i].step(None) returns what column i has got, and
+    envs[i].reset() the first observation of its new episode. wrap: puts the wrappers around a
+    column. present: (n,) bool, the columns whose next action counts."""
+
+    def __init__(self, batch: Batch, wrap: Callable[[Env], Env]) -> None:
+        self.batch = batch
+        self.present = np.ones(batch.num_envs, np.bool_)
+        self.after_step: Callable[[], None] | None = None  # such as to film it
+        self.envs = [wrap(Column(self, i)) for i in range(batch.num_envs)]
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Begin an episode in each column."""
+        self.observations, self.infos = self.batch.reset(seeds)
+        self._note_present()
+
+    def step(self, actions) -> None:
+        """Step all columns. actions: n, each as a single environment takes it."""
+        batch = self.batch
+        results = batch.step(join_actions(batch.action_space, actions))
+        self.observations, self.rewards, self.terminations, self.truncations, self.infos = results
+        if self.after_step:
+            self.after_step()
+
+    def restart(self, ended: ndarray, seeds: Sequence[int]) -> ndarray:
+        """Begin new episodes where they ended (n,), with a seed for each. Call it after each step.
+        Returns in which columns an episode begins: there, or where an agent has appeared."""
+        before = self.present
+        if ended.any():
+            self.observations, self.infos = self.batch.restart(ended, seeds)
+        self._note_present()
+        return self.present & (ended | ~before)
+
+    def info(self, i: int) -> dict[str, Any]:
+        """Return the info of column i."""
+        if isinstance(self.infos, list):
+            return self.infos[i]
+        return info_of(self.infos, i, self.batch.num_envs)
+
+    def _note_present(self) -> None:
+        if self.batch.present is not None:
+            self.present = self.batch.present.copy()
+
+    def close(self) -> None:
+        self.batch.close()
+
+
+class Column(Env):
+    """One column of a batch as an environment. alone: the batch has no other columns, and is
+    stepped by it."""
+
+    def __init__(self, columns: Columns, index: int, alone: bool = False) -> None:
+        batch = columns.batch
+        self.columns = columns
+        self.index = index
+        self.alone = alone
+        self.began = False
+        self.observation_space = batch.observation_space
+        self.action_space = batch.action_space
+        self.metadata = batch.metadata
+        self.spec = batch.spec
+        self.render_mode = batch.render_mode
+
+    def reset(self, *, seed: int | None = None, options=None) -> tuple[Any, Any]:
+        if self.alone:
+            seeds = [0 if seed is None else seed]
+            if self.began:
+                self.columns.restart(np.ones(1, np.bool_), seeds)
+            else:
+                self.columns.reset(seeds)
+            self.began = True
+        columns = self.columns
+        return row_of(columns.observations, self.index), columns.info(self.index)
+
+    def step(self, action) -> tuple[Any, ...]:
+        columns = self.columns
+        if self.alone:
+            columns.step([action])
+            columns.present[:] = True
+        i = self.index
+        return (
+            row_of(columns.observations, i),
+            columns.rewards[i].item(),
+            bool(columns.terminations[i]),
+            bool(columns.truncations[i]),
+            columns.info(i),
+        )
+
+    def set_training(self, **task_params) -> None:
+        self.columns.batch.set_training(task_params)
+
+    def render(self):
+        return self.columns.batch.render()
+
+    def close(self) -> None:
+        self.columns.close()
+
+
+def row_of(observations, i: int):
+    """Return row i of observations (n, ...): of an array, or of nested dicts and tuples of them."""
+    if isinstance(observations, dict):
+        return {name: row_of(part, i) for name, part in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(row_of(part, i) for part in observations)
+    return observations[i]
+
+
+def join_actions(space, actions):
+    """Return n actions of a space in the form in which a batch takes them: an array (n, ...), or
+    nested dicts and tuples of them."""
+    if isinstance(actions, ndarray):
+        return actions
+    if isinstance(space, Discrete):
+        return np.array(actions, space.dtype)
+    joined: Any = create_empty_array(space, len(actions))
+    return concatenate(space, actions, joined)
