@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks import harness
 
 FLAGS = f"{harness.QUIET} --num_workers=2 --seed=1 --preset=none --num_envs=64 --num_steps=128"
-RUNS = {  # steps; gymnasium's shorter where its environments are slow
+RUNS = {  # steps
     "LunarLander-v3": 98304,
     "BipedalWalker-v3": 49152,
     "CartPole-v1": 196608,

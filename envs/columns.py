@@ -17,13 +17,14 @@ class Columns:
 
     Methods are those of the batch; then envs[i].step(None) returns what column i has got, and
     envs[i].reset() the first observation of its new episode. wrap: puts the wrappers around a
-    column. present: (n,) bool, the columns whose next action counts."""
+    column. present: (n,) bool, the columns whose next action counts. alone: there is one column,
+    which steps and resets the batch itself."""
 
-    def __init__(self, batch: Batch, wrap: Callable[[Env], Env]) -> None:
+    def __init__(self, batch: Batch, wrap: Callable[[Env], Env], alone: bool = False) -> None:
         self.batch = batch
         self.present = np.ones(batch.num_envs, np.bool_)
         self.after_step: Callable[[], None] | None = None  # such as to film it
-        self.envs = [wrap(Column(self, i)) for i in range(batch.num_envs)]
+        self.envs = [wrap(Column(self, i, alone)) for i in range(batch.num_envs)]
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Begin an episode in each column."""
@@ -62,15 +63,13 @@ class Columns:
 
 
 class Column(Env):
-    """One column of a batch as an environment. alone: the batch has no other columns, and is
-    stepped by it."""
+    """One column of a batch as an environment. alone: as of Columns."""
 
-    def __init__(self, columns: Columns, index: int, alone: bool = False) -> None:
+    def __init__(self, columns: Columns, index: int, alone: bool) -> None:
         batch = columns.batch
         self.columns = columns
         self.index = index
         self.alone = alone
-        self.began = False
         self.observation_space = batch.observation_space
         self.action_space = batch.action_space
         self.metadata = batch.metadata
@@ -79,12 +78,7 @@ class Column(Env):
 
     def reset(self, *, seed: int | None = None, options=None) -> tuple[Any, Any]:
         if self.alone:
-            seeds = [0 if seed is None else seed]
-            if self.began:
-                self.columns.restart(np.ones(1, np.bool_), seeds)
-            else:
-                self.columns.reset(seeds)
-            self.began = True
+            self.columns.reset([0 if seed is None else seed])
         columns = self.columns
         return row_of(columns.observations, self.index), columns.info(self.index)
 
@@ -92,7 +86,6 @@ class Column(Env):
         columns = self.columns
         if self.alone:
             columns.step([action])
-            columns.present[:] = True
         i = self.index
         return (
             row_of(columns.observations, i),

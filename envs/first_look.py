@@ -26,8 +26,7 @@ class Spaces(NamedTuple):
     has_masks: whether infos have action masks; warnings: for the environment's author;
     reward_threshold: the return at which its registration counts it as solved; form: whether one
     environment is made at a time, a batch of them, or a team of team_size agents; has_absent:
-    whether there may be steps that are not to be learned from; auto: what "auto"
-    stands for in the run, by flag, once its flags are resolved."""
+    whether there may be steps that are not to be learned from."""
 
     observations: Box
     actions: Any

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 
 from ppo.envs.batches import Batch, adapt
 from ppo.envs.checks import CheckData
-from ppo.envs.columns import Column, Columns
+from ppo.envs.columns import Columns
 from ppo.envs.env_factories import EnvObject, unpickle
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
 from ppo.envs.envpool import PREFIX as ENVPOOL
@@ -85,8 +85,7 @@ def make_env(config, index: int = 0) -> Env:
         spec, family = _look_up(env_name, fill_in(tasks[index % len(tasks)], index))
         HEARTBEAT.beat(START)
         if makes_batches(spec):
-            columns = make_columns(config, [index], [0], wrap=lambda column: column)
-            env: Env = _as_columns_do(config, Column(columns, 0, alone=True))
+            env: Env = make_columns(config, [index], [0], alone=True).envs[0]
         else:
             if _takes(spec.entry_point, "index"):
                 spec.kwargs.setdefault("index", index)
@@ -95,16 +94,14 @@ def make_env(config, index: int = 0) -> Env:
 
 
 def make_columns(
-    config,
-    indices: Sequence[int],
-    seeds: Sequence[int],
-    wrap: Callable[[Env], Env] | None = None,
+    config, indices: Sequence[int], seeds: Sequence[int], alone: bool = False
 ) -> Columns:
     """Make a batch whose columns have all wrappers of make_env: as many as there are indices, or
     one team if that has more.
 
     config: as in make_env; indices: of the columns in the whole run; seeds: of their first
-    episodes, for batches that take them as they are made. Raises as make_env does."""
+    episodes, for batches that take them as they are made; alone: as of Columns. Raises as make_env
+    does."""
     env_name = config.env_name
     with explained_errors(env_name):
         _check_batch_flags(config)
@@ -116,7 +113,7 @@ def make_columns(
             batch = _make_team(spec, config, indices)
         batch.spec = spec
         _check_spaces(config, batch)
-        return Columns(batch, wrap or partial(_as_columns_do, config))
+        return Columns(batch, partial(_wrap_column, config), alone)
 
 
 def makes_batches(spec: EnvSpec) -> bool:
@@ -136,10 +133,9 @@ def _make_batch(spec: EnvSpec, config, indices: Sequence[int], seeds: Sequence[i
     offered = {"index": indices[0], "seeds": [*seeds], "max_episode_steps": limit}
     taken = {name: value for name, value in offered.items() if _takes(make, name)}
     made = make(**{**taken, **kwargs})
-    batch = made
-    if not isinstance(made, Batch):
-        batch = adapt(made, None if "max_episode_steps" in taken else limit, len(indices))
-    return batch
+    if isinstance(made, Batch):
+        return made
+    return adapt(made, None if "max_episode_steps" in taken else limit, len(indices))
 
 
 def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
@@ -172,7 +168,7 @@ def _preprocess(config, env: Env) -> Env:
     return env
 
 
-def _as_columns_do(config, column: Env) -> Env:
+def _wrap_column(config, column: Env) -> Env:
     """Put the wrappers of a single environment around a column."""
     return _preprocess(config, RecordEpisode(CheckData(column, config.strict_spaces)))
 

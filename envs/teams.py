@@ -35,9 +35,6 @@ class Team(Batch):
     max_episode_steps: after which a copy's episodes are truncated; None: its own limit.
     Raises EnvironmentUnavailable if agents' spaces differ, since they share one policy."""
 
-    note = ""
-    can_restart = False
-
     def __init__(self, copies: Sequence[Any], max_episode_steps: int | None = None) -> None:
         self.copies = copies
         first = copies[0]
@@ -48,6 +45,8 @@ class Team(Batch):
         self.metadata = getattr(first, "metadata", {})
         self.render_mode = getattr(first, "render_mode", None)
         self.spec = None
+        self.note = ""
+        self.can_restart = False
         self.observation_space, self.action_space = _common_spaces(first)
         # A mask beside what an agent observes, as PettingZoo's classic games have it.
         self.has_masks_inside = ACTION_MASK in getattr(self.observation_space, "spaces", ())
@@ -78,8 +77,7 @@ class Team(Batch):
                 for agent, i in zip(self.agents, columns, strict=True)
                 if before[i]
             }
-            results = env.step(acting)
-            observations, *numbers, infos = results
+            observations, *numbers, infos = env.step(acting)
             self.lengths[number] += 1
             is_late = self.lengths[number] >= self.max_episode_steps
             for agent, i in zip(self.agents, columns, strict=True):

@@ -12,8 +12,9 @@ import torch
 
 import ppo
 from ppo.algorithm.gae import generalized_advantages
+from ppo.envs.env_factories import as_env_name
 from ppo.errors import PPOError
-from tests.running import TINY, Call, run_main
+from tests.running import TINY, Call, make_env, run_main
 from tests.teams import Relay, Simulator, entry_point, sync
 
 Tables = list[dict[str, np.ndarray]]
@@ -233,3 +234,20 @@ def test_a_world_that_loses_last_observations_is_noted_once(
             expected = rollout["observations"][last.step, last.environment]
             np.testing.assert_array_equal(last.observation, expected)
         assert len(info.last_observations) == rollout["truncations"].sum() > 0
+
+
+@pytest.mark.parametrize("make", [sync, partial(sync, mode="SameStep"), entry_point])
+def test_a_batch_of_one_is_an_environment(make: Any) -> None:
+    """Each reset shows the first observation of an episode, also in the midst of one."""
+    env = make_env(as_env_name(make))
+    for length in (1, 500):
+        first, _ = env.reset(seed=length)
+        assert (np.abs(first) <= 0.05).all()
+        for _ in range(length):
+            _, reward, terminated, truncated, _ = env.step(1)
+            assert reward == 1
+            assert not truncated
+            if terminated:
+                break
+        assert terminated == (length == 500)
+    assert (np.abs(env.reset(seed=1)[0]) <= 0.05).all()
