@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
 from ppo.run.loggers.logger import Histograms, Logger
+from ppo.run.reader import EPISODES
 from ppo.run.summary import RunSummary
 from ppo.system.output import discard
 
@@ -110,7 +111,11 @@ class ConsoleLogger(Logger):
         if self.config.report:
             files += f", {folder}/report.html"
         self._print(files)
-        self._print(f"next: ppo evaluate {folder} --episodes=100, ppo render {folder}")
+        following = f"next: ppo evaluate {folder} --episodes=100"
+        notes = self.run.path / EPISODES
+        if notes.is_file() and notes.stat().st_size:  # batches and teams have none
+            following += f", ppo render {folder}"
+        self._print(following)
 
     def close(self) -> None:
         if not self.bar.disable:  # a disabled bar prints an empty line in some versions
