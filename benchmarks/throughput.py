@@ -88,7 +88,7 @@ def measure(
         peers = {f"SB3, torch threads: {count}": (False, count) for count in (1, 2)}
     steps = workload.steps_of(is_quick=is_quick)
     for who, how in peers.items():
-        variants[who] = partial(harness.in_fresh_process, run_sb3, name, steps, *how)
+        variants[who] = partial(harness.in_fresh_process, run_sb3, workload, steps, *how)
     runs = harness.alternate(variants, range(1, repetitions + 1), name)
     result = {"env_name": workload.env_name, "runs": runs, "explained": {}}
     for who, (size, its) in own.items():

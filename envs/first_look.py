@@ -13,7 +13,7 @@ from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import explained_errors, find_family, make_columns, make_env
-from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.spaces import ACTION_MASK, leaves
 from ppo.envs.teams import TeamMade
 
 PURPOSE = "the first look"
@@ -36,6 +36,16 @@ class Spaces(NamedTuple):
     form: Form = "single"
     team_size: int = 1
     has_absent: bool = False
+    eval_form: Form = "single"
+
+    def is_like(self, other: "Spaces") -> bool:
+        """Return whether one policy fits both: the same numbers are observed and the same actions
+        taken. The bounds of observations and the precision of numbers may differ."""
+        return (
+            self.has_masks == other.has_masks
+            and _shapes(self.observations) == _shapes(other.observations)
+            and _choices(self.actions) == _choices(other.actions)
+        )
 
 
 def find_env(config):
@@ -63,15 +73,16 @@ def probe_all(config) -> Spaces:
     what a reset and a step raise or return."""
     tasks = tasks_of(config.env_kwargs)
     first, *others = [probe_env(config, index) for index in range(len(tasks))]
+    evaluated = first
     if config.eval_env:
-        evaluated = SimpleNamespace(**{**vars(config), "env_name": config.eval_env})
-        others.append(probe_env(evaluated, 0))
-    if any(other[:3] != first[:3] for other in others):
+        evaluated = probe_env(SimpleNamespace(**{**vars(config), "env_name": config.eval_env}), 0)
+        others.append(evaluated)
+    if not all(first.is_like(other) for other in others):
         raise EnvironmentUnavailable(
             f"--env_name={config.env_name} has other spaces or masks by --eval_env, or in the list "
             "of --env_kwargs: give environments that are observed and acted in alike"
         )
-    return first
+    return first._replace(eval_form=evaluated.form)
 
 
 def probe_env(config, index: int) -> Spaces:
@@ -133,3 +144,19 @@ def probe_team(config) -> Spaces:
         team_size=len(columns.envs),
         has_absent=True,
     )
+
+
+def _shapes(observations) -> dict[str, tuple[Any, ...]]:
+    """Return shape and kind of dtype of each part of observations, by name."""
+    parts = getattr(observations, "parts", {"": observations})
+    return {name: (box.shape, box.dtype.kind) for name, box in parts.items()}
+
+
+def _choices(actions) -> list[tuple[Any, ...]]:
+    """Return what describes each leaf of an action space, but the precision of numbers."""
+    return [
+        (path, leaf.shape, leaf.dtype.kind, leaf.low.tolist(), leaf.high.tolist())
+        if isinstance(leaf, Box)
+        else (path, leaf)
+        for path, leaf in leaves(actions)
+    ]

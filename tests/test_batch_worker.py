@@ -223,6 +223,14 @@ def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Cal
     )
 
 
+def test_a_batch_is_evaluated_by_single_environments(tmp_path: Path) -> None:
+    flags = {**TINY, "env_name": as_env_name(sync), "preset": "none", "eval_episodes": 2}
+    by_batch = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "batch")))
+    flags["eval_env"] = "CartPole-v1"
+    alone = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "alone")))
+    assert alone.evaluation.returns == by_batch.evaluation.returns
+
+
 def test_a_world_that_loses_last_observations_is_noted_once(
     collect: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,7 @@ def test_the_networks_of_both_trainers_are_of_the_same_size(name: str) -> None:
     ours = make_model(config, found.observations, found.actions)
     settings = {**workload.sb3_settings, "n_steps": 2, "batch_size": 2}
     algorithm = RecurrentPPO if name == "memory" else PPO
-    theirs = algorithm(env=sb3_envs(name, False, 1), **settings).policy
+    theirs = algorithm(env=sb3_envs(workload, False, 1), **settings).policy
     if name == "memory":
         assert lstm_sizes(ours) == lstm_sizes(theirs) == [128]
     else:

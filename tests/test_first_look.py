@@ -1,9 +1,11 @@
 """The first look at an environment."""
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from ppo.envs.errors import WorkerError
-from ppo.envs.first_look import find_env, probe_all
+from ppo.envs.first_look import Spaces, find_env, probe_all
 from tests.running import environment_flags
 
 NAME = "tests.misbehaving:Misbehaving"
@@ -54,3 +56,18 @@ def test_a_description_has_id_family_and_meanings() -> None:
     )
     env_name, family, meanings = find_env(environment_flags("PongDeterministic-v4"))
     assert (env_name, family, meanings["frame_skip"]) == ("PongNoFrameskip-v4", "Atari", 4)
+
+
+def test_spaces_are_alike_where_one_policy_fits_both() -> None:
+    first = Spaces(Box(-1, 1, (3,)), Box(-1, 1, (2,)), False)
+    unbounded = Box(-np.inf, np.inf, (3,), np.float64)
+    assert first.is_like(first._replace(observations=unbounded))
+    assert first.is_like(first._replace(actions=Box(-1, 1, (2,), np.float64)))
+    for other in (
+        first._replace(observations=Box(-1, 1, (4,))),
+        first._replace(observations=Box(0, 255, (3,), np.uint8)),
+        first._replace(actions=Box(-2, 2, (2,))),
+        first._replace(actions=Discrete(2)),
+        first._replace(has_masks=True),
+    ):
+        assert not first.is_like(other)

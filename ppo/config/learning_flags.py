@@ -38,7 +38,7 @@ class EnvironmentFlags(Flags):
     )
     eval_env: str | None = flag(
         None,
-        "Environment of evaluations and videos, with the same spaces; none: --env_name.",
+        "Environment of evaluations and videos, observed and acted in alike; none: --env_name.",
         imports=True,
     )
     env_kwargs: Any = fixed_flag(

@@ -149,7 +149,7 @@ class Policy:
         act = partial(self.act, deterministic=deterministic)
         options = {"state_size": self.actor.state_size, "max_steps": max_steps}
         try:
-            if seeds and self.spaces.form != "single":
+            if seeds and self.spaces.eval_form != "single":
                 config = self._config_of(render_mode, eval_env)
                 copies = min(num_envs, len(seeds))
                 first = config.num_envs
