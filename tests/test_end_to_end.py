@@ -213,7 +213,7 @@ SMALL = "--num_envs=2 --num_steps=16 --num_minibatches=2 --total_steps=64"
         ),
         pytest.param(
             f"--env_name=CarRacing-v3 {PIXELS} {SMALL} --precision=float32",
-            "images: frame skip 1, frame stack 4",
+            "images: frame skip 4, frame stack 4",
             marks=pytest.mark.slow,
         ),
         pytest.param(

@@ -550,8 +550,8 @@ def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
     later.mkdir()
     done = run_main("evaluate", str(copy), FAULT, "--episodes=1")
     assert done.returncode == 0, done.stderr
-    assert [line.partition(" is no")[0] for line in done.stderr.splitlines()] == [
-        f"warning: {path}" for path in (later, newest)
+    assert [line.partition(": it is no")[0] for line in done.stderr.splitlines()] == [
+        f"warning: cannot read checkpoint {path}" for path in (later, newest)
     ]
     for path in (newest, Path("/dev/zero")):
         done = run_main("evaluate", str(path), FAULT, "--episodes=1")
