@@ -31,6 +31,7 @@ COMMANDS = (
     "overheads",
     "choices",
     "ranks",
+    "self_play",
     "learning --seeds=0 --check",
 )
 

@@ -58,18 +58,18 @@ class NormalizeObservation:
     def __init__(
         self, shape: Sequence[int], enabled: bool, is_scaled=True, is_packed: bool = False
     ) -> None:
-        self.statistics = RunningMeanStd(shape)
+        statistics = RunningMeanStd(shape)
         tables = SharedArray((3, *shape), np.float32)
         _, scale, highest = tables.array
         scale[:] = 1
         highest[:] = np.where(is_scaled, CLIP, np.inf)
-        self.__setstate__((tables, enabled, is_packed))
+        self.__setstate__((tables, enabled, is_packed, statistics))
 
     def __getstate__(self):
-        return self.tables, self.enabled, self.is_packed
+        return self.tables, self.enabled, self.is_packed, self.statistics
 
     def __setstate__(self, state) -> None:
-        self.tables, self.enabled, self.is_packed = state
+        self.tables, self.enabled, self.is_packed, self.statistics = state
         self.shift, self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 

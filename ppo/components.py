@@ -96,7 +96,7 @@ def _check_checkpoint(settings: RunSettings) -> None:
         path, state = settings.checkpoint
         compare_settings(settings, state)
         with as_checkpoint_error(path):
-            check_fits(settings, state)
+            check_fits(settings, state, to_resume=True)
 
 
 def prepare_process(config: Config, spaces: Spaces) -> None:

@@ -162,6 +162,7 @@ SLOW = (
     "lstm",
     "export",
     "own_",
+    "self_play",
     "solved",
 )
 # They need what is not here, or have tests of their own.

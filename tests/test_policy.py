@@ -69,6 +69,53 @@ def test_a_loaded_policy_plays_like_the_trained_one(trained: RunSummary) -> None
     )
 
 
+def test_a_policy_saved_by_itself_is_the_same(trained: RunSummary, tmp_path: Path) -> None:
+    whole = load_policy(trained.checkpoint)
+    whole.env_attributes["length"] = 1.0
+    whole.save(tmp_path / "policies" / "own.safetensors")
+    whole.isolated("the copy", whole.save, tmp_path / "copy.safetensors")
+    state = checkpoint.load(Path(trained.checkpoint))
+    for path in (tmp_path / "policies" / "own.safetensors", tmp_path / "copy.safetensors"):
+        assert path.stat().st_size < Path(trained.checkpoint).stat().st_size / 2
+        own = checkpoint.load(path)
+        wanted = [x for x in state if x.startswith(("model.", "normalize_observation."))]
+        assert {*wanted, "config", "env_attributes"} == own.keys()
+        assert all(torch.equal(own[name], state[name]) for name in wanted)
+        loaded = load_policy(path)
+        assert loaded.env_attributes == {"length": 1.0}
+        assert np.array_equal(loaded.weights, whole.weights)
+        loaded.env_attributes.clear()
+        assert loaded.evaluate(6, num_envs=4) == trained.evaluation
+
+
+def test_a_new_run_begins_with_a_policy_saved_by_itself(saved: Path, tmp_path: Path) -> None:
+    policy = load_policy(saved)
+    policy.save(tmp_path / "policy.safetensors")
+    run_dir = str(tmp_path / "run")
+    flags = iterations(1, init_from=str(tmp_path / "policy.safetensors"), run_dir=run_dir)
+    begun = load_policy(train(Config(**{**flags, "learning_rate": 1e-12})).checkpoint)
+    assert np.allclose(begun.weights, policy.weights, atol=1e-9)
+
+
+def test_a_policy_saved_by_itself_is_no_run_to_resume(saved: Path, tmp_path: Path) -> None:
+    load_policy(saved).save(tmp_path / "run" / "checkpoints" / f"{64:012d}.safetensors")
+    with pytest.raises(CheckpointError, match=r"next.observations is missing.*: give another"):
+        train("CartPole-v1", resume=str(tmp_path / "run"))
+
+
+def test_random_actions_may_be_drawn_by_a_generator_of_your_own(saved: Path) -> None:
+    policy = load_policy(saved)
+    states = np.zeros((len(OBSERVATIONS), 0), np.float32)
+    infos = [{}] * len(OBSERVATIONS)
+    own = policy.generator.bit_generator.state
+    actions = [
+        policy.act(OBSERVATIONS, infos, states, False, np.random.default_rng(seed))
+        for seed in (1, 1, 2)
+    ]
+    assert policy.generator.bit_generator.state == own
+    assert actions[0] == actions[1] != actions[2]
+
+
 def test_predictions_repeat_the_evaluation(trained: RunSummary) -> None:
     policy = load_policy(trained.checkpoint)
     assert isinstance(policy, Policy)

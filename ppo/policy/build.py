@@ -32,6 +32,15 @@ def new_model(config, spaces: Spaces, to_act: bool = False):
         return make_model(config, spaces.observations, spaces.actions)
 
 
+def empty_model(config, spaces: Spaces):
+    """Make a run's model for its names and shapes only: on the meta device, where it takes no
+    memory, but for a user's own class on the CPU. Raises ModelMismatch as make_model does."""
+    import torch  # here for the same reason as above
+
+    with torch.device("cpu" if ":" in config.model else "meta"):
+        return new_model(config, spaces)
+
+
 @dataclass(frozen=True)
 class ActorFactory:
     """Make actors of a run's model from weights, in any process.

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ppo.config.config import Config
 from ppo.config.flags import check_values
 from ppo.config.settings import RunSettings, settings_of
@@ -13,7 +11,7 @@ from ppo.envs.normalize import NormalizeObservation
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
-from ppo.policy.build import ActorFactory, new_model, new_normalizer
+from ppo.policy.build import ActorFactory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, load
 from ppo.run.saved import as_checkpoint_error, checked_settings
@@ -23,7 +21,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 @restored_process()
 def load_policy(path: str | Path, env_name=None, model: str | None = None, **changes) -> Policy:
-    """Load the policy of a checkpoint. path: its file.
+    """Load the policy of a checkpoint, or of a file of Policy.save. path: the file.
 
     env_name, model, wrapper: repeat them if they are import paths, since a file alone is not
     trusted to name code, and env_name if it is a class or function; changes: flags with other
@@ -54,17 +52,20 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
     return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes)
 
 
-def check_fits(settings: RunSettings, state: State) -> tuple[Any, NormalizeObservation]:
+def check_fits(
+    settings: RunSettings, state: State, to_resume: bool = False
+) -> tuple[Any, NormalizeObservation]:
     """Compare the sizes that settings imply with a checkpoint's tensors, before memory is taken for
     them; return an actor-critic whose weights have no values, and a new normaliser.
 
-    A model of the user's own class is trusted. Raises ConfigError if they differ."""
+    A model of the user's own class is trusted. to_resume: a policy by itself is not enough. Raises
+    ConfigError if they differ."""
     config, spaces = settings.config, settings.spaces
     shape = (config.num_envs, *spaces.observations.shape)
-    if getattr(state.get("next.observations"), "shape", None) != shape:
+    observations = state.get("next.observations")
+    if (to_resume or observations is not None) and getattr(observations, "shape", None) != shape:
         raise ConfigError(f"next.observations is missing, or not of shape {shape}")
-    with torch.device("cpu" if ":" in config.model else "meta"):  # meta tensors take no memory
-        model = new_model(config, spaces)
+    model = empty_model(config, spaces)
     normalize = new_normalizer(config, spaces)
     statistics = add_prefix("normalize_observation", vars(normalize.statistics))
     parameters = add_prefix("model", named_tensors(model))

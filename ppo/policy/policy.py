@@ -109,12 +109,21 @@ class Policy:
             observation = pack(self.spaces.observations, needed)
         return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
 
-    def act(self, observations: ndarray, infos, states: ndarray, deterministic: bool = True):
+    def act(
+        self,
+        observations: ndarray,
+        infos,
+        states: ndarray,
+        deterministic: bool = True,
+        generator: np.random.Generator | None = None,
+    ):
         """Return n actions, as step takes them, for observations (n, *observation) and n infos;
-        overwrite the recurrent states (n, S) by the next ones."""
+        overwrite the recurrent states (n, S) by the next ones. generator: of random actions, by
+        default the policy's own."""
         noise = None
         if not deterministic:
-            noise = np.vstack([self.actor.draw_noise(self.generator, 1) for _ in infos])
+            generator = generator or self.generator
+            noise = np.vstack([self.actor.draw_noise(generator, 1) for _ in infos])
         masks = []
         if self.to_mask:
             masks = [self.to_mask(info.get(ACTION_MASK)) for info in infos]
@@ -166,6 +175,14 @@ class Policy:
             raise worker_error(
                 f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error
+
+    def save(self, path: str | Path) -> None:
+        """Save the policy by itself, without the optimizer and the environments of a checkpoint.
+
+        load_policy and --init_from read the file. Raises OSError if it cannot be written."""
+        from ppo.policy.save import save_policy  # imports torch
+
+        save_policy(self, Path(path))
 
     def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
         """Call a function or a method of this policy by ISOLATION.call, and return its result.

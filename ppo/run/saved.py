@@ -77,7 +77,7 @@ def checked_settings(
             raise ConfigError(f"{min(unknown)} is unknown")
         known = check_values(Config, {name: saved[name] for name in saved.keys() & needed})
         for name in ("iteration", "step"):
-            count = state.get(name)
+            count = state.get(name, 0)  # a policy by itself has none
             if not isinstance(count, int) or not 0 <= count < 2**53:
                 raise ConfigError(f"{name}={count} is no count")
     except ConfigError as error:

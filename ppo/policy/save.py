@@ -1,0 +1,35 @@
+"""Save a policy by itself, in a file like a checkpoint, which ppo.policy.load reads."""
+
+from pathlib import Path
+
+import torch
+
+from ppo.config.config import Config
+from ppo.models.actor_critic import named_tensors
+from ppo.policy.build import empty_model
+from ppo.run.checkpoint import copy_state, save
+from ppo.system.state_dict import State, add_prefix
+
+
+def save_policy(policy, path: Path) -> None:
+    """Write the weights, observation statistics, settings and env_attributes of a Policy.
+
+    Raises OSError if the file cannot be written, ValueError for numbers that are not finite."""
+    settings = policy.config.__getstate__()
+    state: State = {
+        "config": {name: settings[name] for name in Config.names(scope="training")},
+        "env_attributes": policy.env_attributes,
+        **add_prefix("normalize_observation", vars(policy.normalize.statistics)),
+        **add_prefix("model", model_tensors(policy)),
+    }
+    save(path, copy_state(state))
+
+
+def model_tensors(policy) -> State:
+    """Return the model's parameters and persistent buffers, by name."""
+    wanted = named_tensors(empty_model(policy.config, policy.spaces))
+    parts = torch.from_numpy(policy.weights).split([x.numel() for x in wanted.values()])
+    return {
+        name: part.view_as(tensor).to(tensor.dtype)
+        for (name, tensor), part in zip(wanted.items(), parts, strict=True)
+    }
