@@ -28,6 +28,8 @@ ours, for as many steps. Compare seconds only if both were measured on the same 
   Hopper, Walker2d and MiniGrid-Empty only
 - Ant-v5's preset leaves contact forces out of the observation, as Ant-v4 does unless told
   otherwise; by the family's values Ant has them
+- envpool: trained on EnvPool's environment of this id (pip install envpool), evaluated on
+  gymnasium's
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
@@ -63,6 +65,12 @@ FAMILIES = {
     "CliffWalking-v1": "--preset=discrete --max_episode_steps=200",
     "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories --total_steps=100000",
 }
+# Trained on EnvPool's environments, and evaluated on gymnasium's.
+ENVPOOL = {
+    "LunarLander-v3": "--preset=LunarLander-v3",
+    "BipedalWalker-v3": "--preset=BipedalWalker-v3",
+    "HalfCheetah-v5": "--preset=continuous",
+}
 # By default, which is by the family's values where there are none of their own.
 MORE = {
     "InvertedDoublePendulum-v5": "",
@@ -76,6 +84,10 @@ RUNS = {
     **{
         f"{env_name.rpartition(':')[2]}-by-family": f"--env_name={env_name} {flags}"
         for env_name, flags in FAMILIES.items()
+    },
+    **{
+        f"{env_name}-envpool": f"--env_name=EnvPool/{env_name} --eval_env={env_name} {flags}"
+        for env_name, flags in ENVPOOL.items()
     },
     "CartPole-v1-tutorial": (
         "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4"
@@ -175,7 +187,7 @@ def show(results: dict[str, harness.Result]) -> str:
             f"{interquartile_mean(evaluations):,.1f}{low_to_high}".replace("nan", "stopped before"),
             harness.each(evaluations, ",.4g").replace("nan", "-"),
             f"{interquartile_mean(last):,.1f}",
-            PUBLISHED.get(run.removesuffix("-by-family"), ""),
+            PUBLISHED.get(run.removesuffix("-by-family").removesuffix("-envpool"), ""),
             f"{median(each['seconds'] for each in runs):,.0f}",
             f"`python main.py {RUNS.get(run, '')}`",
             str(result["commit"]),
