@@ -1,5 +1,5 @@
-"""Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling]
-[--workloads=W,...] [--sizes=8,64,256] [--repetitions=5] [--flags="--name=value ..."]
+"""Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling |
+--device=cuda] [--workloads=W,...] [--sizes=8,64,256] [--repetitions=5] [--flags="--name=value ..."]
 
 Trains on the same work in turn, as many steps by each trainer, for environments cost more or less
 as a policy learns. Ours is main.py in a fresh process, as a user calls it, with a worker process
@@ -30,11 +30,13 @@ the largest sum over all processes in two iterations, pages that several share c
 
 The machine should have nothing else to do. --flags are passed on to main.py. --quick is a short
 look at two environments, which writes nothing; --scaling measures speed against workers and
-environments, and memory, instead. Writes results/throughput/.
+environments, and memory, instead; --device measures ours alone with the learner there, and a batch
+of --batch=4096 CartPoles whose tensors are there, too. Writes results/throughput/.
 """
 
 import argparse
 import itertools
+import json
 import math
 import shlex
 import time
@@ -50,13 +52,15 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.internals import measure_worker, num_sides
-from benchmarks.trainers import GAME, PHASES, WORKLOADS, memory_of, run_ours, run_sb3
+from benchmarks.trainers import GAME, OURS, PHASES, WORKLOADS, memory_of, run_ours, run_sb3
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 
 RESULTS = "throughput/throughput.json"
 QUICK = "CartPole-v1,LunarLander-v3"
 SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
+ON_DEVICE = ("LunarLander-v3", GAME)  # 64 environments each
+BATCH = "benchmarks.torch_cartpole:TorchCartPole"
 SIZE = 64  # environments where the number of workers changes
 # Places in an observation where it is applied, numbers that it reads there, and that it writes.
 Layer = tuple[int, int, int]
@@ -274,6 +278,47 @@ def scale(result: harness.Result, flags: str, repetitions: int) -> None:
     draw(points, cores)
 
 
+def measure_device(
+    device: str, flags: str, batch: int, repetitions: int, is_quick: bool = False
+) -> harness.Result:
+    """Measure ours with the learner on a device, and on a batch of environments there.
+
+    batch: the number of environments in it. Returns the runs by workload."""
+    there = shlex.quote(f"--env_kwargs={json.dumps({'device': device})}")
+    sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
+    flags = f"--device={device} {flags}"
+    works = {name: WORKLOADS[name] for name in ON_DEVICE}
+    variants: dict[str, Callable[[int], harness.Result]] = {
+        f"{name}, {SIZE}": partial(
+            run_ours, name, work.steps_of(SIZE, is_quick), f"{work.own_flags(SIZE)} {flags}"
+        )
+        for name, work in works.items()
+    }
+    steps = 10 * 32 * batch
+    variants[f"{BATCH}, {batch}"] = partial(
+        run_ours, BATCH, steps, f"{OURS} {sizes} {there} {flags}"
+    )
+    return harness.alternate(variants, range(1, repetitions + 1), device)
+
+
+def device_name(device: str) -> str:
+    """Return the name of a GPU, or of another device as it is."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def show_device(runs: harness.Result) -> str:
+    """Write a table with a row for each workload: speed, and shares of an iteration."""
+    rows = []
+    for name, found in runs.items():
+        collecting, learning = (median(run[phase] for run in found) for phase in PHASES)
+        speed = median(run["steps_per_second"] for run in found)
+        share = learning / (collecting + learning)
+        rows.append(f"{name} | {speed:,.0f} | {share:.0%}")
+    return harness.table("workload, environments | steps/s | share of learning", rows)
+
+
 def draw(points: list[harness.Result], cores: int) -> None:
     """Draw speed against workers, speed against environments, and memory against environments."""
     from matplotlib import pyplot
@@ -302,7 +347,9 @@ def draw(points: list[harness.Result], cores: int) -> None:
 
 def parse() -> argparse.Namespace:
     """Read the command line. Ends with an error for what cannot be run."""
-    parser = harness.make_parser(__doc__, repetitions=5, flags="", sizes="8,64,256")
+    parser = harness.make_parser(
+        __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096
+    )
     parser.add_argument("--workloads", help=f"some of {', '.join(WORKLOADS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
     parser.add_argument("--scaling", action="store_true", help="by workers and environments")
@@ -320,6 +367,15 @@ def main() -> None:
     about = harness.describe("stable-baselines3", "sb3-contrib", "ale-py")
     if given.scaling:
         scale(about, given.flags, given.repetitions)
+        return
+    if given.device:
+        runs = measure_device(
+            given.device, given.flags, given.batch, given.repetitions, given.quick
+        )
+        if not given.quick:
+            about = {**about, "device": device_name(given.device), "runs": runs}
+            harness.write_json("throughput/device.json", about)
+        print(f"\n{show_device(runs)}")
         return
     results = {} if given.quick else harness.read_json(RESULTS)
     for name in given.workloads:

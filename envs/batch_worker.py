@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.batches import CheckBatch, check_rewards, info_of
+from ppo.envs.batch_checks import CheckBatch, check_rewards
 from ppo.envs.checks import describe_value
-from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode
+from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, close_env
 from ppo.envs.errors import InvalidEnvOutput
-from ppo.envs.heartbeat import RESET, START, STEP
-from ppo.envs.make import make_columns
+from ppo.envs.heartbeat import ALL
+from ppo.envs.infos import info_of
+from ppo.envs.make_columns import make_columns
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.teams import Team
 from ppo.envs.worker import RolloutInfo, Worker
@@ -28,8 +29,8 @@ class BatchWorker(Worker):
 
     def _make_envs(self) -> list[Any]:
         size = len(self.own_ids)
-        self._beat(START)
-        self.columns = make_columns(self.config, self.own_ids, self._seeds(range(size)))
+        seeds = self._seeds(range(size))
+        self.columns = make_columns(self.config, self.own_ids, seeds, self._beat)
         batch = self.columns.batch
         space = batch.observation_space
         is_same = self.columns.envs[0].observation_space == space
@@ -58,7 +59,6 @@ class BatchWorker(Worker):
     def step(self, t: int, members: range) -> bool:
         """Step all columns by the actions of row t; write rewards, ends and row t + 1."""
         self.actions = self.rollout.actions[t]
-        self._beat(STEP)
         columns = self.columns
         columns.step(self.to_actions(self.actions))
         ended = (columns.terminations | columns.truncations) & columns.present
@@ -70,7 +70,6 @@ class BatchWorker(Worker):
         seeds: list[int] = []
         if ended.any():
             self._apply_task_params()
-            self._beat(RESET)
             seeds = self._seeds(np.flatnonzero(ended))
         self._begin(t + 1, columns.restart(ended, seeds))
         return True
@@ -84,12 +83,11 @@ class BatchWorker(Worker):
         return info._replace(note=self.columns.batch.note)
 
     def close(self) -> None:
-        self.columns.close()
+        close_env(self.columns)
 
     def _start_all(self, row: int) -> None:
         """Begin an episode in each column."""
         self._apply_task_params()
-        self._beat(RESET)
         columns = self.columns
         columns.reset(self._seeds(range(len(self.own_ids))))
         self._begin(row, columns.present)
@@ -163,13 +161,7 @@ class BatchWorker(Worker):
     def _beat(self, call: int) -> None:
         """Report a call of the batch, which is one of each of its environments."""
         self.calls.num_calls += len(self.own_ids) - 1
-        self.calls.beat(call)
-
-    def _describe_env(self) -> str:
-        return (
-            f"the batch of environments {self.own_ids[0]} to {self.own_ids[-1]} of "
-            f"{self.config.env_name}"
-        )
+        self.calls.beat(call, ALL)
 
     def _apply_task_params(self) -> None:
         if self.task_params != self.applied:

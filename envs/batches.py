@@ -2,35 +2,21 @@
 
 Worlds differ in what they do where an episode ends. A Batch hides it: its step returns what the
 actions led to, the last observation of an episode included, and restart the first observations of
-new episodes. adapt chooses the class for a world."""
+new episodes. ppo.envs.adapt chooses the class for a world."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy import ndarray
 
-from ppo.envs.arrays import (
-    find_device,
-    malformed,
-    map_arrays,
-    to_arrays,
-    to_numpy,
-    to_tensors,
-    with_rows,
-)
-from ppo.envs.checks import MAX_FLOAT32, convert, describe_value
+from ppo.envs.arrays import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
+from ppo.envs.checks import check_results, describe_value
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
+from ppo.envs.infos import Infos, with_last_observations
 
-Infos = dict[str, Any]  # of all columns: an array (n, ...) by key
 Step = tuple[Any, ndarray, ndarray, ndarray, Infos]
-
-LAST_OBSERVATIONS = ("final_obs", "final_observation")  # names in the infos of SAME_STEP
-NOT_OF_A_COLUMN = {*LAST_OBSERVATIONS, "final_info", "env_id", "players"}
-NO_LIMIT = 2**31 - 1  # what EnvPool's max_episode_steps is for environments without one
 NOT_EXACT = (
     "this world does not return the last observation of an episode: where one is truncated, the "
     "value of the observation before is used, which is not exact"
@@ -102,15 +88,7 @@ class Batch:
 
     def _reset_world(self, num_rows: int, **options) -> tuple[Any, Infos]:
         """Reset the world; return observations (num_rows, ...) and infos."""
-        result = self.env.reset(**options)
-        try:
-            observations, infos = result
-        except (TypeError, ValueError):
-            infos = None
-        if not isinstance(infos, dict):
-            raise InvalidEnvOutput(
-                f"its reset returned {describe_value(result)}, which is not (observations, infos)"
-            )
+        observations, infos = check_results("reset", self.env.reset(**options), 2)
         self.device = find_device(observations)
         return to_arrays(observations, self.observation_space, num_rows), infos
 
@@ -118,16 +96,8 @@ class Batch:
         """Step the world and convert its results to numpy."""
         if self.device is not None:
             actions = to_tensors(actions, self.device)
-        result: Any = self.env.step(actions)
-        try:
-            observations, rewards, terminations, truncations, infos = result
-        except (TypeError, ValueError):
-            infos = None
-        if not isinstance(infos, dict):
-            raise InvalidEnvOutput(
-                f"its step returned {describe_value(result)}, which is not five results ending in "
-                "a dict"
-            )
+        results = check_results("step", self.env.step(actions), 5)
+        observations, rewards, terminations, truncations, infos = results
         rewards = self._column("rewards", rewards, np.float64)
         terminations = self._column("terminations", terminations, np.bool_)
         truncations = self._column("truncations", truncations, np.bool_) & ~terminations
@@ -219,34 +189,6 @@ class AtariVector(MaskedReset):
         return map_arrays(lambda array: array[ended], observations), infos
 
 
-class EnvPoolBatch(MaskedReset):
-    """A world of EnvPool, whose seeds are fixed where it is made: a reset goes on with them.
-
-    In the last step that its own max_episode_steps allows, EnvPool reports a termination as a
-    truncation. Episodes are exact if they are truncated here, one step earlier."""
-
-    def __init__(self, env, max_episode_steps: int | None = None) -> None:
-        super().__init__(env, max_episode_steps)
-        self.reuses_memory = False
-        self.observation_space = without_false_bounds(self.observation_space)
-        own_limit = find_attribute(env, "config")["max_episode_steps"]
-        if own_limit < NO_LIMIT and not (max_episode_steps and max_episode_steps < own_limit):
-            self.note = (
-                f"EnvPool reports a termination in step {own_limit}, its last, as a truncation: "
-                f"make it with max_episode_steps={own_limit + 1}, and give "
-                f"--max_episode_steps={own_limit}"
-            )
-
-    def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs)
-
-    def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        """Reset columns; EnvPool returns their rows only, in order."""
-        options = {"reset_mask": np.array(ended)}
-        rows, infos = self._reset_world(int(ended.sum()), options=options)
-        return rows, spread_infos(infos, ended)
-
-
 class SameStep(Batch):
     """A world that begins the next episode in the step that ends one, as GPU simulators do.
 
@@ -330,51 +272,6 @@ class NextStep(Batch):
         return self.last, {}
 
 
-def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None) -> Batch:
-    """Return the Batch of a world that steps many environments together.
-
-    EnvPool, ale_py's AtariVectorEnv, gymnasium's SyncVectorEnv and AsyncVectorEnv, and any other
-    gymnasium.vector.VectorEnv whose autoreset is off, are told which columns to reset. Others reset
-    columns by themselves: metadata["autoreset_mode"] says whether in the same step, which is
-    assumed if it says nothing, or in the next one.
-    num_envs: how many environments there must be; None: any number. Raises EnvironmentUnavailable
-    for another number, for missing attributes, for a limit that this world cannot keep, and for a
-    world that resets nothing."""
-    batch = _choose(env, max_episode_steps)
-    if num_envs not in (None, batch.num_envs):
-        raise EnvironmentUnavailable(
-            f"{type(env).__name__} is a batch of {batch.num_envs} environments, not of {num_envs}: "
-            "make as many as its parameter num_envs says"
-        )
-    if max_episode_steps and not batch.can_restart:
-        raise EnvironmentUnavailable(
-            f"--max_episode_steps={max_episode_steps} cannot be kept, as {type(env).__name__} "
-            "cannot reset a single environment: give the limit to the environment itself"
-        )
-    return batch
-
-
-def _choose(env, max_episode_steps: int | None) -> Batch:
-    world = getattr(env, "unwrapped", env)
-    modules = {kind.__module__.split(".")[0] for kind in type(world).__mro__}
-    if "envpool" in modules:
-        return EnvPoolBatch(env, max_episode_steps)
-    if "ale_py" in modules:
-        return AtariVector(env, max_episode_steps)
-    mode = find_attribute(env, "metadata").get("autoreset_mode")
-    mode = str(getattr(mode, "value", mode)).replace("_", "").lower()
-    is_vector_env = isinstance(env, VectorEnv)
-    is_told = isinstance(world, (SyncVectorEnv, AsyncVectorEnv)) or mode == "disabled"
-    if is_told and is_vector_env:
-        return MaskedReset(env, max_episode_steps)
-    if is_told or ("mani_skill" in modules and not is_vector_env):
-        raise EnvironmentUnavailable(
-            f"{type(env).__name__} does not reset environments whose episodes have ended: turn its "
-            "autoreset on (for ManiSkill, put it into a ManiSkillVectorEnv)"
-        )
-    return NextStep(env) if mode == "nextstep" else SameStep(env)
-
-
 def find_attribute(env, name: str):
     """Return an attribute of a world, or of what its wrappers hide.
 
@@ -388,167 +285,6 @@ def find_attribute(env, name: str):
     )
 
 
-class CheckBatch:
-    """Check a batch of observations in one pass, as CheckData checks those of one environment.
-
-    space: a Box, or a leaf of a nested space that holds numbers; conversions: what the world should
-    return instead of what was cast."""
-
-    def __init__(self, space) -> None:
-        self.space = space
-        self.conversions: dict[str, str] = {}
-        self.is_box = isinstance(space, spaces.Box)
-        self.low, self.high = _bounds(space)
-        self.is_every_byte = (
-            space.dtype == np.uint8 and (self.low == 0).all() and (self.high == 255).all()
-        )
-
-    def __call__(self, observations: ndarray) -> tuple[ndarray, ndarray]:
-        """Return observations (n, *shape) in the dtype of the space, and (n,) how many numbers of
-        each are outside of its bounds.
-
-        Raises InvalidEnvOutput for another shape, for a dtype that would lose more than precision,
-        for numbers that are not finite, and for choices that the space does not have."""
-        num_envs = len(observations)
-        space = self.space
-        if observations.dtype != space.dtype:
-            given = f"its observations are {observations.dtype}, not {space.dtype}"
-            observations = convert(observations, space)
-            if observations.dtype != space.dtype:
-                raise InvalidEnvOutput(f"{given} {space.shape}")
-            self.conversions["observation"] = f"{given}, to which they are cast: return that"
-        if observations.shape != (num_envs, *space.shape):
-            raise malformed(observations, num_envs, space)
-        if self.is_every_byte:
-            return observations, np.zeros(num_envs, np.int64)
-        is_inside = (self.low <= observations) & (observations <= self.high)
-        if is_inside.all():
-            return observations, np.zeros(num_envs, np.int64)
-        if not self.is_box:
-            _blame(observations, is_inside, f"outside of {space}")
-        _blame(observations, np.abs(observations) <= MAX_FLOAT32, "not finite")
-        return observations, (~is_inside).reshape(num_envs, -1).sum(axis=1)
-
-
-def check_rewards(rewards: ndarray) -> None:
-    """Raise InvalidEnvOutput if one of the rewards (n,) is not finite, as float32, too."""
-    is_finite = np.abs(rewards) <= MAX_FLOAT32
-    if not is_finite.all():
-        column = int(np.argmin(is_finite))
-        raise InvalidEnvOutput(
-            f"its reward in column {column} is {rewards[column]}, not one finite number"
-        )
-
-
-def _bounds(space) -> tuple[ndarray, ndarray]:
-    """Return the least and the largest numbers of a leaf space, finite ones."""
-    if isinstance(space, spaces.Box):
-        largest = MAX_FLOAT32
-        if space.dtype.kind == "f":
-            largest = min(largest, float(np.finfo(str(space.dtype)).max))
-        return np.maximum(space.low, -largest), np.minimum(space.high, largest)
-    start = np.asarray(getattr(space, "start", 0))
-    if isinstance(space, spaces.MultiBinary):
-        return start, start + 1
-    return start, start + np.asarray(getattr(space, "nvec", getattr(space, "n", None))) - 1
-
-
-def _blame(observations: ndarray, is_valid: ndarray, problem: str) -> None:
-    """Raise InvalidEnvOutput for the first column in which not everything is valid, if any."""
-    columns = np.flatnonzero(~is_valid.reshape(len(observations), -1).all(axis=1))
-    if columns.size:
-        row = np.asarray(observations[columns[0]])
-        raise InvalidEnvOutput(
-            f"its observation {describe_value(row)} in column {columns[0]} is {problem}"
-        )
-
-
-def info_of(infos: Infos, i: int, num_envs: int) -> dict[str, Any]:
-    """Return the info of column i, that of the step that ended its episode if final_info has one.
-
-    Left out are keys that a mask _key denies to this column, observations, and values that are not
-    of num_envs rows, such as logs of a whole batch."""
-    final = infos.get("final_info")
-    if final is not None and _has(infos, "final_info", i):
-        return info_of(final, i, num_envs) if isinstance(final, dict) else (final[i] or {})
-    info: dict[str, Any] = {}
-    for key, values in infos.items():
-        if str(key).startswith("_") or key in NOT_OF_A_COLUMN or not _has(infos, key, i):
-            continue
-        if isinstance(values, dict):
-            if nested := info_of(values, i, num_envs):
-                info[key] = nested
-        elif _num_rows(values) == num_envs:
-            info[key] = to_numpy(values[i]) if hasattr(values, "detach") else values[i]
-    return info
-
-
-def _has(infos: Infos, key, i: int) -> bool:
-    """Return whether infos[key] has a value for column i."""
-    mask = infos.get(f"_{key}")
-    if mask is not None:
-        return bool(mask[i])
-    values = infos[key]
-    return isinstance(values, dict) or _num_rows(values) <= i or values[i] is not None
-
-
-def _num_rows(values) -> int:
-    if isinstance(values, (list, tuple)):
-        return len(values)
-    shape = getattr(values, "shape", ())
-    return shape[0] if shape else 0
-
-
-def with_last_observations(observations, infos: Infos, ended: ndarray, space):
-    """Return observations with those in infos of the columns ended, and (n,) bool where found."""
-    for key in LAST_OBSERVATIONS:
-        if infos.get(key) is not None:
-            break
-    else:
-        return observations, np.zeros_like(ended)
-    last = infos[key]
-    is_list = isinstance(last, list) or getattr(getattr(last, "dtype", None), "kind", "") == "O"
-    is_known = ended
-    if f"_{key}" in infos:
-        is_known = ended & to_numpy(infos[f"_{key}"]).astype(np.bool_)
-    if is_list:
-        is_known = is_known & np.array([one is not None for one in last])
-        found = [last[i] for i in np.flatnonzero(is_known)]
-        if not found:
-            return observations, is_known
-        rows = map_arrays(lambda *parts: np.stack([*map(to_numpy, parts)]), *found)
-    else:
-        arrays = to_arrays(last, space, len(ended))
-        rows = map_arrays(lambda array: array[is_known], arrays)
-    return with_rows(observations, is_known, rows), is_known
-
-
 def signed_seeds(seeds: Sequence[int]) -> ndarray:
     """Return seeds of 32 bits as numbers of 31 bits, for worlds that take signed integers."""
     return np.array([int(seed) & 0x7FFFFFFF for seed in seeds], np.int64)
-
-
-def spread_infos(infos: Infos, columns: ndarray) -> Infos:
-    """Return infos (n, ...) with masks, of those (k, ...) of the k columns (n,) bool."""
-    spread: Infos = {}
-    for key, rows in infos.items():
-        if not isinstance(rows, ndarray) or len(rows) != columns.sum():
-            continue
-        whole = np.zeros((len(columns), *rows.shape[1:]), rows.dtype)
-        spread[key] = with_rows(whole, columns, rows)
-        spread[f"_{key}"] = columns
-    return spread
-
-
-def without_false_bounds(space):
-    """Return a space in which the largest float, and the least above zero, are no bounds.
-
-    EnvPool gives these, C++'s FLT_MIN and FLT_MAX, to observations that have no bounds."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: without_false_bounds(part) for key, part in space.items()})
-    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
-        return space
-    limits = np.finfo(str(space.dtype))
-    low = np.where(space.low == limits.tiny, -np.inf, space.low)
-    high = np.where(space.high == limits.max, np.inf, space.high)
-    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)

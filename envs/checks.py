@@ -36,28 +36,12 @@ class CheckData(Wrapper):
         self.is_inside = checker(self.space)
 
     def reset(self, **options):
-        result = self.env.reset(**options)
-        try:
-            observation, info = result
-        except (TypeError, ValueError):
-            info = None
-        if not isinstance(info, dict):
-            raise InvalidEnvOutput(
-                f"its reset returned {describe_value(result)}, which is not (observation, info)"
-            )
+        observation, info = check_results("reset", self.env.reset(**options), 2)
         return self._check(observation), info
 
     def step(self, action):
-        result: Any = self.env.step(action)
-        try:
-            observation, reward, terminated, truncated, info = result
-        except (TypeError, ValueError):
-            info = None
-        if not isinstance(info, dict):
-            raise InvalidEnvOutput(
-                f"its step returned {describe_value(result)}, which is not five results ending in "
-                "a dict"
-            )
+        results = check_results("step", self.env.step(action), 5)
+        observation, reward, terminated, truncated, info = results
         number = reward
         if getattr(reward, "size", None) == 1:
             number = reward.item()
@@ -87,6 +71,23 @@ class CheckData(Wrapper):
                     f"its observation {describe_value(observation)} is outside of {self.space}"
                 )
         return observation
+
+
+def check_results(call: str, result, count: int) -> tuple[Any, ...]:
+    """Return what a reset or a step returned, as a tuple of so many results, the last one a dict.
+
+    Raises InvalidEnvOutput for anything else."""
+    try:
+        results = tuple(result)
+    except TypeError:
+        results = ()
+    if len(results) != count or not isinstance(results[-1], dict):
+        number = {2: "two", 5: "five"}[count]
+        raise InvalidEnvOutput(
+            f"its {call} returned {describe_value(result)}, which is not {number} results ending "
+            "in a dict"
+        )
+    return results
 
 
 def take_num_outside(env: Env) -> int:
@@ -171,9 +172,7 @@ def _box_checker(space: spaces.Box) -> Checker:
     """Return a checker for a Box; a valid observation, the usual case, takes a single pass."""
     shape = space.shape
     dtype = space.dtype
-    largest = MAX_FLOAT32
-    if dtype.kind == "f":
-        largest = min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))
+    largest = largest_number(dtype)
     low = np.maximum(space.low, -largest)
     high = np.minimum(space.high, largest)
     lows = low.ravel().tolist()
@@ -205,6 +204,13 @@ def _box_checker(space: spaces.Box) -> Checker:
         return False
 
     return is_inside
+
+
+def largest_number(dtype) -> float:
+    """Return the largest number of a dtype that is finite in a policy, too."""
+    if dtype.kind == "f":
+        return min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))
+    return MAX_FLOAT32
 
 
 def describe_value(value) -> str:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Wrapper
 from gymnasium.spaces import Discrete
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy import ndarray
 
-from ppo.envs.batches import Batch, info_of
+from ppo.envs.batches import Batch
+from ppo.envs.heartbeat import CLOSE, RENDER, RESET, STEP
+from ppo.envs.infos import info_of
 
 
 class Columns:
@@ -17,23 +19,28 @@ class Columns:
 
     Methods are those of the batch; then envs[i].step(None) returns what column i has got, and
     envs[i].reset() the first observation of its new episode. wrap: puts the wrappers around a
-    column. present: (n,) bool, the columns whose next action counts. alone: there is one column,
-    which steps and resets the batch itself."""
+    column; beat: called before each call of the batch with an index in ppo.envs.heartbeat.CALLS.
+    present: (n,) bool, the columns whose next action counts."""
 
-    def __init__(self, batch: Batch, wrap: Callable[[Env], Env], alone: bool = False) -> None:
+    def __init__(
+        self, batch: Batch, wrap: Callable[[Env], Env], beat: Callable[[int], None]
+    ) -> None:
         self.batch = batch
+        self.beat = beat
         self.present = np.ones(batch.num_envs, np.bool_)
         self.after_step: Callable[[], None] | None = None  # such as to film it
-        self.envs = [wrap(Column(self, i, alone)) for i in range(batch.num_envs)]
+        self.envs = [wrap(Column(self, i)) for i in range(batch.num_envs)]
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Begin an episode in each column."""
+        self.beat(RESET)
         self.observations, self.infos = self.batch.reset(seeds)
         self._note_present()
 
     def step(self, actions) -> None:
         """Step all columns. actions: n, each as a single environment takes it."""
         batch = self.batch
+        self.beat(STEP)
         results = batch.step(join_actions(batch.action_space, actions))
         self.observations, self.rewards, self.terminations, self.truncations, self.infos = results
         if self.after_step:
@@ -44,6 +51,7 @@ class Columns:
         Returns in which columns an episode begins: there, or where an agent has appeared."""
         before = self.present
         if ended.any():
+            self.beat(RESET)
             self.observations, self.infos = self.batch.restart(ended, seeds)
         self._note_present()
         return self.present & (ended | ~before)
@@ -54,22 +62,26 @@ class Columns:
             return self.infos[i]
         return info_of(self.infos, i, self.batch.num_envs)
 
+    def render(self):
+        self.beat(RENDER)
+        return self.batch.render()
+
+    def close(self) -> None:
+        self.beat(CLOSE)
+        self.batch.close()
+
     def _note_present(self) -> None:
         if self.batch.present is not None:
             self.present = self.batch.present.copy()
 
-    def close(self) -> None:
-        self.batch.close()
-
 
 class Column(Env):
-    """One column of a batch as an environment. alone: as of Columns."""
+    """One column of a batch as an environment, which reads what the batch returned."""
 
-    def __init__(self, columns: Columns, index: int, alone: bool) -> None:
+    def __init__(self, columns: Columns, index: int) -> None:
         batch = columns.batch
         self.columns = columns
         self.index = index
-        self.alone = alone
         self.observation_space = batch.observation_space
         self.action_space = batch.action_space
         self.metadata = batch.metadata
@@ -77,15 +89,11 @@ class Column(Env):
         self.render_mode = batch.render_mode
 
     def reset(self, *, seed: int | None = None, options=None) -> tuple[Any, Any]:
-        if self.alone:
-            self.columns.reset([0 if seed is None else seed])
         columns = self.columns
         return row_of(columns.observations, self.index), columns.info(self.index)
 
     def step(self, action) -> tuple[Any, ...]:
         columns = self.columns
-        if self.alone:
-            columns.step([action])
         i = self.index
         return (
             row_of(columns.observations, i),
@@ -99,10 +107,31 @@ class Column(Env):
         self.columns.batch.set_training(task_params)
 
     def render(self):
-        return self.columns.batch.render()
+        return self.columns.render()
 
     def close(self) -> None:
         self.columns.close()
+
+
+class OneColumn(Wrapper):
+    """A batch of one, stepped as the environment that its column is."""
+
+    def __init__(self, columns: Columns) -> None:
+        (column,) = columns.envs
+        super().__init__(column)
+        self.columns = columns
+
+    def reset(self, *, seed: int | None = None, options=None):
+        if seed is None:
+            seed = int(self.np_random.integers(2**32))
+        else:
+            self.np_random = np.random.default_rng(seed)
+        self.columns.reset([seed])
+        return self.env.reset()
+
+    def step(self, action):
+        self.columns.step([action])
+        return self.env.step(None)
 
 
 def row_of(observations, i: int):

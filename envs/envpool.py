@@ -5,11 +5,46 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from ppo.envs.batches import NO_LIMIT, EnvPoolBatch, signed_seeds
+import numpy as np
+from gymnasium import spaces
+from numpy import ndarray
+
+from ppo.envs.arrays import with_rows
+from ppo.envs.batches import MaskedReset, find_attribute, signed_seeds
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.infos import Infos
 from ppo.errors import suggest
 
 PREFIX = "EnvPool/"  # of ids, such as EnvPool/LunarLander-v3
+NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
+
+
+class EnvPoolBatch(MaskedReset):
+    """A world of EnvPool, whose seeds are fixed where it is made: a reset goes on with them.
+
+    In the last step that its own max_episode_steps allows, EnvPool reports a termination as a
+    truncation. Episodes are exact if they are truncated here, one step earlier."""
+
+    def __init__(self, env, max_episode_steps: int | None = None) -> None:
+        super().__init__(env, max_episode_steps)
+        self.reuses_memory = False
+        self.observation_space = without_false_bounds(self.observation_space)
+        own_limit = find_attribute(env, "config")["max_episode_steps"]
+        if own_limit < NO_LIMIT and not (max_episode_steps and max_episode_steps < own_limit):
+            self.note = (
+                f"EnvPool reports a termination in step {own_limit}, its last, as a truncation: "
+                f"make it with max_episode_steps={own_limit + 1}, and give "
+                f"--max_episode_steps={own_limit}"
+            )
+
+    def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
+        return self._reset_world(self.num_envs)
+
+    def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
+        """Reset columns; EnvPool returns their rows only, in order."""
+        options = {"reset_mask": np.array(ended)}
+        rows, infos = self._reset_world(int(ended.sum()), options=options)
+        return rows, spread_infos(infos, ended)
 
 
 def make_envpool(
@@ -20,7 +55,7 @@ def make_envpool(
     max_episode_steps: int | None = None,
     num_threads: int = 1,
     **options: Any,
-) -> "EnvPoolBatch":
+) -> EnvPoolBatch:
     """Make a batch of num_envs environments.
 
     env_name: with the prefix; seeds: one for each environment, of which all of its episodes depend;
@@ -59,3 +94,29 @@ def make_envpool(
     except (AssertionError, TypeError, ValueError) as error:
         problem, *_ = f"{error}\n".splitlines()  # without the C++ types that may follow
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {problem}") from error
+
+
+def spread_infos(infos: Infos, columns: ndarray) -> Infos:
+    """Return infos (n, ...) with masks, of those (k, ...) of the k columns (n,) bool."""
+    spread: Infos = {}
+    for key, rows in infos.items():
+        if not isinstance(rows, ndarray) or len(rows) != columns.sum():
+            continue
+        whole = np.zeros((len(columns), *rows.shape[1:]), rows.dtype)
+        spread[key] = with_rows(whole, columns, rows)
+        spread[f"_{key}"] = columns
+    return spread
+
+
+def without_false_bounds(space):
+    """Return a space in which the largest float, and the least above zero, are no bounds.
+
+    EnvPool gives these, C++'s FLT_MIN and FLT_MAX, to observations that have no bounds."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: without_false_bounds(part) for key, part in space.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    limits = np.finfo(str(space.dtype))
+    low = np.where(space.low == limits.tiny, -np.inf, space.low)
+    high = np.where(space.high == limits.max, np.inf, space.high)
+    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)

@@ -240,8 +240,8 @@ def apply_task_params(env: Env, task_params: Mapping[str, Any]) -> None:
         setattr(layer, name, value)
 
 
-def close_env(env: Env) -> str:
-    """Close an environment; return a description of what it raises, or "" if nothing."""
+def close_env(env) -> str:
+    """Close an environment or a batch; return a description of what it raises, or "" if nothing."""
     try:
         env.close()
     except BaseException as error:  # KeyboardInterrupt, too: closing must not end anything

@@ -11,6 +11,10 @@ class EnvironmentUnavailable(PPOError, ValueError):
     exit_code = 2
 
 
+class ManyMade(EnvironmentUnavailable):
+    """A single environment was asked for, but a batch or a team is made."""
+
+
 class InvalidEnvOutput(ValueError):
     """An environment returned what its spaces or gymnasium's interface exclude."""
 

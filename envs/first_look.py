@@ -1,20 +1,22 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
+from gymnasium import Env
 from gymnasium.spaces import Box
 
 from ppo.envs.checks import CheckData
-from ppo.envs.columns import Column
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import close_env, layers
-from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput, ManyMade
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import explained_errors, find_family, make_columns, make_env
+from ppo.envs.lookup import explained_errors, find_family
+from ppo.envs.make import make_env
+from ppo.envs.make_columns import make_columns
 from ppo.envs.spaces import ACTION_MASK, leaves
-from ppo.envs.teams import TeamMade
+from ppo.envs.teams import Team
 
 PURPOSE = "the first look"
 Form = Literal["single", "batch", "team"]
@@ -36,7 +38,6 @@ class Spaces(NamedTuple):
     form: Form = "single"
     team_size: int = 1
     has_absent: bool = False
-    eval_form: Form = "single"
 
     def is_like(self, other: "Spaces") -> bool:
         """Return whether one policy fits both: the same numbers are observed and the same actions
@@ -73,77 +74,76 @@ def probe_all(config) -> Spaces:
     what a reset and a step raise or return."""
     tasks = tasks_of(config.env_kwargs)
     first, *others = [probe_env(config, index) for index in range(len(tasks))]
-    evaluated = first
     if config.eval_env:
-        evaluated = probe_env(SimpleNamespace(**{**vars(config), "env_name": config.eval_env}), 0)
-        others.append(evaluated)
+        evaluated = SimpleNamespace(**{**vars(config), "env_name": config.eval_env})
+        others.append(probe_env(evaluated, 0))
     if not all(first.is_like(other) for other in others):
         raise EnvironmentUnavailable(
             f"--env_name={config.env_name} has other spaces or masks by --eval_env, or in the list "
             "of --env_kwargs: give environments that are observed and acted in alike"
         )
-    return first._replace(eval_form=evaluated.form)
+    return first
 
 
 def probe_env(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
     try:
         env: Any = make_env(config, index)
-    except TeamMade:
-        return probe_team(config)
+    except ManyMade:
+        return probe_columns(config, index)
     with explained_errors(config.env_name):
         _, info = env.reset(seed=0)
-        has_masks = ACTION_MASK in info and not isinstance(env.action_space, Box)
+        has_masks = _has_masks(env, info)
         if not has_masks:
             env.action_space.seed(0)
             env.step(env.action_space.sample())
-    problems: list[str] = []
+    warnings = _warnings(config, *_conversions(env), close_env(env))
+    threshold = env.spec.reward_threshold if env.spec else None
+    return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
+
+
+def probe_columns(config, index: int) -> Spaces:
+    """Do the same with a batch of one environment, or with a team."""
+    columns = make_columns(config, [index], [0])
+    batch: Any = columns.batch
+    size = len(columns.envs)
+    with explained_errors(config.env_name):
+        columns.reset([0] * size)
+        if not columns.present.any():
+            raise InvalidEnvOutput("no agent is there after its reset")
+        env: Any = columns.envs[int(columns.present.argmax())]
+        _, info = env.reset()
+        has_masks = _has_masks(env, info)
+        if not has_masks:
+            env.action_space.seed(0)
+            columns.step([env.action_space.sample() for _ in columns.envs])
+            env.step(None)
+    return Spaces(
+        env.observation_space,
+        env.action_space,
+        has_masks,
+        _warnings(config, *_conversions(env), close_env(columns), batch.note),
+        batch.spec.reward_threshold,
+        form="team" if isinstance(batch, Team) else "batch",
+        team_size=size,
+        has_absent=batch.present is not None,
+    )
+
+
+def _has_masks(env: Env, info) -> bool:
+    return ACTION_MASK in info and not isinstance(env.action_space, Box)
+
+
+def _conversions(env: Env) -> Iterator[str]:
+    """Yield what an environment should return instead of what it has returned."""
     for layer in layers(env):
         if isinstance(layer, CheckData):
-            problems += layer.conversions.values()
-    if problem := close_env(env):
-        problems.append(problem)
-    warnings = tuple(f"environment {config.env_name}: {problem}" for problem in problems)
-    threshold = env.spec.reward_threshold if env.spec else None
-    spaces = Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
-    if not isinstance(env.unwrapped, Column):
-        return spaces
-    batch = env.unwrapped.columns.batch
-    if batch.note:
-        warnings += (f"environment {config.env_name}: {batch.note}",)
-    return spaces._replace(form="batch", warnings=warnings, has_absent=batch.present is not None)
+            yield from layer.conversions.values()
 
 
-def probe_team(config) -> Spaces:
-    """Make a team, reset it, and take a step, at random if all actions are allowed."""
-    seeds = [0]
-    columns = make_columns(config, [0], seeds)
-    first: Any = columns.envs[0]
-    with explained_errors(config.env_name):
-        columns.reset(seeds * len(columns.envs))
-        (some, *_) = np.flatnonzero(columns.present)
-        _, info = columns.envs[some].reset()
-        has_masks = ACTION_MASK in info and not isinstance(first.action_space, Box)
-        if not has_masks:
-            first.action_space.seed(0)
-            columns.step([first.action_space.sample() for _ in columns.envs])
-            columns.envs[some].step(None)
-    problems = [
-        problem
-        for layer in layers(columns.envs[some])
-        if isinstance(layer, CheckData)
-        for problem in layer.conversions.values()
-    ]
-    columns.close()
-    return Spaces(
-        first.observation_space,
-        first.action_space,
-        has_masks,
-        tuple(f"environment {config.env_name}: {problem}" for problem in problems),
-        form="team",
-        team_size=len(columns.envs),
-        has_absent=True,
-    )
+def _warnings(config, *problems: str) -> tuple[str, ...]:
+    """Return a warning for the author of an environment of each problem but ""."""
+    return tuple(f"environment {config.env_name}: {problem}" for problem in problems if problem)
 
 
 def _shapes(observations) -> dict[str, tuple[Any, ...]]:

@@ -1,5 +1,8 @@
 """Heartbeats: report every call of an environment to the process that watches this one."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy import ndarray
 
@@ -8,13 +11,14 @@ START, RESET, STEP, RENDER, CLOSE = range(len(CALLS))
 # What the numbers of a heartbeat are.
 NUM_CALLS, CALL, ENVIRONMENT, PROGRESS = range(4)
 SHAPE = (4,)
+ALL = -1  # in place of an environment's index: a batch of all of them
 
 
 class Heartbeat:
     """Count the calls of environments in this process, for another process to watch.
 
     numbers: (4,) int64: the number of calls so far; the last one, an index in CALLS; the index of
-    its environment among those of this process; progress, such as the number of finished
+    its environment among those of this process, or ALL; progress, such as the number of finished
     episodes."""
 
     def __init__(self) -> None:
@@ -38,6 +42,13 @@ class Heartbeat:
     def report_progress(self, done: int) -> None:
         """Report progress, such as the number of finished episodes."""
         self.numbers[PROGRESS] = done
+
+
+def describe_environments(env_ids: Sequence[Any], index: int) -> str:
+    """Name the environment with an index among env_ids, or, for ALL, the batch of them."""
+    if index != ALL:
+        return f"environment {env_ids[index]}"
+    return f"the batch of environments {env_ids[0]} to {env_ids[-1]}"
 
 
 HEARTBEAT = Heartbeat()  # of this process

@@ -8,21 +8,13 @@ from gymnasium.spaces import Dict
 from numpy import ndarray
 
 from ppo.envs.batches import Batch
+from ppo.envs.checks import check_results
 from ppo.envs.columns import row_of
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK
 
 TEAM_RETURN = "team_return"
-
-
-class TeamMade(EnvironmentUnavailable):
-    """A single environment was asked for, but a team was made."""
-
-
-def is_team(env) -> bool:
-    """Return whether what was made is a ParallelEnv, or something alike."""
-    return hasattr(env, "possible_agents") and not hasattr(env, "agent_iter")
 
 
 class Team(Batch):
@@ -77,7 +69,7 @@ class Team(Batch):
                 for agent, i in zip(self.agents, columns, strict=True)
                 if before[i]
             }
-            observations, *numbers, infos = env.step(acting)
+            observations, *numbers, infos = check_results("step", env.step(acting), 5)
             self.lengths[number] += 1
             is_late = self.lengths[number] >= self.max_episode_steps
             for agent, i in zip(self.agents, columns, strict=True):
@@ -123,7 +115,7 @@ class Team(Batch):
 
     def _reset(self, number: int, seed: int) -> None:
         env = self.copies[number]
-        observations, infos = env.reset(seed=seed)
+        observations, infos = check_results("reset", env.reset(seed=seed), 2)
         self.lengths[number] = 0
         self.returns[number] = 0.0
         self.is_over[number] = False

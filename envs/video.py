@@ -95,9 +95,9 @@ def filmed_columns(columns: Columns, path: Path | None) -> Iterator[None]:
     try:
         if path:
             with open_video(path, columns.batch.metadata.get("render_fps", 30)) as video:
-                columns.after_step = lambda: append_frame(video, columns.batch.render())
+                columns.after_step = lambda: append_frame(video, columns.render())
                 yield
         else:
             yield
     finally:
-        columns.close()
+        close_env(columns)

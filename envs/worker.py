@@ -21,7 +21,7 @@ from ppo.envs.episodes import (
     save_emulator,
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
-from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat
+from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
@@ -138,9 +138,9 @@ class Worker:
             raise worker_error(culprit, error) from error
 
     def _describe_env(self) -> str:
-        """Name the environment that was called last."""
-        env_id = self.own_ids[self.calls.numbers[ENVIRONMENT]]
-        return f"environment {env_id} of {self.config.env_name}"
+        """Name the environment, or the batch, that was called last."""
+        called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
+        return f"{called} of {self.config.env_name}"
 
     def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,

@@ -18,7 +18,7 @@ import numpy as np
 
 from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
-from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP
+from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP, describe_environments
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import LineWriter
@@ -172,7 +172,7 @@ class WorkerProcess:
         where = "as it started"
         if num_calls:
             kind = "step" if call in (STEP, RENDER) else "reset"
-            where = f"in the {CALLS[call]} of environment {self.env_ids[environment]}"
+            where = f"in the {CALLS[call]} of {describe_environments(self.env_ids, environment)}"
         if not is_alive:
             raise WorkerError(f"{self.name} {self._describe_exit(where)}")
         if time.monotonic() - self.since > self.timeouts[kind]:

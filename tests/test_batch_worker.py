@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -13,8 +14,10 @@ import torch
 import ppo
 from ppo.algorithm.gae import generalized_advantages
 from ppo.envs.env_factories import as_env_name
+from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.make_columns import make_one_column
 from ppo.errors import PPOError
-from tests.running import TINY, Call, make_env, run_main
+from tests.running import TINY, Call, environment_flags, run_main
 from tests.teams import Relay, Simulator, entry_point, sync
 
 Tables = list[dict[str, np.ndarray]]
@@ -247,7 +250,7 @@ def test_a_world_that_loses_last_observations_is_noted_once(
 @pytest.mark.parametrize("make", [sync, partial(sync, mode="SameStep"), entry_point])
 def test_a_batch_of_one_is_an_environment(make: Any) -> None:
     """Each reset shows the first observation of an episode, also in the midst of one."""
-    env = make_env(as_env_name(make))
+    env = make_one_column(environment_flags(as_env_name(make)), 0)
     for length in (1, 500):
         first, _ = env.reset(seed=length)
         assert (np.abs(first) <= 0.05).all()
@@ -259,3 +262,54 @@ def test_a_batch_of_one_is_an_environment(make: Any) -> None:
                 break
         assert terminated == (length == 500)
     assert (np.abs(env.reset(seed=1)[0]) <= 0.05).all()
+
+
+def test_a_policy_of_a_batch_makes_one_of_its_environments(tmp_path: Path) -> None:
+    policy = trained_policy("tests.teams:sync", tmp_path)
+    env = policy.make_env()
+    for seed in (3, 4):
+        first, info = env.reset(seed=seed)
+        single, _ = gymnasium.make("CartPole-v1").reset(seed=seed)
+        np.testing.assert_array_equal(first, single)
+        length = 0
+        ended = False
+        while not ended:
+            first, _, terminated, truncated, info = env.step(policy.predict(first, info=info))
+            ended = terminated or truncated
+            length += 1
+        assert info["whole_episode"] == (length, length)
+    firsts = {tuple(env.reset()[0]) for _ in range(5)}
+    assert len(firsts) == 5  # without seeds, episodes differ
+    env.close()
+
+
+def test_a_policy_of_a_team_acts_for_its_agents_but_makes_no_environment(tmp_path: Path) -> None:
+    policy = trained_policy("tests.teams:Relay", tmp_path)
+    observations, _ = Relay().reset()
+    assert {policy.predict(observation) for observation in observations.values()} <= {0, 1}
+    with pytest.raises(EnvironmentUnavailable) as caught:
+        policy.make_env()
+    assert "tests.teams:Relay makes a team of agents, which is no gymnasium.Env: " in str(
+        caught.value
+    )
+    assert "policy.predict" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "eval_env"), [("tests.teams:sync", "CartPole-v1"), ("CartPole-v1", "tests.teams:sync")]
+)
+def test_a_batch_may_be_evaluated_by_single_environments_and_the_reverse(
+    name: str, eval_env: str, tmp_path: Path
+) -> None:
+    found = trained_policy(name, tmp_path, eval_env=eval_env).evaluate(4, num_envs=2)
+    assert found.lengths == found.returns
+    assert min(found.lengths) > 5
+    assert found.unfinished == 0
+
+
+def trained_policy(name: str, folder: Path, **flags: Any) -> ppo.Policy:
+    """Train a short run; return its policy."""
+    values = {**TINY, "env_name": name, "num_envs": 6, "total_steps": 96, **flags}
+    run = folder / f"run{len([*folder.iterdir()])}"
+    checkpoint = ppo.train(ppo.Config(**values, run_dir=str(run))).checkpoint
+    return ppo.load_policy(checkpoint, name, eval_env=flags.get("eval_env"))

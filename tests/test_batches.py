@@ -12,17 +12,11 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ppo.envs.batches import (
-    Batch,
-    CheckBatch,
-    MaskedReset,
-    NextStep,
-    SameStep,
-    adapt,
-    check_rewards,
-    info_of,
-)
+from ppo.envs.adapt import adapt
+from ppo.envs.batch_checks import CheckBatch, check_rewards
+from ppo.envs.batches import Batch, MaskedReset, NextStep, SameStep
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
+from ppo.envs.infos import info_of
 
 N = 3
 LIMIT = 15
@@ -386,8 +380,8 @@ NO = np.zeros(2, bool)
 @pytest.mark.parametrize(
     ("reset", "problem"),
     [
-        (SEEN, r"its reset returned float32 \(2, 3\) .* is not \(observations, infos\)"),
-        ((SEEN, None), "is not .observations, infos."),
+        (SEEN, r"its reset returned float32 \(2, 3\) .* is not two results ending in a dict"),
+        ((SEEN, None), "is not two results ending in a dict"),
         ((SEEN[:1], {}), r"its observations are float32 \(1, 3\) .*, not 2 of Box"),
         (({"x": SEEN}, {}), "not 2 of Box"),
     ],
@@ -480,6 +474,9 @@ def test_check_names_the_column_that_is_not_finite(value: float) -> None:
     large = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     with pytest.raises(InvalidEnvOutput, match=r"in column 1 is not finite"):
         CheckBatch(large)(np.array([[0, 1], [1e39, 0]]))
+    half = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float16)
+    with pytest.raises(InvalidEnvOutput, match=r"in column 2 is not finite"):
+        CheckBatch(half)(given.astype(np.float16))
     with pytest.raises(InvalidEnvOutput, match="its reward in column 2 is"):
         check_rewards(given[:, 1])
     check_rewards(given[:, 0])

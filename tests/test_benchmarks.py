@@ -133,6 +133,14 @@ def test_an_iteration_takes_longer_than_it_must() -> None:
     assert is_table(throughput.show_explained({"CartPole-v1": result}))
 
 
+@pytest.mark.slow
+def test_speed_is_measured_on_a_device() -> None:
+    runs = throughput.measure_device("cpu", "", batch=16, repetitions=1, is_quick=True)
+    assert [name.rpartition(", ")[0] for name in runs] == [*throughput.ON_DEVICE, throughput.BATCH]
+    assert all(run["steps_per_second"] > 0 for found in runs.values() for run in found)
+    assert is_table(throughput.show_device(runs))
+
+
 def test_a_choice_is_one_flag_that_suits_the_environment() -> None:
     for env_name, flags in choices.CHOICES.items():
         default = vars(config_of(env_name, choices.DEFAULT))

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import main
+from ppo.envs.make_columns import make_columns
 from ppo.tools.check import findings, is_same
-from ppo.tools.random_play import play
+from ppo.tools.random_play import play, play_columns
 from tests.running import environment_flags, run_main
+
+SLOW = pytest.mark.slow
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
@@ -107,6 +110,63 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
     assert len(result.observations) == len(result.step_seconds) + len(result.reset_seconds)
     assert all(total == length for total, length, _ in result.episodes)
     np.testing.assert_array_equal(result.observations[0], env.reset(seed=3)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "tests.teams:Relay",
+            [
+                "form: a team of 3 agents (early, middle, late), a column each",
+                "a step of 3 copies of the team takes ",
+                "runs repeat themselves; a resumed run begins new episodes",
+                "% of them ended by a time limit",
+                "truncated episodes end with their own last observation",
+                "recommended: python main.py --env_name=tests.teams:Relay",
+            ],
+        ),
+        (
+            "tests.teams:sync",
+            ["form: a batch (MaskedReset of ppo.envs)", "a step of 8 environments"],
+        ),
+        pytest.param(
+            "tests.teams:entry_point", ["form: a batch (NextStep of ppo.envs)"], marks=SLOW
+        ),
+        pytest.param(
+            "tests.teams:Simulator",
+            [
+                "form: a batch (SameStep of ppo.envs)",
+                "warning: environment tests.teams:Simulator: this world does not return the last",
+            ],
+            marks=SLOW,
+        ),
+    ],
+)
+def test_a_batch_and_a_team_are_checked(
+    name: str, said: list[str], capsys: pytest.CaptureFixture
+) -> None:
+    lines = checked(capsys, f"--env_name={name}")
+    for text in said:
+        assert sum(text in line for line in lines) == 1, (text, lines)
+    assert lines[0].startswith("observations: Box(")
+    assert sum(line.startswith("actions: ") for line in lines) == 1
+    assert sum("steps/s collected" in line for line in lines) == 2
+
+
+def test_random_play_in_columns_has_all_that_happened() -> None:
+    flags = environment_flags("tests.teams:Relay")
+    seeds = [3] * 6
+    result = play_columns(make_columns(flags, range(6), seeds), 3, 70)
+    again = play_columns(make_columns(flags, range(6), seeds), 3, 70)
+    assert is_same(result, again)
+    assert not is_same(result, play_columns(make_columns(flags, range(6), seeds), 4, 70))
+    # Ten agents' steps of an episode of five steps, in two copies: see Relay.
+    assert len(result.rewards) == 70 // 20 * 20 + 10
+    lengths = [(length, is_truncated) for _, length, is_truncated in result.episodes]
+    assert {*lengths} == {(2, False), (3, False), (5, True)}
+    assert sum(total for total, *_ in result.episodes) <= sum(result.rewards)
+    assert len(result.reset_seconds) == 1 + len(result.step_seconds) * 3 // 5
 
 
 def test_an_unknown_environment_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture) -> None:

@@ -11,6 +11,7 @@ import torch
 import main
 from ppo import Config, load_policy, train
 from ppo.models.parts import split
+from tests.teams import Relay
 
 SIZES = {
     "num_envs": 2,
@@ -35,6 +36,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "use_sde": True,
         "learning_rate": 1e-1,
     },
+    "batch": {"env_name": "tests.teams:sync", "learning_rate": 1e-2},
     "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
     "gru": {"env_name": "CartPole-v1", "model": "gru", "learning_rate": 1e-2},
     "cnn": {**PICTURE, "model": "cnn"},
@@ -101,6 +103,20 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
             policy.reset()
             observation, _ = env.reset()
             state = np.zeros_like(state)
+
+
+def test_the_policy_of_a_team_is_exported(tmp_path: Path) -> None:
+    name = "tests.teams:Relay"
+    values = {"env_name": name, "num_envs": 3, "total_steps": 96, "learning_rate": 1e-1}
+    checkpoint = trained(values, tmp_path / "run")
+    path = tmp_path / "policy.onnx"
+    assert main.main(["export", str(checkpoint), str(path), f"--env_name={name}"]) == 0
+    session = onnxruntime.InferenceSession(str(path))
+    policy = load_policy(checkpoint, name)
+    observations, _ = Relay().reset()
+    for observation in observations.values():
+        (found,) = session.run(None, {"observation": observation[None]})
+        assert found[0] == policy.predict(observation)
 
 
 def test_a_file_name_that_cannot_be_used_is_refused(

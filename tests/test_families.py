@@ -7,9 +7,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.config.learning_flags import EnvironmentFlags
-from ppo.envs import make
+from ppo.envs import lookup
 from ppo.envs.families import FAMILIES
-from ppo.envs.make import find_family
+from ppo.envs.lookup import find_family
 from tests.running import make_env
 
 
@@ -44,8 +44,8 @@ def test_every_field_of_a_family_or_of_images_is_a_flag_of_environments() -> Non
 def test_a_registered_family_recognises_makes_and_renames_its_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(make, "FAMILIES", (*FAMILIES, Toy()))
-    assert make.canonical_id("OldBandit-v0") == "Bandit-v0"
+    monkeypatch.setattr(lookup, "FAMILIES", (*FAMILIES, Toy()))
+    assert lookup.canonical_id("OldBandit-v0") == "Bandit-v0"
     assert find_family("Bandit-v0", {}) == ("Bandit-v0", "Toy", {"frame_skip": 7})
     assert make_env("Bandit-v0", frame_skip=3).get_wrapper_attr("frame_skip") == 3
     assert find_family("CartPole-v1", {}) == ("CartPole-v1", None, {"frame_skip": 1})

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.make import ALIASES, canonical_id, find_family
+from ppo.envs.lookup import ALIASES, canonical_id, find_family
 from tests.running import make_env, spaces_of
 
 MODULE = """

@@ -1,6 +1,6 @@
 """Use a trained policy: act and evaluate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -11,12 +11,14 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
+from ppo.envs.columns import Columns
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import apply_task_params
-from ppo.envs.errors import worker_error
+from ppo.envs.errors import ManyMade, worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import make_columns, make_env
+from ppo.envs.make import make_env
+from ppo.envs.make_columns import make_columns, make_one_column
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
@@ -73,11 +75,34 @@ class Policy:
     def make_env(
         self, render_mode: str | None = None, number: int = 0, env_name: str | None = None
     ) -> Env:
-        """Make a new environment as in training, or another one with the same env_kwargs.
+        """Make a new environment as in training, or another one with the same env_kwargs; of a
+        batch, one of a single environment.
 
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
-        the same time; their indices follow those of training. Raises EnvironmentUnavailable, or
-        WorkerError if the environment raises."""
+        the same time; their indices follow those of training. Raises EnvironmentUnavailable, also
+        for a team, which is no gymnasium.Env; WorkerError if the environment raises."""
+        try:
+            return self._make_single(render_mode, number, env_name)
+        except ManyMade:
+            config = self._config_of(render_mode, env_name)
+            env = make_one_column(config, config.num_envs + number)
+            apply_task_params(env, self.env_attributes)
+            return env
+
+    def make_columns(
+        self, seeds: Sequence[int], render_mode: str | None = None, env_name: str | None = None
+    ) -> Columns:
+        """Make a batch with an environment for each seed, or as many teams as have so many agents.
+
+        seeds: of the first episodes. Raises as make_env does."""
+        config = self._config_of(render_mode, env_name)
+        first = config.num_envs
+        columns = make_columns(config, range(first, first + len(seeds)), seeds)
+        columns.batch.set_training(self.env_attributes)
+        return columns
+
+    def _make_single(self, render_mode: str | None, number: int, env_name: str | None) -> Env:
+        """Make a new environment. Raises as make_env does, ManyMade for a batch, too."""
         config = self._config_of(render_mode, env_name)
         env = make_env(config, config.num_envs * len(config.env_kwargs) + number)
         apply_task_params(env, self.env_attributes)
@@ -157,16 +182,17 @@ class Policy:
         eval_env = self.config.eval_env
         act = partial(self.act, deterministic=deterministic)
         options = {"state_size": self.actor.state_size, "max_steps": max_steps}
+        first_seeds = seeds[:num_envs]
         try:
-            if seeds and self.spaces.eval_form != "single":
-                config = self._config_of(render_mode, eval_env)
-                copies = min(num_envs, len(seeds))
-                first = config.num_envs
-                columns = make_columns(config, range(first, first + copies), seeds[:copies])
-                columns.batch.set_training(self.env_attributes)
+            try:
+                envs = [
+                    self._make_single(render_mode, number, eval_env)
+                    for number in range(len(first_seeds))
+                ]
+            except ManyMade:
+                columns = self.make_columns(first_seeds, render_mode, eval_env)
                 with filmed_columns(columns, video):
                     return evaluate_columns(act, columns, seeds, **options)
-            envs = [self.make_env(render_mode, n, eval_env) for n in range(len(seeds[:num_envs]))]
             with filmed(envs, video) as played:
                 return evaluate(act, played, seeds, **options)
         except (ConfigError, *RAISED_BY_SIGNALS):

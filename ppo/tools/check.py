@@ -16,11 +16,16 @@ from ppo.config.flags import as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
 from ppo.config.settings import RunSettings, settings_of
-from ppo.envs.columns import Column
+from ppo.envs.columns import Columns
+from ppo.envs.errors import ManyMade
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
+from ppo.envs.make_columns import make_columns
+from ppo.envs.teams import Team
 from ppo.system.hardware import available_cores
-from ppo.tools.random_play import RandomPlay, play
+from ppo.tools.random_play import RandomPlay, play, play_columns
+
+NUM_COLUMNS = 8  # environments of a batch, or agents of teams, that are played at most
 
 
 def is_same(one: RandomPlay, other: RandomPlay) -> bool:
@@ -44,18 +49,19 @@ def checker_warnings(env) -> list[str]:
 
 
 def findings(config, seed: int) -> list[str]:
-    """Return lines for the user about the environments that make_env(config) makes.
+    """Return lines for the user about the environments, the batch or the team that a config makes.
 
     seed: of resets and random actions. Raises EnvironmentUnavailable if it cannot be made, and what
     it raises itself."""
-    return list(_findings(config, seed))
+    try:
+        return list(_findings(config, seed))
+    except ManyMade:
+        return list(_findings_of_columns(config, seed))
 
 
 def _findings(config, seed: int) -> Iterator[str]:
     env = make_env(config)
-    is_batch = isinstance(env.unwrapped, Column)
-    yield f"observations: {' '.join(str(env.observation_space).split())}"
-    yield f"actions: {' '.join(str(env.action_space).split())}"
+    yield from _space_findings(env)
     record = play(env, seed)
     yield (
         f"a step takes {_duration(record.step_seconds)}, a reset {_duration(record.reset_seconds)}"
@@ -67,19 +73,54 @@ def _findings(config, seed: int) -> Iterator[str]:
             "the same seed and actions lead to the same: runs repeat themselves, and are resumed "
             "exactly"
         )
-    elif is_batch:
-        yield (
-            "a batch: the same command repeats itself if each instance does; a resumed run begins "
-            "new episodes"
-        )
     elif is_same(fresh, play(make_env(config), seed, close=True)):
         yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record)
-    if not is_batch and not hasattr(env.unwrapped, "ale"):  # those have the trainer's own wrappers
+    if not hasattr(env.unwrapped, "ale"):  # those have the trainer's own wrappers
         for problem in checker_warnings(make_env(config).unwrapped):
             yield f"gymnasium's checker: {problem}"
+
+
+def _findings_of_columns(config, seed: int) -> Iterator[str]:
+    indices = range(min(config.num_envs, NUM_COLUMNS))
+
+    def make() -> Columns:
+        return make_columns(config, indices, [seed + index for index in indices])
+
+    columns = make()
+    batch = columns.batch
+    yield from _space_findings(columns.envs[0])
+    if isinstance(batch, Team):
+        size = len(batch.agents)
+        yield f"form: a team of {size} agents ({', '.join(map(str, batch.agents))}), a column each"
+        what = f"{len(batch.copies)} copies of the team"
+    else:
+        yield f"form: a batch ({type(batch).__name__} of ppo.envs)"
+        what = f"{len(columns.envs)} environments"
+    record = play_columns(columns, seed, close=True)
+    yield (
+        f"a step of {what} takes {_duration(record.step_seconds)}, a reset of some of them "
+        f"{_duration(record.reset_seconds)}"
+    )
+    if is_same(record, play_columns(make(), seed, close=True)):
+        yield (
+            "the same seeds and actions lead to the same: runs repeat themselves; a resumed run "
+            "begins new episodes, and is exact but for that"
+        )
+    else:
+        yield "warning: the same seeds and actions lead elsewhere: runs do not repeat themselves"
+    yield from _record_findings(record)
+    if batch.note:
+        yield f"warning: environment {config.env_name}: {batch.note}"
+    elif any(is_truncated for *_, is_truncated in record.episodes):
+        yield "truncated episodes end with their own last observation: their values are exact"
+
+
+def _space_findings(env) -> Iterator[str]:
+    yield f"observations: {' '.join(str(env.observation_space).split())}"
+    yield f"actions: {' '.join(str(env.action_space).split())}"
 
 
 def _record_findings(record: RandomPlay) -> Iterator[str]:
@@ -130,19 +171,21 @@ class Check(TimeoutFlags, EnvironmentFlags):
         given["env_name"] = self.env_name
         _, settings = configure(as_arguments(given))
         config = settings.config
+        spaces = settings.spaces
         enough = min(available_cores(), config.total_steps // config.num_steps)
+        enough -= enough % spaces.team_size
         if "num_envs" not in given and config.num_envs < enough:  # else cores stay idle
             given["num_envs"] = enough
             settings = settings_of(replace(settings.given, num_envs=enough))
             config = settings.config
-        spaces = settings.spaces
         sizes = {"num_envs": 4 * config.num_envs, "total_steps": 4 * config.total_steps}
         more = settings.with_changes(sizes)
         flags = as_arguments({**given, "model": config.model})
         whole_games = replace(config, end_on_life_loss=False)
+        found = ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed)
+        warnings = [f"warning: {warning}" for warning in spaces.warnings]
         print(
-            *ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed),
-            *(f"warning: {warning}" for warning in spaces.warnings),
+            *dict.fromkeys([*found, *warnings]),  # a note of a batch is in both
             *settings.notes,
             *(describe_speed(size.config, *measure(size)) for size in (settings, more)),
             f"recommended: {shlex.join(['python', 'main.py', *flags])}",

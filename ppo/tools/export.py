@@ -21,7 +21,7 @@ from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
-from ppo.tools.random_play import play
+from ppo.tools.random_play import play, play_columns
 
 STATE = "state"
 MAX_DIFFERENCE = 1e-5
@@ -137,7 +137,11 @@ def export(policy: Policy, path: Path) -> float:
 
 def _observe(policy: Policy):
     """Return observations (n, *observation) of random play."""
-    record = play(policy.make_env(), policy.config.seed, NUM_STEPS, close=True)
+    seed = policy.config.seed
+    if policy.spaces.form == "team":  # none of whose agents is an environment
+        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS, close=True)
+    else:
+        record = play(policy.make_env(), seed, NUM_STEPS, close=True)
     return np.stack(record.observations)
 
 

@@ -1,0 +1,151 @@
+"""Find what an id stands for: an entry of gymnasium's registry, or a class or function."""
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from typing import Any
+
+import gymnasium
+from gymnasium import Wrapper
+from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
+
+from ppo.envs.env_factories import EnvObject, unpickle
+from ppo.envs.envpool import PREFIX as ENVPOOL
+from ppo.envs.envpool import make_envpool
+from ppo.envs.errors import EnvironmentUnavailable, worker_error
+from ppo.envs.families import FAMILIES
+from ppo.errors import PPOError, suggest
+from ppo.system.imports import import_code
+from ppo.system.signals import RAISED_BY_SIGNALS
+
+ALIASES = {
+    "LunarLander-v2": "LunarLander-v3",
+    "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
+    "BipedalWalker-v2": "BipedalWalker-v3",
+}
+# Of gymnasium's messages about wrong keyword arguments, and about classes that are not an Env.
+UNSUITABLE = (
+    r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
+    "inherit from the gymnasium.Env|update the environment class"
+)
+
+
+def canonical_id(env_name: str) -> str:
+    """Return the current id of an environment, if gymnasium has removed the given one."""
+    for family in FAMILIES:
+        current = family.canonical_id(env_name)
+        if current != env_name:
+            import_module(family.module)
+        if current in gymnasium.registry:
+            return current
+    return ALIASES.get(env_name, env_name)
+
+
+def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
+    """Return an environment's current id, the name of its family (None without one), and what
+    "auto" means for its flags, by name. Raises EnvironmentUnavailable if there is no such
+    environment, or WorkerError for what its module raises."""
+    env_name = canonical_id(env_name)
+    with explained_errors(env_name):
+        spec, family = look_up(env_name, env_kwargs)
+    if family is None:
+        return env_name, None, {"frame_skip": 1}
+    return env_name, family.name, family.auto_values(spec)
+
+
+def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
+    """Return an environment's EnvSpec, of the latest version if the id has none, and its family.
+
+    The family is None if no class of FAMILIES matches."""
+    module, _, name = env_name.rpartition(":")
+    maker = None
+    if isinstance(env_name, EnvObject):
+        name = env_name.strip("<>")
+        maker = unpickle(env_name.pickled)
+    elif module:
+        imported = import_code(module)
+        if name not in gymnasium.registry:
+            maker = getattr(imported, name, None)
+            if maker is None and hasattr(imported, "__path__") and find_spec(f"{module}.{name}"):
+                maker = import_module(f"{module}.{name}")
+    elif name.startswith(ENVPOOL):
+        maker = partial(make_envpool, name)
+    elif name not in gymnasium.registry:
+        for family in FAMILIES:
+            import_module(family.module)
+    if maker is not None:
+        maker = getattr(maker, "parallel_env", maker)  # of one of PettingZoo's modules
+        if not callable(maker):
+            raise EnvironmentUnavailable(
+                f"--env_name={env_name} is {type(maker).__name__}, which makes nothing: give a "
+                "class or a function"
+            )
+        if isinstance(maker, type) and issubclass(maker, Wrapper):
+            maker = partial(maker)  # gymnasium 1.3 refuses a class of wrappers
+        known = gymnasium.registry.get(name.removeprefix(ENVPOOL))
+        spec = EnvSpec(name, maker, getattr(known, "reward_threshold", None))
+    else:
+        namespace, base, version = parse_env_id(name)
+        if version is None:
+            version = find_highest_version(namespace, base)
+        spec = gymnasium.spec(get_env_id(namespace, base, version))
+    # No order check: workers call reset before step, and the check would slow every step.
+    spec = dataclasses.replace(spec, order_enforce=False, kwargs={**spec.kwargs, **env_kwargs})
+    for family in FAMILIES:
+        if family.matches(spec):
+            return spec, family
+    return spec, None
+
+
+def takes(entry_point, name: str) -> bool:
+    """Return whether a class or function has a parameter; those written in C tell none."""
+    with suppress(TypeError, ValueError):
+        return name in signature(entry_point).parameters
+    return False
+
+
+def makes_batches(spec: EnvSpec) -> bool:
+    """Return whether a spec makes batches: its class or function has a parameter "num_envs", or it
+    has nothing but a vector entry point."""
+    return spec.entry_point is None or takes(spec.entry_point, "num_envs")
+
+
+def is_team(made) -> bool:
+    """Return whether what was made is a ParallelEnv, or something alike."""
+    return hasattr(made, "possible_agents") and not hasattr(made, "agent_iter")
+
+
+@contextmanager
+def explained_errors(env_name: str) -> Iterator[None]:
+    """Translate exceptions raised while an environment is made into errors that name the fix.
+
+    Raises EnvironmentUnavailable, or WorkerError for what the environment's own code raises."""
+    module, _, name = env_name.rpartition(":")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as the one about newer versions
+            yield
+    except (PPOError, *RAISED_BY_SIGNALS):
+        raise
+    except gymnasium.error.UnregisteredEnv as error:
+        known = [*gymnasium.registry]
+        if module:
+            known += dir(import_code(module))
+        hint = suggest(name, known, "gymnasium.pprint_registry() lists all")
+        raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
+    except BaseException as error:
+        is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
+        if not is_explained and not re.search(UNSUITABLE, str(error)):
+            raise worker_error(f"environment {env_name}", error) from error
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name and not module:
+            hint = f": pip install {error.name}"
+        raise EnvironmentUnavailable(
+            f"--env_name={env_name} cannot be made: {error}{hint}"
+        ) from error

@@ -1,0 +1,118 @@
+"""Make a batch of environments, or a team of agents, each of whose columns has all wrappers."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec
+
+from ppo.envs.adapt import adapt
+from ppo.envs.batches import Batch
+from ppo.envs.checks import CheckData
+from ppo.envs.columns import Columns, OneColumn
+from ppo.envs.env_kwargs import fill_in, tasks_of
+from ppo.envs.episodes import RecordEpisode, close_env
+from ppo.envs.errors import EnvironmentUnavailable, ManyMade
+from ppo.envs.heartbeat import HEARTBEAT, START
+from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
+from ppo.envs.make import check_spaces, preprocess
+from ppo.envs.teams import Team
+
+
+def make_columns(
+    config,
+    indices: Sequence[int],
+    seeds: Sequence[int],
+    beat: Callable[[int], None] = HEARTBEAT.beat,
+) -> Columns:
+    """Make a batch whose columns have all wrappers of make_env: as many as there are indices, or
+    one team if that has more.
+
+    config: as in make_env; indices: of the columns in the whole run; seeds: of their first
+    episodes, for batches that take them as they are made; beat: called before each call of the
+    batch with an index in ppo.envs.heartbeat.CALLS. Raises as make_env does."""
+    env_name = config.env_name
+    with explained_errors(env_name):
+        _check_flags(config)
+        spec, _ = look_up(env_name, fill_in(tasks_of(config.env_kwargs)[0], indices[0]))
+        beat(START)
+        if makes_batches(spec):
+            batch: Batch = _make_batch(spec, config, indices, seeds)
+        else:
+            batch = _make_team(spec, config, indices)
+        batch.spec = spec
+        check_spaces(config, batch)
+        return Columns(batch, partial(_wrap_column, config), beat)
+
+
+def make_one_column(config, index: int) -> Env:
+    """Make a batch of one environment, which is stepped as a single one.
+
+    Raises as make_env does, ManyMade for a team."""
+    columns = make_columns(config, [index], [0])
+    if len(columns.envs) > 1:
+        close_env(columns)
+        raise ManyMade(
+            f"{config.env_name} makes a team of agents, which is no gymnasium.Env: make it "
+            "yourself, and ask policy.predict for the action of each agent"
+        )
+    return OneColumn(columns)
+
+
+def _make_batch(spec: EnvSpec, config, indices: Sequence[int], seeds: Sequence[int]) -> Batch:
+    """Make a batch of as many environments as there are indices."""
+    make: Any = spec.entry_point
+    kwargs = {**spec.kwargs, "num_envs": len(indices)}
+    limit = config.max_episode_steps
+    if make is None:
+        make = partial(gymnasium.make_vec, spec, vectorization_mode="vector_entry_point")
+        kwargs = {"num_envs": len(indices)}
+    offered = {"index": indices[0], "seeds": [*seeds], "max_episode_steps": limit}
+    taken = {name: value for name, value in offered.items() if takes(make, name)}
+    made = make(**{**taken, **kwargs})
+    if isinstance(made, Batch):
+        return made
+    return adapt(made, None if "max_episode_steps" in taken else limit, len(indices))
+
+
+def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
+    """Make copies of a ParallelEnv, with an agent for each index; one if there are fewer."""
+    make: Any = spec.entry_point
+    copies: list[Any] = []
+    start = 0
+    while not copies or start < len(indices):
+        kwargs = spec.kwargs
+        if copies:
+            env_kwargs = tasks_of(config.env_kwargs)[0]
+            kwargs = look_up(config.env_name, fill_in(env_kwargs, indices[start]))[0].kwargs
+        if takes(make, "index"):
+            kwargs = {"index": indices[start], **kwargs}
+        made = make(**kwargs)
+        if not is_team(made):
+            raise TypeError("it must inherit from the gymnasium.Env class, or be a ParallelEnv")
+        copies.append(made)
+        start += len(made.possible_agents)
+    return Team(copies, config.max_episode_steps)
+
+
+def _wrap_column(config, column: Env) -> Env:
+    """Put the wrappers of a single environment around a column."""
+    return preprocess(config, RecordEpisode(CheckData(column, config.strict_spaces)))
+
+
+def _check_flags(config) -> None:
+    """Raise EnvironmentUnavailable for flags that a batch or a team cannot obey."""
+    flags = {
+        f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),
+        "fresh_env_per_episode=True": config.fresh_env_per_episode,
+        f"wrapper={','.join(config.wrapper)}": bool(config.wrapper),
+        "env_kwargs with a list of tasks": len(tasks_of(config.env_kwargs)) > 1,
+    }
+    for name, is_given in flags.items():
+        if is_given:
+            raise EnvironmentUnavailable(
+                f"--{name}: {config.env_name} steps several environments at once, for which this "
+                "means nothing: leave it out, or do it where they are made"
+            )

@@ -1,0 +1,234 @@
+"""What a batch or a team may do to a run: the same as a single environment, and no more."""
+
+import json
+import re
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppo.components import Components
+from ppo.config.config import Config
+from ppo.config.settings import settings_of
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.envs.worker import RolloutInfo
+from ppo.errors import PPOError
+from tests.running import PLAIN, metrics, run_main
+
+SLOW = pytest.mark.slow
+NAMES = {"batch": "tests.damaged:Damaged", "team": "tests.damaged:DamagedTeam"}
+FORMS = ["batch", "team"]
+N = 4
+T = 32
+RAISED = r"the batch of environments 0 to 3 of tests\.damaged:Damaged(Team)? raised"
+INVALID = f"{RAISED} InvalidEnvOutput: its"
+STEP = "in the step of the batch of environments 0 to 3"
+RESET = STEP.replace("step", "reset")
+LIMIT = 11  # steps, in which an episode of column 0 or 1 terminates, but none of 2 or 3
+FIVE = "step returned .*, which is not five results ending in a dict"
+# Where it happens, what, and what is said of it.
+EVERYWHERE = {
+    ("step", "raise"): f"{RAISED} RuntimeError: a wheel came off",
+    ("step", "odd"): f"{RAISED} Odd: a wheel came off",
+    ("step", "nan"): f"{INVALID} observation .* is not finite",
+    ("step", "inf"): f"{INVALID} observation .* is not finite",
+    ("step", "shape"): rf"{INVALID} observations? (is|are) float32 \(.*1,?\)",
+    ("step", "dtype"): f"{INVALID} observations? (is|are) <U",
+    ("step", "rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "outside"): f"{INVALID} observation .* is outside of Box",
+    ("step", "reward_nan"): f"{INVALID} reward .*is nan, not one finite number",
+    ("step", "reward_words"): f"{RAISED} (ValueError|InvalidEnvOutput: its rewards are)",
+    ("step", "reward_rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "termination_rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "truncation_rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "infos"): f"{INVALID} {FIVE}",
+    ("step", "four_results"): f"{INVALID} {FIVE}",
+    ("reset", "raise"): f"{RAISED} RuntimeError: a wheel came off",
+    ("reset", "odd"): f"{RAISED} Odd: a wheel came off",
+    ("reset", "only_observations"): (
+        f"{INVALID} reset returned .*, which is not two results ending in a dict"
+    ),
+    ("step", "mask"): f"{RAISED} ValueError: its action_mask .* is not 2 zeros and ones",
+}
+OF_BATCHES = {
+    ("step", "termination_words"): f"{INVALID} terminations are <U",
+    ("step", "mask_rows"): rf"{INVALID} action_mask is int8 \(3, 2\) .*, not one for each of 4",
+}
+CASES = [
+    *((form, *kind, said) for form in FORMS for kind, said in EVERYWHERE.items()),
+    *(("batch", *kind, said) for kind, said in OF_BATCHES.items()),
+]
+Events = list[tuple[str, dict[str, Any]]]
+
+
+def make(form: str, damage: dict[str, Any], **flags: Any) -> Components:
+    """Make the parts of a run whose batch, or teams, have a damage."""
+    sizes = {"num_envs": N, "num_steps": T, "total_steps": 2 * N * T, "num_minibatches": 1}
+    about = {"env_name": NAMES[form], "env_kwargs": damage, "normalize_rewards": False}
+    return Components(settings_of(Config(**{**PLAIN, **sizes, **about, **flags})))
+
+
+def collect(parts: Components) -> tuple[RolloutInfo, Events]:
+    """Collect a rollout by the pool of a run; return the report on it and what happened."""
+    events: Events = []
+    with parts.make_pool(on_event=lambda kind, **more: events.append((kind, more))) as pool:
+        info = pool.collect(1)
+    parts.finish_collect(1, info)
+    return info, events
+
+
+def assert_replaced(parts: Components, said: str) -> None:
+    """Assert that the worker is lost once, for this reason, and replaced, and that the rollout is
+    one of a batch that is well."""
+    info, events = collect(parts)
+    kinds = [kind for kind, _ in events]
+    assert kinds == ["worker_lost", "worker_replaced"]
+    assert re.match(said, events[0][1]["cause"]), events[0][1]["cause"]
+    assert "\n" not in events[0][1]["message"]
+    assert "was lost and is replaced" in events[0][1]["message"]
+    assert info.reset_envs == [*range(N)]
+    rollout = parts.rollout
+    np.testing.assert_array_equal(rollout.rewards, rollout.actions[:, :, 0])
+    assert np.isfinite(rollout.observations).all()
+    assert rollout.terminations.sum() == len(info.episodes) > N
+
+
+@pytest.mark.parametrize(("form", "where", "what", "said"), CASES)
+def test_a_damaged_call_costs_a_worker(
+    form: str, where: str, what: str, said: str, tmp_path: Path
+) -> None:
+    damage = {"where": where, "what": what, "after": 6 if where == "step" else 1}
+    if "mask" in what:
+        damage["has_masks"] = True
+    marker = str(tmp_path / "marker")
+    flags = {"strict_spaces": True} if what == "outside" else {}
+    assert_replaced(make(form, {**damage, "marker": marker}, **flags), said)
+
+
+@pytest.mark.parametrize("form", ["batch", pytest.param("team", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("where", "what", "said"),
+    [
+        ("step", "exit", f"worker 0 ended with exit code 3 {STEP}"),
+        pytest.param("step", "kill", f"worker 0 was killed by SIGKILL {STEP}", marks=SLOW),
+        ("step", "hang", rf"worker 0 hung {STEP}: over 1 s \(--step_timeout\)"),
+        ("reset", "hang", rf"worker 0 hung {RESET}: over 5 s \(--reset_timeout\)"),
+    ],
+)
+def test_a_process_that_dies_or_hangs_is_replaced(
+    form: str, where: str, what: str, said: str, tmp_path: Path
+) -> None:
+    damage = {"where": where, "what": what, "after": 6 if where == "step" else 1}
+    damage["marker"] = str(tmp_path / "marker")
+    timeouts = {"step_timeout": 1.0, "reset_timeout": 5.0}  # a new process takes a second or more
+    assert_replaced(make(form, damage, num_workers=1, **timeouts), said)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_observations_outside_are_counted_and_passed_on(form: str) -> None:
+    parts = make(form, {"where": "step", "what": "outside", "after": 1})
+    info, events = collect(parts)
+    assert not events
+    assert info.num_outside == dict.fromkeys(range(N), T - 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("where", "what", "kind"),
+    [("constructor", "raise", "RuntimeError"), ("constructor", "odd", "Odd")],
+)
+def test_what_cannot_be_made_is_named_at_once(form: str, where: str, what: str, kind: str) -> None:
+    with pytest.raises(WorkerError, match=f"{NAMES[form]} raised {kind}: a wheel came off"):
+        make(form, {"where": where, "what": what})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_what_fails_at_first_is_named_at_once(form: str, where: str) -> None:
+    with pytest.raises(PPOError, match=f"{NAMES[form]} raised RuntimeError: a wheel came off"):
+        make(form, {"where": where, "what": "raise"})
+
+
+def test_a_batch_of_another_size_than_asked_for_is_refused() -> None:
+    with pytest.raises(EnvironmentUnavailable, match="is a batch of 2 environments, not of 1"):
+        make("batch", {"num_more": 1})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("what", ["raise", "odd"])
+def test_a_close_that_raises_is_said_once_and_ends_nothing(form: str, what: str) -> None:
+    parts = make(form, {"where": "close", "what": what})
+    (warning,) = parts.spaces.warnings
+    assert warning.startswith(f"environment {NAMES[form]}: it raised ")
+    assert warning.endswith(" as it was closed: a wheel came off")
+    assert collect(parts)[1] == []
+
+
+def test_a_world_that_reuses_its_arrays_is_the_same_as_one_that_copies() -> None:
+    found = []
+    for reuses in (False, True):
+        parts = make("batch", {"reuses": reuses}, max_episode_steps=LIMIT)
+        info, _ = collect(parts)
+        assert info.last_observations
+        found.append((parts.rollout, info))
+    (one, info), (other, same) = found
+    for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+        np.testing.assert_array_equal(vars(other)[name], vars(one)[name])
+    assert same.episodes == info.episodes
+    for expected, last in zip(info.last_observations, same.last_observations, strict=True):
+        np.testing.assert_array_equal(last.observation, expected.observation)
+
+
+def run_two_iterations(
+    form: str, damage: dict[str, Any], run: Path, num_steps: int = T, *flags: str
+) -> CompletedProcess:
+    """Train by main.py."""
+    return run_main(
+        *(f"--env_name={NAMES[form]}", f"--env_kwargs={json.dumps(damage)}", "--preset=none"),
+        *(f"--num_envs={N}", f"--num_steps={num_steps}", "--num_minibatches=1", "--num_epochs=1"),
+        *(f"--total_steps={2 * N * num_steps}", "--num_workers=1", f"--run_dir={run}", *flags),
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "where", "what", "said"),
+    [
+        ("batch", "step", "kill", f"worker 0 was killed by SIGKILL {STEP}"),
+        ("team", "step", "reward_rows", EVERYWHERE["step", "reward_rows"]),
+        pytest.param("team", "step", "kill", f"worker 0 was killed by SIGKILL {STEP}", marks=SLOW),
+        pytest.param("batch", "step", "nan", EVERYWHERE["step", "nan"], marks=SLOW),
+    ],
+)
+def test_a_run_goes_on_and_counts_it(
+    form: str, where: str, what: str, said: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    damage = {"where": where, "what": what, "after": 6, "marker": str(tmp_path / "marker")}
+    done = run_two_iterations(form, damage, run, T, "--eval_episodes=0")
+    assert done.returncode == 0, done.stderr
+    (warning,) = done.stderr.splitlines()
+    assert re.match("warning: worker 0 was lost and is replaced, .*: " + said, warning)
+    rows = metrics(run)
+    assert [row["faults/worker_lost"] for row in rows] == ["1", "1"]
+
+
+def test_a_batch_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    done = run_two_iterations("batch", {"where": "step", "what": "nan", "after": 6}, tmp_path / "r")
+    assert done.returncode == 1
+    assert re.match(
+        f"error: worker 0 was lost 4 times within 60 s, most recently because {INVALID}",
+        done.stderr.splitlines()[-1],
+    )
+
+
+@SLOW
+def test_an_evaluation_of_a_batch_that_hangs_is_named(tmp_path: Path) -> None:
+    """It hangs in its seventh step, where a rollout of three has ended, but no episode."""
+    damage = {"where": "step", "what": "hang", "after": 6}
+    flags = ("--eval_episodes=1", "--step_timeout=2")
+    done = run_two_iterations("batch", damage, tmp_path / "run", 3, *flags)
+    assert done.returncode == 0, done.stderr
+    said = f"warning: .* hung in the step of environment {NAMES['batch']}: over 2 s"
+    assert re.search(said, done.stderr)
