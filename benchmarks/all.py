@@ -32,6 +32,7 @@ COMMANDS = (
     "choices",
     "ranks",
     "self_play",
+    "teacher",
     "learning --seeds=0 --check",
 )
 

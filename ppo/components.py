@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
+from ppo.algorithm.critic_warmup import CriticWarmup, with_critic_warmup
+from ppo.algorithm.distillation import TEACHER, Distillation, with_teacher
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import keeps_gradients, with_numpy_gradients
 from ppo.algorithm.parameters import temporary_weights
@@ -37,6 +39,7 @@ from ppo.models.parts import images_of, vectors_of
 from ppo.policy.build import ActorFactory, describe_observations, new_model, new_normalizer
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
+from ppo.policy.teacher import load_teacher
 from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.run.saved import as_checkpoint_error
@@ -60,10 +63,16 @@ def make_learner(
     if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
     own = own or Learner
-    make: Callable[..., Learner] = own
+    if config.teacher:
+        own = with_teacher(own)
+    options: dict[str, Any] = {}
     layout = layout_of(model)
     if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
-        make = partial(with_numpy_gradients(own), layout=layout)
+        own = with_numpy_gradients(own)
+        options["layout"] = layout
+    if config.critic_warmup:
+        own = with_critic_warmup(own)
+    make: Callable[..., Learner] = partial(own, **options)
     return make_named("learner", config.learner, make, model, config, ranks)
 
 
@@ -139,6 +148,15 @@ def describe_size(config: Config, spaces: Spaces, num_weights: int) -> list[str]
     ]
 
 
+def _check_learner(learner: Learner, config: Config) -> None:
+    """Raise ConfigError if a learner that a function has made lacks what flags ask for."""
+    for name, kind in {"critic_warmup": CriticWarmup, "teacher": Distillation}.items():
+        if getattr(config, name) and not isinstance(learner, kind):
+            raise ConfigError(
+                f"--{name} needs a learner that is a class: give learner=Class, not a function"
+            )
+
+
 def acting_weights(learner: Learner):
     """Return a float32 copy (P,) of what the policy acts with: weights, then persistent buffers."""
     buffers = persistent_buffers(learner.model).values()
@@ -168,6 +186,10 @@ class Components:
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config, self.ranks)
+        _check_learner(self.learner, config)
+        self.teacher = None
+        if config.teacher:
+            self.teacher = load_teacher(config, spaces, self.model, self.ranks)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )
@@ -273,10 +295,17 @@ class Components:
             )
         acted = self.buffers.behaviour_weights if self.config.overlap else None
         with temporary_weights(self.learner.weights, acted):
-            return self.learner.make_batch(rollout, self.normalize_observation, rewards)
+            batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
+        if self.teacher:
+            batch[TEACHER] = self.teacher(rollout, self.learner.to_device)
+        return batch
 
     def update_statistics(self, rollout: Rollout) -> None:
-        """Add a rollout to the statistics of observations, which were frozen during it."""
+        """Add a rollout to the statistics of observations, which were frozen during it; not while
+        the policy stands still (--critic_warmup), unless they are empty."""
+        is_warmup = self.iteration <= self.config.critic_warmup
+        if is_warmup and self.normalize_observation.statistics.count >= 1:
+            return
         observations = rollout.of_present(rollout.observations[:-1])
         self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
 
@@ -334,6 +363,8 @@ class Components:
             "faults": dict(self.faults),
             "env_attributes": self.env_attributes,
         }
+        if self.teacher:
+            state["teacher.sha256"] = self.teacher.digest
         if self.config.overlap:
             state["acting.weights"] = self.buffers.behaviour_weights
             state["acting.env_attributes"] = self.behaviour_attributes
@@ -350,9 +381,11 @@ class Components:
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned. Raises KeyError, ValueError, TypeError or
-        RuntimeError where it is of other parts."""
+        RuntimeError where it is of other parts, CheckpointError if it is of another teacher."""
         arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
         here = slice(self.env_ids.start, self.env_ids.stop)
+        if self.teacher:
+            self.teacher.check_same(state)
         self.iteration = int(state["iteration"])
         self.faults |= state["faults"]
         self.learner.load_state_dict(state)

@@ -46,6 +46,16 @@ def test_its_file_is_trained_on_by_the_command_line(project: Path) -> None:
         "--model=models/critic.py:WideCritic",
     )
     assert layers.returncode == 0, layers.stderr
+    camera = run(
+        project,
+        *("-m", "ppo", "train", "envs/my_env.py:CameraReach", *flags.split(), "--name=c"),
+        "--model=models/student.py:CameraStudent",
+        "--screen_size=36",
+        "--teacher=r",
+        "--teacher_parts=joints",
+    )
+    assert camera.returncode == 0, camera.stderr
+    assert float(metrics(project / "runs" / "c")[-1]["teacher_kl"]) > 0
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ class Adam:
         return {"state": {0: self.state}, "param_groups": self.param_groups}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore what state_dict returned, on the device of the weights."""
-        saved = state["state"][0]
+        """Restore what state_dict returned, on the device of the weights; begin anew if it is
+        empty."""
+        saved = state["state"].get(0, {})
         self.state = {name: x.to(self.weights.data).clone() for name, x in saved.items()}

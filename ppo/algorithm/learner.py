@@ -45,11 +45,10 @@ class Learner:
     state_dict() and load_state_dict() to keep more state.
     """
 
-    uses_train_mode = True  # whether gradient steps need model.train()
-
     def __init__(self, model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
+        self.uses_train_mode = True  # whether those need model.train()
         self.config = config
         self.ranks = ranks
         self.objective = torch.compile(self._objective) if config.compile else self._objective

@@ -31,8 +31,6 @@ class NumpyLearner(Learner):
     each.
     """
 
-    uses_train_mode = False  # setting it would take 0.1 ms
-
     def __init__(
         self,
         model,
@@ -42,6 +40,7 @@ class NumpyLearner(Learner):
         layout: Layout,
     ) -> None:
         super().__init__(model, config, ranks)
+        self.uses_train_mode = False  # setting it would take 0.1 ms
         self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
         self.value_thread = ThreadPoolExecutor(1)
 

@@ -10,6 +10,7 @@ from ppo.config.learning_flags import (
     EnvironmentFlags,
     FineTuningFlags,
     NetworkFlags,
+    TeacherFlags,
 )
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.errors import ConfigError
@@ -24,6 +25,7 @@ class Config(
     TimeoutFlags,
     ExecutionFlags,
     AlgorithmFlags,
+    TeacherFlags,
     FineTuningFlags,
     NetworkFlags,
     EnvironmentFlags,
@@ -55,6 +57,9 @@ class Config(
                 "--normalize_rewards=True: leave it out with clipped ones, "
                 "or give --clip_rewards=False"
             )
+        for name in ("teacher_parts", "teacher_model", "distill"):
+            if getattr(self, name) and not self.teacher:
+                raise ConfigError(f"--{name} is about a teacher: give --teacher as well")
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         if not self.batch_size and self.num_minibatches > self.rollout_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {iteration}")

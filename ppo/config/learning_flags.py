@@ -178,6 +178,39 @@ class FineTuningFlags(Flags):
         pattern=r"[\w.]+(,[\w.]+)*",
         form="names like policy_trunk,value_trunk",
     )
+    critic_warmup: int = fixed_flag(
+        0,
+        "Iterations at the start in which only weights of the value are trained, and observation "
+        "statistics that hold samples stay as they are.",
+        low=0,
+    )
+
+
+class TeacherFlags(Flags):
+    """A teacher."""
+
+    teacher: str | None = flag(
+        None,
+        "Run or checkpoint of a policy whose distributions of actions are learned in the states "
+        "that the student meets; none: no teacher.",
+    )
+    teacher_coef: float | Scheduled = live_flag(
+        "linear:1",
+        "Coefficient of the KL divergence of the policy from the teacher; linear: decays to 0 over "
+        "the run, so that the student may become better than the teacher.",
+        low=0,
+        schedules=LINEAR,
+    )
+    teacher_parts: str | None = flag(
+        None,
+        "Comma-separated parts of observations that the teacher reads; none: all.",
+    )
+    teacher_model: ImportPath | None = flag(
+        None, "Import path of the teacher's model if it is a class of yours.", imports=True
+    )
+    distill: bool = flag(
+        False, "Learn the policy from the teacher alone, without policy loss and entropy bonus."
+    )
 
 
 class AlgorithmFlags(Flags):

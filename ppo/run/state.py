@@ -94,7 +94,7 @@ def restore(parts, monitor, state: State) -> list[str]:
         if "learning_rate" in changed:  # an adaptive one would go on from the saved one
             parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
         monitor.load_state_dict(state)
-    except CallbackError:
+    except (CallbackError, CheckpointError):
         raise
     except Exception as error:  # a state that does not fit may fail anywhere
         raise CheckpointError(

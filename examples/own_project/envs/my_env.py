@@ -9,6 +9,8 @@ from gymnasium import spaces
 
 MAX_STEPS = 60
 TIME_STEP = 0.1
+VIEW = np.linspace(-1.8, 1.8, 36)  # where the pixels of a camera are
+RADIUS = 0.1  # of the spots that a camera sees
 
 
 class Reach(gymnasium.Env):
@@ -64,3 +66,26 @@ class Reach(gymnasium.Env):
     def _observation(self) -> np.ndarray:
         parts = (self.position, self.velocity, self.target, self.target - self.position)
         return np.concatenate(parts).astype(np.float32)
+
+
+class CameraReach(Reach):
+    """Reach, seen by two cameras as well.
+
+    Observe the twelve numbers, "joints", and "camera": a view from above and one from the side, of
+    the point and of the target in channels of their own.
+    """
+
+    observation_space: Any = spaces.Dict(
+        {"camera": spaces.Box(0, 255, (36, 36, 4), np.uint8), "joints": Reach.observation_space}
+    )
+
+    def _observation(self) -> Any:
+        places = (self.position, self.target)
+        views = [draw_spot(place[0], place[axis]) for axis in (1, 2) for place in places]
+        return {"camera": np.stack(views, -1), "joints": super()._observation()}
+
+
+def draw_spot(x: float, y: float) -> np.ndarray:
+    """Return an image (36, 36) uint8 of a round spot."""
+    rows, columns = (np.exp(-(((VIEW - at) / RADIUS) ** 2) / 2) for at in (y, x))
+    return (255 * np.outer(rows, columns)).astype(np.uint8)

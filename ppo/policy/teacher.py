@@ -1,0 +1,192 @@
+"""A teacher: the policy of another run, as it is asked what it would do in a student's states."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from ppo.algorithm.rollout import Rollout
+from ppo.config.config import Config
+from ppo.config.settings import RunSettings
+from ppo.envs.first_look import Spaces
+from ppo.envs.observations import join
+from ppo.errors import CheckpointError, ConfigError
+from ppo.models.actor_critic import named_tensors
+from ppo.models.distributions import TorchHead
+from ppo.models.parts import images_of, parts_of, vectors_of
+from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.load import check_fits
+from ppo.run.checkpoint import digest, find_checkpoint, load
+from ppo.run.saved import as_checkpoint_error, checked_settings
+from ppo.system.distributed import ProcessGroup
+from ppo.system.state_dict import State, add_prefix, select_prefix
+
+NUM_ROWS = 1024  # of observations that it reads at once
+RESOLVED = ("model", "hidden_size", "share_trunk", "normalize_observations")
+
+
+class Teacher:
+    """The policy of --teacher, which reads --teacher_parts of a student's observations.
+
+    Its environment is not made: it is given the student's observations as they are before they are
+    normalised, and normalises them by its own statistics. spaces: the student's; state: the
+    checkpoint in the file at path, of which nothing is imported but a model that the user has named
+    as well. Raises ConfigError if it does not fit the student, CheckpointError if its settings
+    cannot be used."""
+
+    def __init__(self, config: Config, spaces: Spaces, path: Path, state: State) -> None:
+        self.name = config.teacher
+        self.digest = digest_of(state)
+        self.read = PartsReader(spaces.observations, _names_of_parts(config, spaces.observations))
+        spaces = spaces._replace(observations=self.read.space)
+        own = _settings_of(config, path, state)
+        _check_fits(config, RunSettings(own, own, spaces, {}), state)
+        self.normalize = new_normalizer(own, spaces)
+        arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
+        self.normalize.load_state_dict(select_prefix("normalize_observation", arrays))
+        self.model = new_model(own, spaces, to_act=config.device == "cpu")
+        with torch.no_grad():
+            for name, tensor in add_prefix("model", named_tensors(self.model)).items():
+                tensor.copy_(state[name])
+        self.model.to(config.device).prepare_to_act()
+
+    @torch.no_grad()
+    def __call__(self, rollout: Rollout, to_device: Callable[[ndarray], Tensor]) -> Tensor:
+        """Return the parameters (T * N, W) of its distributions in the states of a rollout, within
+        the action masks.
+
+        to_device: makes a tensor of an array, where the models are."""
+        num_rows = rollout.rewards.size
+        tables = (rollout.observations[:-1], rollout.action_masks[:-1])
+        flat = [table.reshape(num_rows, *table.shape[2:]) for table in tables]
+        found = []
+        for first in range(0, num_rows, NUM_ROWS):
+            rows, allowed = (table[first : first + NUM_ROWS] for table in flat)
+            distribution, *_ = self.model.act(to_device(self.normalize(self.read(rows))), None)
+            if allowed.size:
+                distribution = distribution.masked(to_device(allowed))
+            found.append(distribution.parameters())
+        return torch.cat(found)
+
+    def check_same(self, state: State) -> None:
+        """Raise CheckpointError if a student's saved state is of a run with another teacher."""
+        if state.get("teacher.sha256", self.digest) != self.digest:
+            raise CheckpointError(
+                f"--teacher={self.name} is not what the run was begun with: give the same "
+                "checkpoint, as a file if its run has gone on since"
+            )
+
+
+class PartsReader:
+    """Take some parts out of flattened observations. whole: their space; names: of the parts.
+
+    space: that of the result, as an environment that shows these parts only would have it."""
+
+    def __init__(self, whole, names: list[str]) -> None:
+        self.whole = whole
+        self.space = whole
+        if len(names) < len(parts_of(whole)):
+            kinds = (vectors_of(whole), images_of(whole))
+            chosen = [{x: box for x, box in kind.items() if x in names} for kind in kinds]
+            self.space = join(*chosen)
+
+    def __call__(self, rows: ndarray) -> ndarray:
+        """Return rows (B, *space) of observations (B, *whole)."""
+        if self.space is self.whole:
+            return rows
+        found = np.zeros((len(rows), *self.space.shape), self.space.dtype)
+        columns = found.reshape(len(rows), -1)
+        for name, place in self.space.places.items():
+            columns[:, place] = rows[:, self.whole.places[name]].view(self.space.dtype)
+        return found
+
+
+def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -> Teacher:
+    """Load --teacher in all ranks, for a student's model. Raises as Teacher does, ConfigError if
+    there is no such run or file (CheckpointError where a run is resumed) or if the student's
+    distribution has no closed form of the KL, CheckpointError if the file is damaged."""
+    teacher = Teacher(config, spaces, *ranks.broadcast_from_rank0(partial(_load, config)))
+    if teacher.model.state_size:
+        raise ConfigError(
+            f"--teacher={config.teacher} is recurrent: give one without a memory, such as an mlp, "
+            "that reads more of the observations"
+        )
+    for head in (student.policy_head, teacher.model.policy_head):
+        if isinstance(head, TorchHead):
+            raise ConfigError(
+                "--teacher needs distributions with a closed form of the KL, and torch's own have "
+                "none here: use policy_head(...) in both models"
+            )
+    return teacher
+
+
+def digest_of(state: State) -> str:
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
+    tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
+    return digest(tensors, {name: x for name, x in state.items() if name not in tensors})
+
+
+def _load(config: Config) -> tuple[Path, State]:
+    """Return the path and the state of the teacher's checkpoint."""
+    try:
+        path = find_checkpoint(str(config.teacher))
+    except ConfigError as error:
+        kind = CheckpointError if config.is_resumed else ConfigError
+        raise kind(f"--teacher={error}") from error
+    return path, load(path)
+
+
+def _names_of_parts(config: Config, space) -> list[str]:
+    """Return the names of the parts that the teacher reads. Raises ConfigError for unknown ones."""
+    known = [*parts_of(space)]
+    names = config.teacher_parts.split(",") if config.teacher_parts else known
+    if not {*names} <= {*known}:
+        raise ConfigError(
+            f"--teacher_parts={config.teacher_parts}: give some of {', '.join(known)}"
+        )
+    return names
+
+
+def _settings_of(config: Config, path: Path, state: State) -> Config:
+    """Return the settings of the teacher's network, to compute where the student does."""
+    # Schedules are left out, as where any policy is loaded.
+    saved = checked_settings(path, state, {}, Config.names(schedules=()))
+    model = str(saved.get("model"))
+    if ":" in model and model not in (config.model, config.teacher_model):
+        raise CheckpointError(
+            f"{path} would import {model}: if you trust it, give --teacher_model={model}"
+        )
+    here = {"device": config.device, "precision": config.precision, "compile": False}
+    with as_checkpoint_error(path):
+        own = Config(**{**saved, **here, "log_std_init": 0.0})  # which its weights replace
+        if unresolved := [name for name in RESOLVED if getattr(own, name) == "auto"]:
+            raise ConfigError(f"it does not say what {unresolved[0]} was")
+    return own
+
+
+def _check_fits(config: Config, settings: RunSettings, state: State) -> None:
+    """Raise ConfigError if a teacher of these settings and this state cannot teach a student."""
+    observations = state.get("next.observations")  # a policy by itself has none
+    shape = tuple(getattr(observations, "shape", ())[1:])
+    here = settings.spaces.observations.shape
+    if observations is not None and shape != here:
+        raise ConfigError(
+            f"--teacher={config.teacher} reads observations of shape {shape}, and is given {here}: "
+            "name the parts that it was trained on by --teacher_parts"
+        )
+    try:
+        check_fits(settings, state)
+    except ValueError as error:
+        raise ConfigError(
+            f"--teacher={config.teacher} does not fit ({error}): give one that was trained with "
+            "the same actions and observations"
+        ) from error
+    if settings.config.squash_actions != config.squash_actions:
+        raise ConfigError(
+            f"--squash_actions={config.squash_actions}: give that of the teacher, "
+            f"{settings.config.squash_actions}"
+        )
