@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,11 @@ def kill(name: str, run: Path) -> Path:
     """Train, and kill the process in the midst of it; return its newest checkpoint."""
     line = (f"--env_name={name}", *FLAGS, "--total_steps=100000000", f"--run_dir={run}")
     process = start(*line)
-    wait_until(lambda: num_rows(run) > 4, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    try:
+        wait_until(lambda: num_rows(run) > 4, process)
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
     return newest_first(run / "checkpoints")[0]
 
 
