@@ -127,11 +127,11 @@ class OneColumn(Wrapper):
         else:
             self.np_random = np.random.default_rng(seed)
         self.columns.reset([seed])
-        return self.env.reset()
+        return self.env.reset(seed=seed)
 
     def step(self, action):
         self.columns.step([action])
-        return self.env.step(None)
+        return self.env.step(action)
 
 
 def row_of(observations, i: int):

@@ -20,15 +20,29 @@ from ppo.envs.observations import can_observe, num_numbers, observe
 from ppo.envs.spaces import find_empty, holds_numbers
 from ppo.system.hardware import physical_memory
 
+Finish = Callable[[Any, Env], Env]
 COPIES = 8  # of an observation that a process holds at once: bounds of its spaces, and results
 
 
-def make_env(config, index: int = 0) -> Env:
+def preprocess(config, env: Env) -> Env:
+    """Join the parts of an environment's observations in one Box, and stack them.
+
+    config: as in make_env."""
+    frame_stack = config.frame_stack
+    num_images = 4 if frame_stack == "auto" else frame_stack
+    env = observe(env, config.image, config.screen_size, num_images)
+    if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
+        env = stack_vectors(env, frame_stack)
+    return env
+
+
+def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
     """Make an environment with all wrappers, whose observations are arrays in one Box.
 
     config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
     index: the environment's number in the whole run, which --env_kwargs may contain, and which a
-    class or function with a parameter of this name is given.
+    class or function with a parameter of this name is given; finish: makes what the policy sees
+    from (config, environment), whose observations are still as the environment gives them.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use, ManyMade for a batch or a team; WorkerError if it raises."""
     env_name = config.env_name
@@ -40,7 +54,7 @@ def make_env(config, index: int = 0) -> Env:
         HEARTBEAT.beat(START)
         if takes(spec.entry_point, "index"):
             spec.kwargs.setdefault("index", index)
-        env = preprocess(config, (family.make if family else _make_checked)(spec, config))
+        env = finish(config, (family.make if family else _make_checked)(spec, config))
         return Watched(env) if HEARTBEAT.is_watched else env
 
 
@@ -78,16 +92,6 @@ def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
         close_env(made)
         raise ManyMade(f"{name} makes a team of agents, not an environment for one of them")
     return made
-
-
-def preprocess(config, env: Env) -> Env:
-    """Join the parts of an environment's observations in one Box, and stack them."""
-    frame_stack = config.frame_stack
-    num_images = 4 if frame_stack == "auto" else frame_stack
-    env = observe(env, config.image, config.screen_size, num_images)
-    if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
-        env = stack_vectors(env, frame_stack)
-    return env
 
 
 def check_spaces(config, env) -> None:

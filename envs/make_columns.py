@@ -17,7 +17,7 @@ from ppo.envs.episodes import RecordEpisode, close_env
 from ppo.envs.errors import EnvironmentUnavailable, ManyMade
 from ppo.envs.heartbeat import HEARTBEAT, START
 from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
-from ppo.envs.make import check_spaces, preprocess
+from ppo.envs.make import Finish, check_spaces, preprocess
 from ppo.envs.teams import Team
 
 
@@ -26,11 +26,12 @@ def make_columns(
     indices: Sequence[int],
     seeds: Sequence[int],
     beat: Callable[[int], None] = HEARTBEAT.beat,
+    finish: Finish = preprocess,
 ) -> Columns:
     """Make a batch whose columns have all wrappers of make_env: as many as there are indices, or
     one team if that has more.
 
-    config: as in make_env; indices: of the columns in the whole run; seeds: of their first
+    config, finish: as in make_env; indices: of the columns in the whole run; seeds: of their first
     episodes, for batches that take them as they are made; beat: called before each call of the
     batch with an index in ppo.envs.heartbeat.CALLS. Raises as make_env does."""
     env_name = config.env_name
@@ -44,14 +45,14 @@ def make_columns(
             batch = _make_team(spec, config, indices)
         batch.spec = spec
         check_spaces(config, batch)
-        return Columns(batch, partial(_wrap_column, config), beat)
+        return Columns(batch, partial(_wrap_column, config, finish), beat)
 
 
-def make_one_column(config, index: int) -> Env:
+def make_one_column(config, index: int, finish: Finish = preprocess) -> Env:
     """Make a batch of one environment, which is stepped as a single one.
 
     Raises as make_env does, ManyMade for a team."""
-    columns = make_columns(config, [index], [0])
+    columns = make_columns(config, [index], [0], finish=finish)
     if len(columns.envs) > 1:
         close_env(columns)
         raise ManyMade(
@@ -97,9 +98,9 @@ def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
     return Team(copies, config.max_episode_steps)
 
 
-def _wrap_column(config, column: Env) -> Env:
+def _wrap_column(config, finish: Finish, column: Env) -> Env:
     """Put the wrappers of a single environment around a column."""
-    return preprocess(config, RecordEpisode(CheckData(column, config.strict_spaces)))
+    return finish(config, RecordEpisode(CheckData(column, config.strict_spaces)))
 
 
 def _check_flags(config) -> None:

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from numpy.random import SeedSequence
 
-Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION"])
+Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION", "CLONING"])
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:

@@ -1,7 +1,7 @@
 """Convert between the policy's columns of numbers and an environment's actions, however nested."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from numpy import ndarray
 
 Converter = Callable[[Any], Any]
+INSIDE = 0.999  # of the way from a Box's middle to its bounds
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 
@@ -59,6 +60,27 @@ def _box_converter(space: Box, squash: bool) -> Converter:
         return rows.astype(dtype, copy=False)
 
     return convert
+
+
+def action_columns(space, actions: Sequence[ndarray], squash: bool = False) -> ndarray:
+    """Return the policy's actions (n, D) that action_converter turns into these: its inverse.
+
+    actions: an array (n, *leaf.shape) for each leaf, in the order of leaves; squash: as there. The
+    inverse of tanh is taken within INSIDE of a Box's middle: at its bounds it is infinite."""
+    columns = []
+    dtype: Any = np.int64
+    for (_, leaf), own in zip(leaves(space), actions, strict=True):
+        if isinstance(leaf, Box):
+            dtype = np.float32
+            if squash:
+                half = leaf.high / 2 - leaf.low / 2
+                middle = leaf.low / 2 + leaf.high / 2
+                share = np.subtract(own, middle, dtype=np.float64) / np.where(half > 0, half, 1)
+                own = np.arctanh(np.clip(share, -INSIDE, INSIDE))
+        else:
+            own = own.astype(np.int64) - getattr(leaf, "start", 0)
+        columns.append(own.reshape(len(own), -1))
+    return np.concatenate(columns, axis=1, dtype=dtype, casting="unsafe")
 
 
 def mask_converter(space) -> Converter:
@@ -114,6 +136,20 @@ def check_columns(space, columns: ndarray) -> None:
         least = -np.inf if isinstance(leaf, Box) else 0
         if not (np.isfinite(own) & (own >= least) & (own < sizes)).all():
             raise ValueError(f"an action is outside of {leaf}")
+
+
+def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
+    """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
+    allowed = np.ones(len(columns), np.bool_)
+    for _, leaf in leaves(space):
+        own, columns = np.split(columns, [math.prod(leaf.shape)], axis=1)
+        if not isinstance(leaf, Box):
+            most = 2 if isinstance(leaf, MultiBinary) else np.max(getattr(leaf, "nvec", leaf.n))
+            mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
+            choices = mask.reshape(*own.shape, most)
+            chosen = np.take_along_axis(choices, own[..., None].astype(np.int64), axis=-1)
+            allowed &= chosen.all((1, 2))
+    return allowed
 
 
 def holds_numbers(space) -> bool:

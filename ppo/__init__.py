@@ -7,9 +7,11 @@ LAZY = {
     "Config": "ppo.config.config:Config",
     "Evaluation": "ppo.run.summary:Evaluation",
     "Learner": "ppo.algorithm.learner:Learner",
+    "Recorder": "ppo.demonstrations.recorder:Recorder",
     "Policy": "ppo.policy.policy:Policy",
     "RunSummary": "ppo.run.summary:RunSummary",
     "load_policy": "ppo.policy.load:load_policy",
+    "record": "ppo.demonstrations.recorder:record",
     "train": "ppo.trainer:train",
     "tuned_config": "ppo.config.settings:tuned_config",
 }

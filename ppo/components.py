@@ -82,7 +82,7 @@ def prepare_run(
     """Make the parts of a run; also return notes for the user.
 
     Raises ConfigError, or CheckpointError if the settings do not fit the checkpoint that they came
-    with, or if --init_from is damaged."""
+    with, or if --init_from is damaged, NonFinite if cloning fails."""
     config = settings.config
     spaces = settings.spaces
     if config.seeds > 1:
@@ -96,6 +96,10 @@ def prepare_run(
     notes += describe_size(config, spaces, len(parts.learner.weights))
     if config.init_from and not config.is_resumed:
         notes = [initialize(parts), *notes]
+    if config.demonstrations and not config.is_resumed:
+        from ppo.demonstrations.cloning import clone
+
+        notes.append(clone(parts))
     return parts, notes
 
 

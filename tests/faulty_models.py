@@ -1,6 +1,8 @@
-"""Models whose loss is NaN at some gradient steps."""
+"""Models whose loss is NaN at some gradient steps, or that kill their process there."""
 
 import math
+import os
+import signal
 from typing import Any
 
 import torch
@@ -22,6 +24,19 @@ class NanTwice(NormalizedActorCritic):
             self.num_steps += 1
         is_failing = torch.is_grad_enabled() and self.num_steps in self.failing
         return distribution, values * math.nan if is_failing else values
+
+
+class Killed(NormalizedActorCritic):
+    """Kills its process at the gradient step whose number is in KILL_AT."""
+
+    num_steps = 0
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        if torch.is_grad_enabled():
+            self.num_steps += 1
+            if self.num_steps == int(os.environ.get("KILL_AT", 0)):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(observations)
 
 
 class NanForever(NanTwice):

@@ -78,6 +78,22 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
         assert "one more:" in done.stdout
 
 
+def test_the_example_of_cloning_learns_from_its_expert(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.clone"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = dict(re.findall(r"^(\w+): ([\d.]+)", done.stdout, re.MULTILINE))
+    assert float(shown["expert"]) > 300
+    assert float(shown["clone"]) > 300
+    assert float(shown["trained"]) >= 475
+    assert len([*(tmp_path / "runs").iterdir()]) == 2
+
+
 @pytest.mark.parametrize("name", ["one_machine", "machines"])
 @pytest.mark.parametrize(
     ("torchrun", "is_complete", "is_queued_again"),

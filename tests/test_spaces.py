@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from functools import reduce
+from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.spaces import action_converter, holds_numbers, mask_converter
+from ppo.envs.spaces import (
+    INSIDE,
+    action_columns,
+    action_converter,
+    are_allowed,
+    holds_numbers,
+    leaves,
+    mask_converter,
+)
 from ppo.models.distributions import policy_head
 from tests.environments import SPACES
 from tests.running import make_components, make_env, spaces_of, trained
@@ -212,6 +222,49 @@ def test_whatever_is_squashed_is_a_member_of_the_space(space: Any) -> None:
     assert all(space.contains(action) for action in action_converter(space, squash=True)(drawn))
 
 
+def parts_of(space: Any, actions: Any) -> list[np.ndarray]:
+    """An array (n, ...) of actions for each leaf of a space."""
+    return [
+        np.stack([reduce(getitem, path, action) for action in actions]) for path, _ in leaves(space)
+    ]
+
+
+@CASTING
+@settings(deadline=None, max_examples=60)
+@given(nested(CHOICES | BOXES | HALF_OPEN | INTEGERS), st.booleans())
+def test_the_inverse_of_the_conversion_leads_to_the_same_actions(space: Any, drawn: bool) -> None:
+    """Of what a policy draws, and of what is anywhere in the space."""
+    convert = action_converter(space)
+    space.seed(0)
+    actions = convert(draw(head_of(space), 16)) if drawn else [space.sample() for _ in range(16)]
+    wanted = parts_of(space, actions)
+    columns = action_columns(space, wanted)
+    assert columns.dtype == head_of(space).action_dtype
+    for found, own in zip(parts_of(space, convert(columns)), wanted, strict=True):
+        assert found.dtype == own.dtype
+        np.testing.assert_allclose(found, own, rtol=1e-6)  # float64 goes through float32
+
+
+@CASTING
+@settings(deadline=None, max_examples=60)
+@given(nested(CHOICES | BOXES | INTEGERS), st.booleans())
+def test_the_inverse_of_squashing_leads_to_the_same_actions(space: Any, at_bounds: bool) -> None:
+    space.seed(0)
+    wanted = parts_of(space, [space.sample() for _ in range(16)])
+    found_leaves = [leaf for _, leaf in leaves(space)]
+    if at_bounds:
+        for leaf, own in zip(found_leaves, wanted, strict=True):
+            own[:8] = getattr(leaf, "low", own[:8])
+            own[8:] = getattr(leaf, "high", own[8:])
+    columns = action_columns(space, wanted, squash=True)
+    assert np.isfinite(columns).all()
+    again = parts_of(space, action_converter(space, squash=True)(columns))
+    for leaf, found, own in zip(found_leaves, again, wanted, strict=True):
+        size = np.max(leaf.high - leaf.low, initial=0) if own.dtype.kind == "f" else 0
+        tolerance = size * max((1 - INSIDE) / 2, 2 * np.finfo(own.dtype).eps) if size else 0
+        np.testing.assert_allclose(found, own, rtol=1e-6 if size else 0, atol=1.01 * tolerance)
+
+
 @settings(deadline=None)
 @given(INTEGERS)
 def test_squashed_integers_reach_from_bound_to_bound(space: spaces.Box) -> None:
@@ -321,6 +374,18 @@ def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int
     for action in action_converter(space)(draw(head, 32, mask)):
         assert space.contains(action)
         assert is_allowed(space, allowed, action)
+
+
+@settings(deadline=None, max_examples=60)
+@given(nested(CHOICES), st.integers(0, 99))
+def test_which_actions_a_mask_allows(space: Any, seed: int) -> None:
+    allowed = allow(space, np.random.default_rng(seed))
+    mask = mask_converter(space)(allowed)
+    drawn = draw(head_of(space), 32)
+    actions = action_converter(space)(drawn)
+    wanted = [is_allowed(space, allowed, action) for action in actions]
+    found = are_allowed(space, drawn, np.tile(mask, (32, 1)))
+    assert found.tolist() == wanted
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ ROOMS = (
     ("ppo.algorithm",),
     ("ppo.run",),
     ("ppo.callbacks",),
+    ("ppo.demonstrations",),
     ("ppo.policy",),
     ("ppo.components",),
     ("ppo.monitor",),

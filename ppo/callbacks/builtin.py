@@ -53,7 +53,7 @@ class Report(Callback):
     """Write curve.png and report.html at the end, by ppo.tools; a failure ends nothing."""
 
     def on_end(self, run: Run) -> None:
-        if run.config.report:
+        if run.config.report and run.iteration:
             try:
                 report_run = resolve_name("ppo.tools.report:report_run")
                 report_run(run.folder.path, run.policy())

@@ -18,6 +18,7 @@ from ppo.commands.shared import (
     new_file,
 )
 from ppo.config.flags import Count, flag
+from ppo.demonstrations.files import check_new
 from ppo.errors import ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.run.checkpoint import find_checkpoint
@@ -46,6 +47,10 @@ class Evaluate(PolicyCommand):
     video: str | None = flag(
         None, "New .mp4 or .gif file for a video of the episodes; none: no video."
     )
+    record: str | None = flag(
+        None,
+        "New .npz file, or minari:ID, for the episodes as demonstrations; none: they are not kept.",
+    )
     output: str | None = flag(
         None,
         "JSON file to append the results to; none: evaluation.json in the run's folder.",
@@ -60,6 +65,7 @@ class Evaluate(PolicyCommand):
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
         video = self.video and new_file("--video=", self.video, VIDEOS)
+        record = self.record and check_new(self.record)
         path = find_checkpoint(self.run)
         output = Path(self.output or folder_of(path) / "evaluation.json")
         _read_list(check_folder("--output=", output))  # before the time is spent
@@ -78,6 +84,7 @@ class Evaluate(PolicyCommand):
                 video=video,
                 seed=seed,
                 max_steps=self.max_steps,
+                record=record,
                 on_progress=lambda done: progress.update(task, completed=done),
             )
         interval = confidence_interval(result.returns, np.mean)
@@ -110,6 +117,8 @@ class Evaluate(PolicyCommand):
             ) from error
         if video:
             print(f"video: {video}")
+        if record:
+            print(f"demonstrations: {record}")
 
 
 def _read_list(path: Path) -> list[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import (
     AlgorithmFlags,
+    CloningFlags,
     EnvironmentFlags,
     FineTuningFlags,
     NetworkFlags,
@@ -26,6 +27,7 @@ class Config(
     ExecutionFlags,
     AlgorithmFlags,
     TeacherFlags,
+    CloningFlags,
     FineTuningFlags,
     NetworkFlags,
     EnvironmentFlags,
@@ -63,7 +65,8 @@ class Config(
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         if not self.batch_size and self.num_minibatches > self.rollout_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {iteration}")
-        if self.total_steps < self.rollout_size:
+        only_clones = self.demonstrations and self.total_steps == 0
+        if self.total_steps < self.rollout_size and not only_clones:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
 
         if self.patience and not (self.best_by or self.eval_every):

@@ -213,6 +213,19 @@ class TeacherFlags(Flags):
     )
 
 
+class CloningFlags(Flags):
+    """Demonstrations."""
+
+    demonstrations: str | None = fixed_flag(
+        None,
+        "Episodes whose actions a new run learns to imitate before it trains; none: it begins from "
+        "zero.",
+        pattern=r"minari:.+|.+\.npz",
+        form="FILE.npz or minari:ID",
+    )
+    clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
+
+
 class AlgorithmFlags(Flags):
     """PPO."""
 
@@ -220,10 +233,12 @@ class AlgorithmFlags(Flags):
         "auto", "Name of a set of tuned values; auto: that of the environment or its family."
     )
     seed: int = fixed_flag(0, "Random seed.", low=0, high=2**32 - 1)
-    total_steps: Count = flag(
+    total_steps: int = flag(
         1_000_000,
-        "Total number of environment steps, rounded down to whole rollouts.",
+        "Total number of environment steps, rounded down to whole rollouts; 0: clone "
+        "--demonstrations only.",
         "total_timesteps",
+        low=0,
     )
     num_iterations: Count | None = flag(
         None, "Maximum number of iterations; none: as many as fit in --total_steps."

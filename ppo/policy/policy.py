@@ -17,14 +17,14 @@ from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import ManyMade, worker_error
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import make_env
+from ppo.envs.make import Finish, make_env, preprocess
 from ppo.envs.make_columns import make_columns, make_one_column
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import filmed, filmed_columns
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, SaveFailed
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
 from ppo.run.summary import Evaluation
@@ -73,19 +73,24 @@ class Policy:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
     def make_env(
-        self, render_mode: str | None = None, number: int = 0, env_name: str | None = None
+        self,
+        render_mode: str | None = None,
+        number: int = 0,
+        env_name: str | None = None,
+        finish: Finish = preprocess,
     ) -> Env:
         """Make a new environment as in training, or another one with the same env_kwargs; of a
         batch, one of a single environment.
 
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
-        the same time; their indices follow those of training. Raises EnvironmentUnavailable, also
-        for a team, which is no gymnasium.Env; WorkerError if the environment raises."""
+        the same time; their indices follow those of training; finish: as of ppo.envs.make.make_env.
+        Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; WorkerError if
+        the environment raises."""
         try:
-            return self._make_single(render_mode, number, env_name)
+            return self._make_single(render_mode, number, env_name, finish)
         except ManyMade:
             config = self._config_of(render_mode, env_name)
-            env = make_one_column(config, config.num_envs + number)
+            env = make_one_column(config, config.num_envs + number, finish)
             apply_task_params(env, self.env_attributes)
             return env
 
@@ -101,10 +106,16 @@ class Policy:
         columns.batch.set_training(self.env_attributes)
         return columns
 
-    def _make_single(self, render_mode: str | None, number: int, env_name: str | None) -> Env:
+    def _make_single(
+        self,
+        render_mode: str | None,
+        number: int,
+        env_name: str | None,
+        finish: Finish = preprocess,
+    ) -> Env:
         """Make a new environment. Raises as make_env does, ManyMade for a batch, too."""
         config = self._config_of(render_mode, env_name)
-        env = make_env(config, config.num_envs * len(config.env_kwargs) + number)
+        env = make_env(config, config.num_envs * len(config.env_kwargs) + number, finish)
         apply_task_params(env, self.env_attributes)
         return env
 
@@ -165,14 +176,17 @@ class Policy:
         video: Path | None = None,
         seed: int | None = None,
         max_steps: int = MAX_STEPS,
+        record: str | Path | None = None,
     ) -> Evaluation:
         """Play whole episodes; return what they came to.
 
         The environment is --eval_env if the run has one. num_envs: environments played side by
         side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the
-        episodes' seeds, None is the run's; max_steps: after which an episode is cut off. Raises
-        EnvironmentUnavailable, WorkerError if an environment raises or the video cannot be written,
-        ConfigError if a package for videos is missing."""
+        episodes' seeds, None is the run's; max_steps: after which an episode is cut off; record: a
+        new file for the episodes, as of ppo.Recorder, which are those of single environments then.
+        Raises EnvironmentUnavailable, WorkerError if an environment raises or the video cannot be
+        written, ConfigError if a package for videos is missing or nothing can be recorded,
+        SaveFailed if the record cannot be written."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -183,19 +197,28 @@ class Policy:
         act = partial(self.act, deterministic=deterministic)
         options = {"state_size": self.actor.state_size, "max_steps": max_steps}
         first_seeds = seeds[:num_envs]
+        recording = None
+        make = self._make_single
+        if record:
+            from ppo.demonstrations.recorder import Recording
+
+            if self.spaces.form == "team":
+                raise ConfigError("--record: a team of agents cannot be recorded: leave it out")
+            recording = Recording(record)
+            make = partial(self.make_env, finish=recording.finish)
         try:
             try:
-                envs = [
-                    self._make_single(render_mode, number, eval_env)
-                    for number in range(len(first_seeds))
-                ]
+                envs = [make(render_mode, number, eval_env) for number in range(len(first_seeds))]
             except ManyMade:
                 columns = self.make_columns(first_seeds, render_mode, eval_env)
                 with filmed_columns(columns, video):
                     return evaluate_columns(act, columns, seeds, **options)
             with filmed(envs, video) as played:
-                return evaluate(act, played, seeds, **options)
-        except (ConfigError, *RAISED_BY_SIGNALS):
+                result = evaluate(act, played, seeds, **options)
+            if recording:
+                recording.save()
+            return result
+        except (ConfigError, SaveFailed, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:
             raise worker_error(

@@ -107,10 +107,10 @@ class ConsoleLogger(Logger):
                 limit = "environments and acting limit the speed"
             self._print(f"time: {share:.0%} collecting, {1 - share:.0%} learning: {limit}")
         folder = os.path.relpath(self.run.path)
-        files = f"files: {folder}/metrics.csv, {folder}/summary.json"
-        if self.config.report:
-            files += f", {folder}/report.html"
-        self._print(files)
+        files = ["summary.json"]
+        if summary.steps:  # else it has cloned only
+            files = ["metrics.csv", *files, *(["report.html"] if self.config.report else [])]
+        self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
         following = f"next: ppo evaluate {folder} --episodes=100"
         notes = self.run.path / EPISODES
         if notes.is_file() and notes.stat().st_size:  # batches and teams have none

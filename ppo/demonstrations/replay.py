@@ -1,0 +1,150 @@
+"""Turn demonstrations into what workers would have written for a policy that had played them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+from numpy import ndarray
+
+from ppo.demonstrations.format import Demonstrations, fit, name_of, nest
+from ppo.envs.episodes import close_env
+from ppo.envs.first_look import Form, Spaces
+from ppo.envs.isolation import ISOLATION
+from ppo.envs.make import make_env, preprocess
+from ppo.envs.make_columns import make_columns
+from ppo.envs.spaces import action_columns, are_allowed, leaves, mask_converter
+from ppo.system.hardware import check_memory
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a policy has seen and done in E episodes, in R = S + E rows: those of an episode of L
+    steps are its L + 1 observations.
+
+    observations: (R, *observation), preprocessed, not normalised; actions: (R, D), in the last row
+    of an episode zeros; action_masks: (R, M), None without masks; rewards: (R,), in the last row 0,
+    None if they are unknown; is_step: (R,) bool, whether an action follows, which is so in all rows
+    but the last ones; was_cut: (E,) bool, the episodes that did not terminate; episodes: (R,), the
+    number of each row's episode."""
+
+    observations: ndarray
+    actions: ndarray
+    action_masks: ndarray | None
+    rewards: ndarray | None
+    is_step: ndarray
+    was_cut: ndarray
+    episodes: ndarray
+
+
+class Replay(Env):
+    """Show the recorded observations, episode by episode, whatever the actions are."""
+
+    def __init__(self, demonstrations: Demonstrations, observation_space, action_space) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.demonstrations = demonstrations
+        self.row = -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        return self._next()
+
+    def step(self, action):
+        return self._next()[0], 0.0, False, False, {}
+
+    def _next(self) -> tuple[Any, dict[str, Any]]:
+        self.row += 1
+        tables = self.demonstrations.observations
+
+        def part_of(name: str) -> Any:
+            return tables[name][self.row] if name in tables else None  # text is left out
+
+        return nest(self.observation_space, part_of), {}
+
+
+def replay(config, spaces: Spaces, demonstrations: Demonstrations) -> Examples:
+    """Preprocess demonstrations as the environments of a run preprocess what they show.
+
+    config: the run's, resolved. Raises ValueError if they are of other spaces, ConfigError if they
+    do not fit into memory."""
+    raw = ISOLATION.call(
+        "the demonstrations", config.env_name, raw_observation_space, config, spaces.form
+    )
+    demonstrations = fit(demonstrations, raw, spaces.actions)
+    rows = demonstrations.rows
+    env = preprocess(config, Replay(demonstrations, raw, spaces.actions))
+    space: Any = env.observation_space
+    num_rows = rows[-1].stop
+    itemsize = space.dtype.itemsize + (0 if space.dtype == np.uint8 else 4)  # and normalised
+    num_bytes = num_rows * math.prod(space.shape) * itemsize
+    check_memory("screen_size or --frame_stack", num_bytes, "the demonstrations")
+    observations = np.zeros((num_rows, *space.shape), space.dtype)
+    for episode in rows:
+        observations[episode.start], _ = env.reset()
+        for row in episode[1:]:
+            observations[row] = env.step(None)[0]
+    is_step = np.ones(num_rows, np.bool_)
+    is_step[[episode.stop - 1 for episode in rows]] = False
+    actions = action_columns(
+        spaces.actions, [*demonstrations.actions.values()], config.squash_actions
+    )
+    masks = _policy_masks(spaces, demonstrations, is_step)
+    if masks is not None and not are_allowed(spaces.actions, actions, masks[is_step]).all():
+        raise ValueError("an action is not allowed by its action_masks")
+    ends = demonstrations.terminations | demonstrations.truncations
+    return Examples(
+        observations=observations,
+        actions=_in_rows(actions, is_step),
+        action_masks=masks,
+        rewards=None
+        if demonstrations.rewards is None
+        else _in_rows(demonstrations.rewards, is_step),
+        is_step=is_step,
+        was_cut=~demonstrations.terminations[ends],
+        episodes=np.repeat(np.arange(len(rows)), [len(episode) for episode in rows]),
+    )
+
+
+def raw_observation_space(config, form: Form):
+    """Return the space of an environment's observations before they are preprocessed."""
+    if form != "single":
+        env = make_columns(config, [0], [0], finish=_as_it_is).envs[0]
+    else:
+        env = make_env(config, finish=_as_it_is)
+    space = env.observation_space
+    close_env(env)
+    return space
+
+
+def _as_it_is(config, env: Env) -> Env:
+    return env
+
+
+def _in_rows(table: ndarray, is_step: ndarray) -> ndarray:
+    """Return a table (S, ...) of steps as one (R, ...) of rows, with zeros in the others."""
+    rows = np.zeros((len(is_step), *table.shape[1:]), table.dtype)
+    rows[is_step] = table
+    return rows
+
+
+def _policy_masks(
+    spaces: Spaces, demonstrations: Demonstrations, is_step: ndarray
+) -> ndarray | None:
+    """Return the policy's masks (R, M), with everything allowed in rows without an action; None if
+    there are none. Raises ValueError for masks of another size."""
+    tables = demonstrations.action_masks
+    if not tables:
+        return None
+    if not spaces.has_masks:
+        raise ValueError("it has action_masks, which the environment does not give")
+    known = {name_of(path) for path, _ in leaves(spaces.actions)}
+    if unknown := tables.keys() - known:
+        raise ValueError(f"the environment has no action_masks.{min(unknown)}")
+    to_mask = mask_converter(spaces.actions)
+
+    def mask_of(row: int) -> ndarray:
+        rows = {name: table[row] for name, table in tables.items()}
+        return to_mask(nest(spaces.actions, rows.get))
+
+    return np.stack([mask_of(row) if acts else to_mask(None) for row, acts in enumerate(is_step)])
