@@ -1,5 +1,6 @@
 """Read and write datasets of Minari (minari.farama.org), which are in its local folder."""
 
+import warnings
 from collections import defaultdict
 from functools import reduce
 from importlib import import_module
@@ -83,14 +84,16 @@ def write_minari(
             )
         )
     try:
-        minari.create_dataset_from_buffers(
-            dataset_id,
-            episodes,
-            observation_space=observation_space,
-            action_space=action_space,
-            description="Recorded by ppo-trainer.",
-            jpeg_encoding=False,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about an author and an environment to name
+            minari.create_dataset_from_buffers(
+                dataset_id,
+                episodes,
+                observation_space=observation_space,
+                action_space=action_space,
+                description="Recorded by ppo-trainer.",
+                jpeg_encoding=False,
+            )
     except Exception as error:  # whatever Minari and h5py raise
         raise SaveFailed(f"minari:{dataset_id} cannot be written ({error})") from error
 
