@@ -144,7 +144,8 @@ def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
     for _, leaf in leaves(space):
         own, columns = np.split(columns, [math.prod(leaf.shape)], axis=1)
         if not isinstance(leaf, Box):
-            most = 2 if isinstance(leaf, MultiBinary) else np.max(getattr(leaf, "nvec", leaf.n))
+            sizes = getattr(leaf, "nvec", getattr(leaf, "n", 0))
+            most = 2 if isinstance(leaf, MultiBinary) else np.max(sizes)
             mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
             choices = mask.reshape(*own.shape, most)
             chosen = np.take_along_axis(choices, own[..., None].astype(np.int64), axis=-1)

@@ -103,7 +103,7 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
         Path("run", "episodes.jsonl").write_text("{}\n")
     logger = make()
     logger.log(metrics(1), None)
-    logger.summarize(run_summary(returns=[2.71, 3.71] * 10))
+    logger.summarize(run_summary(steps=1024, returns=[2.71, 3.71] * 10))
     logger.close()
     out = capsys.readouterr().out
     assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out
