@@ -172,6 +172,7 @@ from ppo.run import checkpoint
 class Disk(Callback):
     def on_iteration(self, run):
         if run.iteration == 3:
+            time.sleep(2)  # until the first checkpoint has been written and read back
             checkpoint._sync = lambda path: time.sleep(30)
 """
 
