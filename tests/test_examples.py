@@ -78,6 +78,7 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
         assert "one more:" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_of_cloning_learns_from_its_expert(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.clone"],

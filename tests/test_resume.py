@@ -315,7 +315,7 @@ def test_an_episode_too_long_to_be_replayed_begins_anew(
     assert (after[-1]["open_episodes.lengths"] == 17).all()
 
 
-@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("kills", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
     tmp_path: Path, kills: bool
 ) -> None:
