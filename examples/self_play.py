@@ -4,7 +4,6 @@ python examples/self_play.py, or
 python main.py --env_name=examples/turn_based.py:Game --callback=examples/self_play.py:SelfPlay
 """
 
-from pathlib import Path
 from typing import Any
 
 from ppo import Callback, train
@@ -56,5 +55,4 @@ class SelfPlay(Callback):
 
 
 if __name__ == "__main__":
-    game = Path(__file__).with_name("turn_based.py")
-    train(f"{game}:Game", callbacks=[SelfPlay()], total_steps=300_000)
+    train("turn_based:Game", callbacks=[SelfPlay()], total_steps=300_000)
