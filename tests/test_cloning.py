@@ -423,6 +423,16 @@ def test_an_image_is_cloned(tmp_path: Path) -> None:
     assert parts.policy().evaluate(40).mean == 1
 
 
+@pytest.mark.parametrize("model", ["lstm", "gru"])
+def test_a_recurrent_model_of_images_is_cloned(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    options = {"model": model, "hidden_size": 8, "screen_size": 36}
+    parts = make_parts("tests.environments:Camera", **options)
+    played(parts, path, 4)
+    cloned = make_parts("tests.environments:Camera", **options, demonstrations=str(path))
+    assert "accuracy" in clone(cloned)
+
+
 def test_nested_spaces_of_every_kind_are_cloned(tmp_path: Path) -> None:
     kwargs = {"shown": "Dict", "done": "Tuple"}
     path = tmp_path / "nested.npz"

@@ -162,9 +162,8 @@ class Cloning:
         return scaled
 
     @flush_denormals()
-    def run(self, num_epochs: int) -> Score:
-        """Clone; return the score on the held-out episodes, or on all of a single one. Raises
-        NonFinite if a loss or a weight is not finite."""
+    def run(self, num_epochs: int) -> None:
+        """Clone. Raises NonFinite if a loss or a weight is not finite."""
         start = time.monotonic()
         shown = start
         for epoch in range(num_epochs):
@@ -183,7 +182,6 @@ class Cloning:
                     f"{self.describe_score()}, {left:.0f} s left"
                 )
         self.learner.gradients.zero_()
-        return self.score()
 
     def _run_epoch(self, epoch: int, num_epochs: int) -> float:
         """Take a gradient step on each minibatch; return the mean loss."""
@@ -229,7 +227,8 @@ class Cloning:
         batch = {name: table[index].to(device) for name, table in self.tables.items()}
         inputs = [batch["observations"]]
         if self.model.state_size:
-            inputs += [inputs[0].new_zeros(1, self.model.state_size), batch["starts"]]
+            states = torch.zeros(1, self.model.state_size, device=device)
+            inputs += [states, batch["starts"]]
         distribution, values = self.model(*inputs)
         if "masks" in batch:
             distribution = distribution.masked(batch["masks"])
