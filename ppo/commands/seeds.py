@@ -58,6 +58,8 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
     at_once = max(1, cores // max(1, num_workers))
     run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
     _print_table([read_content(folder / SUMMARY, RUN_SUMMARY) for folder in folders.values()])
+    if not config.iterations:  # they have cloned only
+        return
     with suppress(ImportError):  # the tools may be left out
         draw = resolve_name("ppo.tools.plots:draw")
         draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
