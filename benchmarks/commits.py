@@ -5,11 +5,12 @@ Trains by main.py of both in turn, the order reversed each time, with the same f
 same work, if both compute the same bits, which is checked by their metrics. The other commit is
 checked out into a temporary folder. The training speed is in environment steps per second from the
 end of the first iteration to the end of the last; the start-up is what passes from the command to
-the beginning of the first iteration. Two workers; LunarLander and CartPole with 8 environments x
+the beginning of the first iteration. On a machine whose speed changes from one second to the next,
+take the "undisturbed" speed: of each iteration, which does the same work in all runs of both, the
+least time of all repetitions counts. Two workers; LunarLander and CartPole with 8 environments x
 128 steps and the default network, HalfCheetah the same with layers of 256 units, Pong from pixels
-with the CNN. A ratio above 1 is in favour of
-this checkout for the speed, below 1 for the start-up. The machine should have nothing else to do.
-Writes results/commits/README.md and commits.json.
+with the CNN. A ratio above 1 is in favour of this checkout for speeds, below 1 for the start-up.
+The machine should have nothing else to do. Writes results/commits/README.md and commits.json.
 """
 
 import os
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -35,6 +37,17 @@ RUNS = {
     "PongNoFrameskip-v4": f"{PIXELS} --total_steps=10240",
 }
 MEASURES = {"steps_per_second": ",.0f", "startup_seconds": ".2f"}
+
+
+def undisturbed_speed(runs: Sequence[harness.Run]) -> float:
+    """Return steps per second, of each iteration the fastest run's."""
+    seconds = [differences(run.column("seconds")) for run in runs]
+    steps = differences(runs[0].column("step"))
+    return sum(steps) / sum(min(times) for times in zip(*seconds, strict=True))
+
+
+def differences(values: Sequence[float]) -> list[float]:
+    return [after - before for before, after in pairwise(values)]
 
 
 @contextmanager
@@ -67,15 +80,21 @@ def same_metrics(runs: Sequence[harness.Run]) -> bool:
 def measure(name: str, roots: dict[str, Path], repetitions: int, more: str) -> harness.Result:
     """Train in turn here and there; return both measures of all runs, and their ratios."""
     flags = f"--env_name={name} {RUNS[name]} {more}"
-    runs: list[harness.Run] = []
+    runs: dict[Path, list[harness.Run]] = {root: [] for root in roots.values()}
 
     def run_once(root: Path, _: int) -> dict[str, float]:
-        runs.append(train(flags, root))
-        return {measure: getattr(runs[-1], measure) for measure in MEASURES}
+        run = train(flags, root)
+        runs[root].append(run)
+        return {measure: getattr(run, measure) for measure in MEASURES}
 
     variants = {kind: partial(run_once, root) for kind, root in roots.items()}
     found = harness.alternate(variants, range(repetitions), name)
-    result: harness.Result = {"flags": flags, "same_metrics": same_metrics(runs)}
+    here, base = (undisturbed_speed(runs[root]) for root in roots.values())
+    result: harness.Result = {
+        "flags": flags,
+        "same_metrics": same_metrics([*chain(*runs.values())]),
+        "undisturbed": {"here": here, "base": base, "ratio": here / base},
+    }
     for measure in MEASURES:
         values = {kind: [run[measure] for run in found[kind]] for kind in roots}
         result[measure] = {**values, **harness.ratios(values["here"], values["base"])}
@@ -96,6 +115,14 @@ def show(measure: str, runs: dict[str, harness.Result]) -> str:
     return harness.table(f"{measure.replace('_', ' ')} | {head}", rows)
 
 
+def show_undisturbed(runs: dict[str, harness.Result]) -> str:
+    rows = []
+    for name, result in runs.items():
+        found = result["undisturbed"]
+        rows.append(f"{name} | {found['here']:,.0f} | {found['base']:,.0f} | {found['ratio']:.3f}")
+    return harness.table("undisturbed steps per second | here | base | ratio", rows)
+
+
 def main() -> None:
     parser = harness.make_parser(__doc__, repetitions=5, envs=",".join(RUNS))
     parser.add_argument("--base", required=True, help="the commit to compare with")
@@ -114,6 +141,7 @@ def main() -> None:
     harness.write_json("commits/commits.json", result)
     medians = f"Medians of {given.repetitions}; base is {base}."
     tables = [show(measure, result["runs"]) for measure in MEASURES]
+    tables.append(show_undisturbed(result["runs"]))
     harness.write_page("commits/README.md", __doc__, medians, *tables, result=result)
 
 
