@@ -6,11 +6,13 @@ same work, if both compute the same bits, which is checked by their metrics. The
 checked out into a temporary folder. The training speed is in environment steps per second from the
 end of the first iteration to the end of the last; the start-up is what passes from the command to
 the beginning of the first iteration. On a machine whose speed changes from one second to the next,
-take the "undisturbed" speed: of each iteration, which does the same work in all runs of both, the
-least time of all repetitions counts. Two workers; LunarLander and CartPole with 8 environments x
-128 steps and the default network, HalfCheetah the same with layers of 256 units, Pong from pixels
-with the CNN. A ratio above 1 is in favour of this checkout for speeds, below 1 for the start-up.
-The machine should have nothing else to do. Writes results/commits/README.md and commits.json.
+take the "undisturbed" speed: of each phase of each iteration, which does the same work in all runs
+of both, the least time of all repetitions counts.
+
+Two workers; LunarLander and CartPole with 8 environments x 128 steps and the default network,
+HalfCheetah the same with layers of 256 units, Pong from pixels with the CNN. A ratio above 1 is in
+favour of this checkout for speeds, below 1 for the start-up. The machine should have nothing else
+to do. Writes results/commits/README.md and commits.json.
 """
 
 import os
@@ -19,9 +21,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from benchmarks import harness
 
@@ -40,14 +44,16 @@ MEASURES = {"steps_per_second": ",.0f", "startup_seconds": ".2f"}
 
 
 def undisturbed_speed(runs: Sequence[harness.Run]) -> float:
-    """Return steps per second, of each iteration the fastest run's."""
-    seconds = [differences(run.column("seconds")) for run in runs]
-    steps = differences(runs[0].column("step"))
-    return sum(steps) / sum(min(times) for times in zip(*seconds, strict=True))
+    """Return steps per second if each phase of each iteration took the least time of all runs."""
+    step = runs[0].column("step")
+    times = np.array([phase_times(run) for run in runs])  # (runs, phases, iterations)
+    return (step[-1] - step[0]) / times.min(axis=0).sum()
 
 
-def differences(values: Sequence[float]) -> list[float]:
-    return [after - before for before, after in pairwise(values)]
+def phase_times(run: harness.Run) -> np.ndarray:
+    """Return the seconds of all iterations after the first: collecting, learning and the rest."""
+    phases = [run.column(f"seconds_{phase}")[1:] for phase in ("collecting", "learning")]
+    return np.array([*phases, np.diff(run.column("seconds")) - np.sum(phases, axis=0)])
 
 
 @contextmanager
