@@ -5,27 +5,27 @@ Trains by main.py of both in turn, the order reversed each time, with the same f
 same work, if both compute the same bits, which is checked by their metrics. The other commit is
 checked out into a temporary folder. The training speed is in environment steps per second from the
 end of the first iteration to the end of the last; the start-up is what passes from the command to
-the beginning of the first iteration. On a machine whose speed changes from one second to the next,
-take the "undisturbed" speed: of each phase of each iteration, which does the same work in all runs
-of both, the least time of all repetitions counts.
+the beginning of the first iteration. Two workers; LunarLander and CartPole with 8 environments x
+128 steps and the default network, HalfCheetah the same with layers of 256 units, Pong from pixels
+with the CNN. A ratio above 1 is in favour of this checkout for the speed, below 1 for the start-up.
+The machine should have nothing else to do. Writes results/commits/README.md and commits.json.
 
-Two workers; LunarLander and CartPole with 8 environments x 128 steps and the default network,
-HalfCheetah the same with layers of 256 units, Pong from pixels with the CNN. A ratio above 1 is in
-favour of this checkout for speeds, below 1 for the start-up. The machine should have nothing else
-to do. Writes results/commits/README.md and commits.json.
+--beside: both train at once instead, without workers, each on a core of its own, and once more on
+each other's; the ratio of a repetition is the geometric mean of the two. On a machine whose speed
+changes from one second to the next, both are slowed down by the same. Writes results/commits/
+beside.md and beside.json.
 """
 
+import math
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from statistics import median
-
-import numpy as np
+from statistics import fmean, median, stdev
 
 from benchmarks import harness
 
@@ -43,19 +43,6 @@ RUNS = {
 MEASURES = {"steps_per_second": ",.0f", "startup_seconds": ".2f"}
 
 
-def undisturbed_speed(runs: Sequence[harness.Run]) -> float:
-    """Return steps per second if each phase of each iteration took the least time of all runs."""
-    step = runs[0].column("step")
-    times = np.array([phase_times(run) for run in runs])  # (runs, phases, iterations)
-    return (step[-1] - step[0]) / times.min(axis=0).sum()
-
-
-def phase_times(run: harness.Run) -> np.ndarray:
-    """Return the seconds of all iterations after the first: collecting, learning and the rest."""
-    phases = [run.column(f"seconds_{phase}")[1:] for phase in ("collecting", "learning")]
-    return np.array([*phases, np.diff(run.column("seconds")) - np.sum(phases, axis=0)])
-
-
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
     """Check a commit out into a temporary folder."""
@@ -70,9 +57,10 @@ def checkout(commit: str) -> Iterator[Path]:
             subprocess.run([*worktree, "remove", "--force", str(tree)], check=True)
 
 
-def train(flags: str, root: Path) -> harness.Run:
+def train(flags: str, root: Path, program: Sequence[str] = harness.MAIN) -> harness.Run:
     """Train by the main.py of a checkout."""
-    return harness.train(flags, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return harness.train(flags, cwd=root, env=env, program=program)
 
 
 def same_metrics(runs: Sequence[harness.Run]) -> bool:
@@ -86,25 +74,53 @@ def same_metrics(runs: Sequence[harness.Run]) -> bool:
 def measure(name: str, roots: dict[str, Path], repetitions: int, more: str) -> harness.Result:
     """Train in turn here and there; return both measures of all runs, and their ratios."""
     flags = f"--env_name={name} {RUNS[name]} {more}"
-    runs: dict[Path, list[harness.Run]] = {root: [] for root in roots.values()}
+    runs: list[harness.Run] = []
 
     def run_once(root: Path, _: int) -> dict[str, float]:
-        run = train(flags, root)
-        runs[root].append(run)
-        return {measure: getattr(run, measure) for measure in MEASURES}
+        runs.append(train(flags, root))
+        return {measure: getattr(runs[-1], measure) for measure in MEASURES}
 
     variants = {kind: partial(run_once, root) for kind, root in roots.items()}
     found = harness.alternate(variants, range(repetitions), name)
-    here, base = (undisturbed_speed(runs[root]) for root in roots.values())
-    result: harness.Result = {
-        "flags": flags,
-        "same_metrics": same_metrics([*chain(*runs.values())]),
-        "undisturbed": {"here": here, "base": base, "ratio": here / base},
-    }
+    result: harness.Result = {"flags": flags, "same_metrics": same_metrics(runs)}
     for measure in MEASURES:
         values = {kind: [run[measure] for run in found[kind]] for kind in roots}
         result[measure] = {**values, **harness.ratios(values["here"], values["base"])}
     return result
+
+
+def measure_beside(
+    name: str, roots: dict[str, Path], repetitions: int, more: str
+) -> harness.Result:
+    """Train here and there at once; return the logarithms of the ratios of speeds, here to base."""
+    flags = f"--env_name={name} {RUNS[name]} --num_workers=0 {more}"
+
+    def train_on(root: Path, core: int) -> float:
+        program = ("taskset", "--cpu-list", str(core), *harness.MAIN)
+        return train(flags, root, program).steps_per_second
+
+    logarithms = []
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    with ThreadPoolExecutor(2) as both:
+        for count in range(1, repetitions + 1):
+            found = []
+            for own_cores in (cores, cores[::-1]):
+                here, base = both.map(train_on, roots.values(), own_cores)
+                found.append(math.log(here / base))
+            logarithms.append(fmean(found))
+            print(f"{name}, {count} of {repetitions}: {math.exp(logarithms[-1]):.3f}", flush=True)
+    return {"flags": flags, "logarithms": logarithms}
+
+
+def show_beside(runs: dict[str, harness.Result]) -> str:
+    """Write a table of the ratios, with standard errors of their means."""
+    rows = []
+    for name, result in runs.items():
+        found = result["logarithms"]
+        error = stdev(found) / math.sqrt(len(found))
+        each = harness.each(map(math.exp, found), ".3f")
+        rows.append(f"{name} | {math.exp(fmean(found)):.3f} | {error:.3f} | {each}")
+    return harness.table("here to base | ratio | standard error | each repetition", rows)
 
 
 def show(measure: str, runs: dict[str, harness.Result]) -> str:
@@ -121,18 +137,11 @@ def show(measure: str, runs: dict[str, harness.Result]) -> str:
     return harness.table(f"{measure.replace('_', ' ')} | {head}", rows)
 
 
-def show_undisturbed(runs: dict[str, harness.Result]) -> str:
-    rows = []
-    for name, result in runs.items():
-        found = result["undisturbed"]
-        rows.append(f"{name} | {found['here']:,.0f} | {found['base']:,.0f} | {found['ratio']:.3f}")
-    return harness.table("undisturbed steps per second | here | base | ratio", rows)
-
-
 def main() -> None:
     parser = harness.make_parser(__doc__, repetitions=5, envs=",".join(RUNS))
     parser.add_argument("--base", required=True, help="the commit to compare with")
     parser.add_argument("--flags", default="", help="more flags of main.py, for both")
+    parser.add_argument("--beside", action="store_true", help="train both at once")
     given = parser.parse_args()
     base = harness.git("rev-parse", "--short", "--verify", "--quiet", f"{given.base}^{{commit}}")
     if not base:
@@ -143,11 +152,16 @@ def main() -> None:
         for root in roots.values():
             train(WARM_UP, root)
         for name in given.envs.split(","):
-            result["runs"][name] = measure(name, roots, given.repetitions, given.flags)
+            run = measure_beside if given.beside else measure
+            result["runs"][name] = run(name, roots, given.repetitions, given.flags)
+    if given.beside:
+        harness.write_json("commits/beside.json", result)
+        table = show_beside(result["runs"])
+        harness.write_page("commits/beside.md", __doc__, f"Base is {base}.", table, result=result)
+        return
     harness.write_json("commits/commits.json", result)
     medians = f"Medians of {given.repetitions}; base is {base}."
     tables = [show(measure, result["runs"]) for measure in MEASURES]
-    tables.append(show_undisturbed(result["runs"]))
     harness.write_page("commits/README.md", __doc__, medians, *tables, result=result)
 
 
