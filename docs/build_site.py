@@ -28,6 +28,8 @@ def build(folder: Path) -> None:
         own = f"{os.environ['GITHUB_SERVER_URL']}/{name}"
         settings = settings.replace(repository, own)
         repository = own
+    if address := os.environ.get("SITE_URL"):
+        settings = settings.replace("[project]\n", f'[project]\nsite_url = "{address}/"\n', 1)
     shutil.rmtree(folder / "pages", ignore_errors=True)
     places = {page: page.relative_to(DOCS) for page in DOCS.rglob("*.md")}
     places |= {ROOT / name: Path(name) for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
