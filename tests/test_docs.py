@@ -45,6 +45,8 @@ FOREIGN = {
     "pid",
     # of ruff
     "check",
+    # of twine
+    "strict",
     # of other trainers
     "anneal_lr",
     "help",

@@ -120,6 +120,7 @@ def test_a_policy_comes_to_its_return_in_100_games(name: str, tmp_path: Path) ->
     assert abs(found["mean"] - card["mean"]) <= card["std"]
 
 
+@pytest.mark.slow
 def test_policies_are_made_with_their_cards_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
