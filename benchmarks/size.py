@@ -1,12 +1,18 @@
-"""Lines and tokens of the source, room by room: python -m benchmarks.size
+"""Lines and tokens of the source, room by room: python -m benchmarks.size [--installed]
 
-Tokens are Python's, without comments, docstrings and layout; of pages, words.
+Tokens are Python's, without comments, docstrings and layout; of pages, words. With --installed
+instead: the megabytes of each package that a plain `pip install ppo-trainer` brings, as they are
+installed here, but for torch and what only torch needs. An editable install of the trainer itself
+counts as nothing.
 """
 
 import ast
 import io
 import tokenize
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from benchmarks import harness
 
@@ -43,8 +49,41 @@ def count(paths: list[Path]) -> tuple[int, int]:
     return lines, tokens
 
 
+def needed_packages(line: str, found: set[str]) -> set[str]:
+    """Add to found what a requirement, such as gymnasium[atari], needs, but for torch."""
+    requirement = Requirement(line)
+    name = requirement.name.lower().replace("_", "-")
+    for extra in ("", *requirement.extras):
+        if name == "torch" or (key := f"{name}[{extra}]") in found:
+            continue
+        found.add(key)
+        for needed in map(Requirement, metadata.requires(name) or ()):
+            if not needed.marker or needed.marker.evaluate({"extra": extra}):
+                needed_packages(str(needed), found)
+    return found
+
+
+def installed_bytes(name: str) -> int:
+    """Sum the sizes of a package's files."""
+    files = map(Path, map(str, (file.locate() for file in metadata.files(name) or ())))
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def show_installed() -> None:
+    """Print the size of each package, the largest first, and of all."""
+    names = {key.partition("[")[0] for key in needed_packages("ppo-trainer", set())}
+    sizes = {name: installed_bytes(name) / 1e6 for name in names}
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        print(f"{name:24}{sizes[name]:8.1f} MB  {metadata.version(name)}")
+    print(f"{'together':24}{sum(sizes.values()):8.1f} MB")
+
+
 def main() -> None:
-    harness.make_parser(__doc__).parse_args()
+    parser = harness.make_parser(__doc__)
+    parser.add_argument("--installed", action="store_true", help="sizes of installed packages")
+    if parser.parse_args().installed:
+        show_installed()
+        return
     root = harness.ROOT
     source = {
         "main.py": [root / "main.py"],

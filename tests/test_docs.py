@@ -62,6 +62,8 @@ FOREIGN = {
     "trained_agent",
     "vec_env",
     "wandb_project_name",
+    # of twine
+    "strict",
     # of other trainers
     "anneal_lr",
     "help",

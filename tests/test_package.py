@@ -1,11 +1,14 @@
 """The installed package, in a folder that has modules of the same names as the checkout."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -18,11 +21,14 @@ SOURCES = (
     "models",
     "main.py",
     "setup.cfg",
+    "setup.py",
+    "MANIFEST.in",
     "pyproject.toml",
     "README.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
     "LICENSE",
 )
-BUILD = "import setuptools.build_meta as b, sys; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
 MINE = """
 import gymnasium
 import numpy as np
@@ -67,8 +73,7 @@ SMALL = (
 def build(kind: str, source: Path, folder: Path) -> Path:
     """Build a wheel or an sdist of a folder; returns its file."""
     pytest.importorskip("setuptools")
-    folder.mkdir()
-    command = [sys.executable, "-c", BUILD, kind, str(folder)]
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", folder]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (path,) = folder.iterdir()
     return path
@@ -91,6 +96,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", source, tmp_path_factory.mktemp("dist") / "wheel")
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", source, tmp_path_factory.mktemp("dist") / "sdist")
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +161,54 @@ def contents(wheel: Path) -> dict[str, int]:
     return {file.filename: file.CRC for file in files if "RECORD" not in file.filename}
 
 
-def test_an_sdist_makes_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
-    sdist = build("sdist", source, tmp_path / "sdist")
+def test_an_sdist_has_no_links_and_makes_the_same_wheel(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        assert all(member.isfile() or member.isdir() for member in archive)
     shutil.unpack_archive(sdist, tmp_path)
     (unpacked,) = tmp_path.glob("ppo?trainer-*/")
     again = build("wheel", unpacked, tmp_path / "wheel")
     assert contents(again) == contents(wheel)
+
+
+def test_pypi_would_take_both(wheel: Path, sdist: Path) -> None:
+    pytest.importorskip("twine")
+    command = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout
+
+
+def release() -> tuple[str, str]:
+    """The repository and the version that setup.cfg names."""
+    config = ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    return config["metadata"]["url"], config["metadata"]["version"]
+
+
+def test_links_on_pypi_lead_to_files_of_the_release(wheel: Path) -> None:
+    url, version = release()
+    raw = url.replace("github.com", "raw.githubusercontent.com")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        text = archive.read(name).decode()
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", text)
+    places = {"": f"{url}/blob/v{version}/", "!": f"{raw}/v{version}/"}
+    files = [link.removeprefix(places[kind]) for kind, link in links if places[kind] in link]
+    assert {"docs/lander.gif", "docs/results.md", "ppo/trainer.py"} <= {*files}
+    assert all((ROOT / file.partition("#")[0]).exists() for file in files)
+    assert all(link.startswith("https://") for _, link in links)
+
+
+def test_all_files_name_the_same_release() -> None:
+    url, version = release()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\n" in citation
+    assert f"\nrepository-code: {url}\n" in citation
+    (first, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first == version
+    notebook = (ROOT / "examples" / "own_project" / "notebook.ipynb").read_text()
+    assert f'%pip install -q git+{url}"' in notebook
 
 
 def test_what_is_installed_is_not_the_checkout(installed: Path, place: Path) -> None:
