@@ -7,6 +7,7 @@ LAZY = {
     "Config": "ppo.config.config:Config",
     "Evaluation": "ppo.run.summary:Evaluation",
     "Learner": "ppo.algorithm.learner:Learner",
+    "Logger": "ppo.run.loggers.logger:Logger",
     "Recorder": "ppo.demonstrations.recorder:Recorder",
     "Policy": "ppo.policy.policy:Policy",
     "RunSummary": "ppo.run.summary:RunSummary",

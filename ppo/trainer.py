@@ -18,7 +18,7 @@ from ppo.monitor import Monitor
 from ppo.run.changes import Changes
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
-from ppo.run.loggers.logger import Loggers
+from ppo.run.loggers.logger import Loggers, own_loggers
 from ppo.run.reader import read_rows
 from ppo.run.saved import run_settings
 from ppo.run.state import resume, snapshot
@@ -87,6 +87,7 @@ def run(
             settings = find_settings()
             config = settings.config
             callbacks = [*callbacks, *named_callbacks(config)]
+            own = own_loggers(config)
             ranks = join_ranks()
             parts, found = prepare_run(settings, ranks, make_learner)
             freeze_garbage()
@@ -102,7 +103,7 @@ def run(
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
             notes = [*settings.notes, *found, f"run folder: {run.path}"]
             workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
-            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows))
+            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows, own))
         stop.at_once = ranks.size == 1
         with _saving(parts, monitor, checkpoints, stop):
             with stop.raising(*URGENT):

@@ -89,7 +89,7 @@ def test_the_readmes_command_lines_are_understood():
         "LunarLander-v2",
         "mlp",
         "cuda",
-        "wandb",
+        ["wandb"],
     )
 
 
@@ -133,7 +133,7 @@ def test_none_turns_off_what_is_optional(name):
 
 def test_none_stays_a_word_where_it_is_a_choice():
     config = config_of("--logger=none --normalize_advantages=none --preset=none")
-    assert (config.logger, config.normalize_advantages, config.preset) == ("none", "none", "none")
+    assert (config.logger, config.normalize_advantages, config.preset) == (["none"], "none", "none")
 
 
 @given(st.sampled_from(NAMES), st.text())

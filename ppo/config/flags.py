@@ -27,6 +27,10 @@ Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
 Fraction = Annotated[float, ("low", 0), ("high", 1)]
 Positive = Annotated[float, ("above", 0)]
+IMPORTED = r"([\w.]+|.+\.py):\w+"
+CALLED = rf"{IMPORTED}(\(.*\))?"  # as ppo.system.imports.parse_call takes it apart
+ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file.py:Name")]
+Call = Annotated[str, ("pattern", CALLED), ("form", "module:Name(name=value, ...)")]
 Settings = dict[str, Any]  # values of flags, or their texts, by name
 LIMITS = {"low": ">=", "above": ">", "high": "<="}
 KINDS: dict[Any, str] = {
