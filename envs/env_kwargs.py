@@ -1,6 +1,5 @@
 """Apply --env_kwargs and --wrapper: keyword arguments and wrappers of an environment."""
 
-import ast
 import json
 import re
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from gymnasium import Env
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.system.imports import import_named
+from ppo.system.imports import import_named, parse_call
 
 # With the quotes around it, if it is the whole text: then it becomes a number.
 NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
@@ -36,12 +35,10 @@ def wrap(env, wrappers):
     wrappers: texts such as "module:Class(name=1)". Raises EnvironmentUnavailable for one that
     cannot be imported or made."""
     for text in wrappers:
-        path, _, arguments = text.partition("(")
-        make = import_named("wrapper", path, EnvironmentUnavailable)
+        make = import_named("wrapper", text.partition("(")[0], EnvironmentUnavailable)
         try:
-            call: Any = ast.parse(f"wrapper({arguments or ')'}", mode="eval").body
-            options = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
-            env = make(env, *map(ast.literal_eval, call.args), **options)
+            _, arguments, options = parse_call(text)
+            env = make(env, *arguments, **options)
             if not isinstance(env, Env):
                 raise TypeError(f"it returned {type(env).__name__}, no gymnasium.Env")
         except (Exception, SystemExit) as error:  # whatever a wrapper raises

@@ -1,14 +1,16 @@
 """Train a policy, and use it: from ppo import Config, train, load_policy."""
 
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",
     "Config": "ppo.config.config:Config",
     "Evaluation": "ppo.run.summary:Evaluation",
     "Learner": "ppo.algorithm.learner:Learner",
-    "Recorder": "ppo.demonstrations.recorder:Recorder",
+    "Logger": "ppo.run.loggers.logger:Logger",
     "Policy": "ppo.policy.policy:Policy",
+    "Recorder": "ppo.demonstrations.recorder:Recorder",
     "RunSummary": "ppo.run.summary:RunSummary",
     "load_policy": "ppo.policy.load:load_policy",
     "record": "ppo.demonstrations.recorder:record",
@@ -16,9 +18,23 @@ LAZY = {
     "tuned_config": "ppo.config.settings:tuned_config",
 }
 
+if TYPE_CHECKING:  # the same, for editors
+    from ppo.algorithm.learner import Learner as Learner
+    from ppo.callbacks.base import Callback as Callback
+    from ppo.config.config import Config as Config
+    from ppo.config.settings import tuned_config as tuned_config
+    from ppo.demonstrations.recorder import Recorder as Recorder
+    from ppo.demonstrations.recorder import record as record
+    from ppo.policy.load import load_policy as load_policy
+    from ppo.policy.policy import Policy as Policy
+    from ppo.run.loggers.logger import Logger as Logger
+    from ppo.run.summary import Evaluation as Evaluation
+    from ppo.run.summary import RunSummary as RunSummary
+    from ppo.trainer import train as train
+else:
 
-def __getattr__(name: str):
-    """Import the names in LAZY on first access, since importing torch is slow."""
-    if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return resolve_name(LAZY[name])
+    def __getattr__(name: str):
+        """Import the names in LAZY on first access, since importing torch is slow."""
+        if name not in LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return resolve_name(LAZY[name])

@@ -244,7 +244,7 @@ class Monitor:
 
     def _make_histograms(self, rollout: Rollout, batch: Batch) -> Histograms | None:
         """Make histograms if they are due, and if a logger that shows them is asked for."""
-        is_shown = {"tensorboard", "wandb"} & {*self.config.logger.split(",")}
+        is_shown = self.config.loggers - {"console"}
         if is_shown and self.run.is_due(self.config.histogram_every):
             space = self.parts.spaces.observations
             return self.parts.ranks.on_rank0(

@@ -6,9 +6,12 @@ from dataclasses import replace
 from functools import partial
 from warnings import catch_warnings
 
+from typing_extensions import Unpack
+
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
+from ppo.config.flag_types import TrainFlags
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
@@ -18,7 +21,7 @@ from ppo.monitor import Monitor
 from ppo.run.changes import Changes
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
-from ppo.run.loggers.logger import Loggers
+from ppo.run.loggers.logger import Loggers, own_loggers
 from ppo.run.reader import read_rows
 from ppo.run.saved import run_settings
 from ppo.run.state import resume, snapshot
@@ -37,7 +40,7 @@ def train(
     eval_env=None,
     learner: str | MakeLearner = "auto",
     callbacks: Sequence[Callback] = (),
-    **flags,
+    **flags: Unpack[TrainFlags],
 ) -> RunSummary:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal, and
     leave this process as it was.
@@ -49,7 +52,8 @@ def train(
     before the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError
     if an environment fails too often, CallbackError, NonFinite, SaveFailed; Interrupted.
     """
-    if "callback" in flags:
+    values: Settings = {**flags}
+    if "callback" in values:
         raise ConfigError("callback is for the command line: from Python give callbacks=[...]")
     make: MakeLearner = make_learner
     if isinstance(learner, type):
@@ -57,17 +61,17 @@ def train(
     elif callable(learner):
         make = learner
     elif learner != "auto":
-        flags["learner"] = learner
+        values["learner"] = learner
     if eval_env is not None:
-        flags["eval_env"] = as_env_name(eval_env)
+        values["eval_env"] = as_env_name(eval_env)
     if isinstance(env, Config) and config:
         raise ConfigError("train takes one Config: give the environment first, or only the Config")
     if isinstance(env, Config):
-        given: Config | Settings = replace(env, **flags) if flags else env
+        given: Config | Settings = replace(env, **values) if values else env
     elif config:
-        given = replace(config, env_name=as_env_name(env), **flags)
+        given = replace(config, env_name=as_env_name(env), **values)
     else:
-        given = {**flags, "env_name": as_env_name(env)}
+        given = {**values, "env_name": as_env_name(env)}
     return run(partial(run_settings, given), make, callbacks)
 
 
@@ -87,6 +91,7 @@ def run(
             settings = find_settings()
             config = settings.config
             callbacks = [*callbacks, *named_callbacks(config)]
+            own = own_loggers(config)
             ranks = join_ranks()
             parts, found = prepare_run(settings, ranks, make_learner)
             freeze_garbage()
@@ -102,7 +107,7 @@ def run(
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
             notes = [*settings.notes, *found, f"run folder: {run.path}"]
             workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
-            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows))
+            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows, own))
         stop.at_once = ranks.size == 1
         with _saving(parts, monitor, checkpoints, stop):
             with stop.raising(*URGENT):

@@ -43,6 +43,8 @@ FOREIGN = {
     "rate",
     "subprocesses",
     "pid",
+    # of wandb's agent
+    "count",
     # of ruff
     "check",
     # of RL-Baselines3-Zoo

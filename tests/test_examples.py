@@ -192,6 +192,7 @@ ELSEWHERE = (
     "ENV",
     "--help",
     "wandb",
+    "own_logger",
     "set runs",
     "tune",
     "seeds",

@@ -89,7 +89,7 @@ def test_the_readmes_command_lines_are_understood():
         "LunarLander-v2",
         "mlp",
         "cuda",
-        "wandb",
+        ["wandb"],
     )
 
 
@@ -133,7 +133,7 @@ def test_none_turns_off_what_is_optional(name):
 
 def test_none_stays_a_word_where_it_is_a_choice():
     config = config_of("--logger=none --normalize_advantages=none --preset=none")
-    assert (config.logger, config.normalize_advantages, config.preset) == ("none", "none", "none")
+    assert (config.logger, config.normalize_advantages, config.preset) == (["none"], "none", "none")
 
 
 @given(st.sampled_from(NAMES), st.text())
@@ -269,6 +269,12 @@ def test_a_flag_of_a_list_is_repeated() -> None:
             '{"env-id": "LunarLander-v3", "num_envs": 4, "learning_rate": "linear:1e-3",'
             ' "wrapper": ["a:B", "c:D"], "env_kwargs": {"enable_wind": true}}',
         ),
+        (
+            "flags.yaml",
+            "# as W&B, Hydra and others write them\nenv-id: LunarLander-v3\nnum_envs: 4\n"
+            "learning_rate: linear:1e-3\nwrapper:\n- a:B\n- c:D\nenv_kwargs:\n"
+            "  enable_wind: true\n",
+        ),
     ],
 )
 def test_a_file_of_flags_counts_less_than_the_command_line(
@@ -281,6 +287,23 @@ def test_a_file_of_flags_counts_less_than_the_command_line(
     assert config.env_kwargs == {"enable_wind": True}
     assert (config.num_envs, config.learning_rate) == (2, "linear:0.001")
     assert config.wrapper == ["e:F"]
+
+
+def test_words_of_yaml_mean_what_they_do_in_json(tmp_path: Path) -> None:
+    """Numbers, true, false and null; all else is text, also what YAML 1.1 makes of other words."""
+    path = tmp_path / "flags.yml"
+    words = "[on, No, y, 1:30, 2026-01-01, 1_000, 0x10, .inf, .5, -2, +3.0, 1e3, 010, ~, null, '1']"
+    path.write_text(
+        f"name: no\ntarget_kl: null\nseed: 010\ngamma: 9e-1\nenv_kwargs: {{x: {words}}}"
+    )
+    config = Config(**parse_flags([f"--config={path}"], Config))
+    assert (config.name, config.target_kl, config.seed, config.gamma) == ("no", None, 10, 0.9)
+    texts = ["on", "No", "y", "1:30", "2026-01-01", "1_000", "0x10", ".inf"]
+    read = [*texts, 0.5, -2, 3.0, 1000.0, "010", None, None, "1"]
+    assert config.env_kwargs == {"x": read}
+    path.write_text("clip_rewards: yes")
+    with pytest.raises(ConfigError, match="--clip_rewards=yes: expected true or false"):
+        Config(**parse_flags([f"--config={path}"], Config))
 
 
 def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None:
@@ -301,6 +324,19 @@ def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None
         ("flags.json", "[1]", "flags.json: it cannot be read"),
         ("flags.json", '{"num_env": 2}', "unknown flag --num_env: did you mean --num_envs?"),
         ("flags.json", '{"num_envs": "two"}', "--num_envs=two: expected integer >= 1"),
+        ("flags.json", '{"seed": 1, "seed": 2}', "(seed is there twice)"),
+        ("flags.toml", "#" * (1 << 18) + "\nseed = 1", "(it has more than 262,144 bytes)"),
+        ("flags.yaml", "- seed: 1", "(it holds no flags by name)"),
+        ("flags.yaml", "", "(it holds no flags by name)"),
+        ("flags.yaml", "env_kwargs: {a: 1, a: 2}", "(a is there twice)"),
+        ("flags.yaml", "env_kwargs: {1: 2}", "(1 is no name)"),
+        ("flags.yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "(line 2 has an alias (*))"),
+        ("flags.yaml", "env_kwargs: " + "[" * 1000, "(maximum recursion depth exceeded"),
+        ("flags.yaml", "env_kwargs: " + "[" * 150 + "]" * 150, "(it has more than 100 levels)"),
+        ("flags.yaml", "env_kwargs:\n\ta: 1", "(line 2: found character"),
+        ("flags.yaml", "seed: !!python/object/apply:os.getpid []", "(line 1: could not determine"),
+        ("flags.yaml", "seed: 1\n---\nseed: 2", "(line 2: but found another document)"),
+        ("flags.yaml", "name: \x01", "unacceptable character"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_flags_is_named(

@@ -19,7 +19,7 @@ class Run(SimpleNamespace):
     def __init__(self, path: Path) -> None:
         super().__init__(path=path, events=[])
 
-    def event(self, kind: str, message: str) -> None:
+    def event(self, kind: str, message: str, traceback: str) -> None:
         self.events.append((kind, message))
 
 

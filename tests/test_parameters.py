@@ -52,20 +52,71 @@ def test_the_optimizer_is_the_flags_and_steps_the_vector() -> None:
     assert weights.tolist() == pytest.approx([0.8] * 3)
 
 
+def test_arguments_of_the_optimizer_are_those_of_torchs() -> None:
+    """Against torch's own steps; Adam keeps the epsilon that it has without arguments."""
+    for text, options in {
+        "AdamW(weight_decay=0.5, betas=(0.5, 0.9))": {"weight_decay": 0.5, "betas": (0.5, 0.9)},
+        "SGD(momentum=0.9, nesterov=True)": {"momentum": 0.9, "nesterov": True},
+        "Adam(weight_decay=0.5)": {"weight_decay": 0.5, "eps": 1e-5},
+        "Adam(eps=0.1)": {"eps": 0.1},
+    }.items():
+        weights, gradients = torch.ones(3), torch.tensor([1.0, -2.0, 3e-6])
+        ours = make_optimizer(Config(optimizer=f"torch.optim:{text}"), weights, gradients, 0.1)
+        other = nn.Parameter(torch.ones(3))
+        other.grad = gradients.clone()
+        theirs = getattr(torch.optim, text.partition("(")[0])([other], lr=0.1, **options)
+        for _ in range(3):
+            ours.step()
+            theirs.step()
+        assert torch.equal(weights, other.data), text
+    for text in ("Adam()", "Adam(eps=1e-5)"):
+        config = Config(optimizer=f"torch.optim:{text}")
+        assert isinstance(make_optimizer(config, weights, gradients, 0.1), Adam)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "weigth_decay=1",
+            "got an unexpected keyword argument 'weigth_decay'; it takes betas, eps",
+        ),
+        ("lr=0.1", "give arguments by name, and the learning rate by --learning_rate"),
+        ("0.1", "give arguments by name, and the learning rate by --learning_rate"),
+        ("weight_decay=-1", "cannot be used (Invalid weight_decay value: -1): give a class of"),
+        ("weight_decay='a'", "cannot be used ("),
+        ("differentiable=True", "cannot be used (a leaf Variable that requires grad"),
+        ("eps=f()", "give its arguments as Python literals, such as (size=3, path='x')"),
+        ("eps=1, eps=2", "give its arguments as Python literals"),
+        ("**{'eps': 1}", "give its arguments as Python literals"),
+        (")(eps=1", "give its arguments as Python literals"),
+        ("eps=" + "-" * 10_000 + "1", "give its arguments as Python literals"),
+    ],
+)
+def test_wrong_arguments_of_the_optimizer_are_named(arguments: str, said: str) -> None:
+    flag = f"torch.optim:AdamW({arguments})"
+    with pytest.raises(ConfigError) as caught:
+        make_optimizer(Config(optimizer=flag), torch.ones(3), torch.ones(3), 0.1)
+    assert str(caught.value).startswith(f"--optimizer={flag}")
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["torch.optim:Nothing", "nowhere:Adam", "math:sqrt"])
 def test_an_optimizer_that_cannot_be_made_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"--optimizer={name} cannot be "):
         make_optimizer(Config(optimizer=name), torch.ones(3), torch.ones(3), 0.1)
 
 
-@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam"])
+@pytest.mark.parametrize("name", ["LBFGS(history_size=3)", "SparseAdam"])
 def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
     name: str, tmp_path: Path
 ) -> None:
     flag = f"--optimizer=torch.optim:{name}"
     done = run_main("--env_name=CartPole-v1", flag, f"--run_dir={tmp_path / 'run'}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(f"error: {flag} cannot be used .*: give a class .*\n", done.stderr)
+    assert re.fullmatch(
+        f"error: {re.escape(flag)} cannot be used .*: give a class .*\n", done.stderr
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -161,7 +161,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "counting": ("Counting-v0", SMALL),
     "worker processes": ("Counting-v0", {**SMALL, **ALL, "num_workers": 2}),
     "cartpole": ("CartPole-v1", {**SMALL, **ALL}),
-    "cartpole, SGD": ("CartPole-v1", {**SMALL, "optimizer": "torch.optim:SGD"}),
+    "cartpole, SGD": ("CartPole-v1", {**SMALL, "optimizer": "torch.optim:SGD(momentum=0.9)"}),
     "lstm": ("Masked-v0", {**SMALL, "model": "lstm", "num_envs": 4}),
     "lstm on numbers": ("CartPole-v1", {**SMALL, **ALL, "model": "lstm", "num_envs": 4}),
     "gru": ("CartPole-v1", {**SMALL, **ALL, "model": "gru", "num_envs": 4}),
@@ -177,7 +177,12 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "frozen": (
         "CartPole-v1",
-        {**SMALL, "freeze": "value", "optimizer": "torch.optim:AdamW", "value_layers": "8,4,2"},
+        {
+            **SMALL,
+            "freeze": "value",
+            "optimizer": "torch.optim:AdamW(weight_decay=0.1, amsgrad=True)",
+            "value_layers": "8,4,2",
+        },
     ),
     "endless": ("Endless-v0", SMALL),
     "history": ("CartPole-v1", {**SMALL, **ALL, "frame_stack": 3, "frame_skip": 2}),

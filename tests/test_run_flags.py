@@ -20,7 +20,18 @@ def test_hosts_may_differ_in_workers_and_folders_only() -> None:
 
 @pytest.mark.parametrize("names", ["none", *LOGGERS, ",".join(LOGGERS), "wandb,console"])
 def test_loggers_are_chosen_by_name(names: str) -> None:
-    assert Config(logger=names).logger == names
+    assert Config(logger=names).loggers == {"console", *names.split(",")} - (
+        {"console", "none"} if names == "none" else set()
+    )
+
+
+def test_loggers_of_ones_own_are_given_one_by_one() -> None:
+    own = "my_logger.py:Mine(project='a,b', size=(1, 2))"
+    config = Config(logger=["wandb,tensorboard", own, "module:Other"])
+    assert config.loggers == {"console", "wandb", "tensorboard", own, "module:Other"}
+    assert Config(logger=["none", own]).loggers == Config(logger=own, verbose=0).loggers == {own}
+    with pytest.raises(ConfigError, match="expected none, some of console"):
+        Config(logger="wandb,module:Other")
 
 
 @pytest.mark.parametrize("names", ["none,console", "console,", "printer", "console wandb"])
@@ -28,7 +39,8 @@ def test_an_unknown_logger_is_answered_with_the_known_ones(names: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config(logger=names)
     known = ",".join(LOGGERS)
-    assert str(caught.value) == f"--logger={names}: expected none, or some of {known}"
+    expected = f"expected none, some of {known}, or module:Name(name=value, ...)"
+    assert str(caught.value) == f"--logger={names}: {expected}"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:3", "mps", "auto"])

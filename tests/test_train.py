@@ -79,7 +79,7 @@ def test_a_setting_that_the_runs_folder_lacks_has_its_default(cartpole_copy: Pat
     saved = json.loads(path.read_text())
     del saved["wandb_tags"]
     path.write_text(json.dumps({**saved, "logger": "tensorboard"}))
-    assert configure([f"--resume={cartpole_copy}"])[1].config.logger == "tensorboard"
+    assert configure([f"--resume={cartpole_copy}"])[1].config.logger == ["tensorboard"]
 
 
 def test_a_launch_resumes_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.system.imports import import_named
+from ppo.system.imports import check_arguments, import_named, parse_call
 
 ADAM_EPSILON = 1e-5  # Baselines
 
@@ -68,23 +68,36 @@ def temporary_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float):
     """Make the optimizer of a weight vector (P,).
 
-    Raises ConfigError if --optimizer does not name a class like those of torch.optim.
+    Raises ConfigError if --optimizer does not name a class like those of torch.optim, with keyword
+    arguments that it takes.
     """
     parameter = nn.Parameter(weights)
     parameter.grad = gradients
+    flag = f"--optimizer={config.optimizer}"
+    try:
+        path, unnamed, given = parse_call(config.optimizer)
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {error}") from error
+    if unnamed or given.keys() & {"params", "lr"}:
+        raise ConfigError(
+            f"{flag}: give arguments by name, and the learning rate by --learning_rate"
+        )
     options = {"lr": learning_rate}
-    if config.optimizer == Config.optimizer:
-        options["eps"] = ADAM_EPSILON
-        if weights.device.type in ("cpu", "cuda"):
+    if path == Config.optimizer:
+        options["eps"] = given.pop("eps", ADAM_EPSILON)
+        is_plain = not given and options["eps"] == ADAM_EPSILON
+        if is_plain and weights.device.type in ("cpu", "cuda"):
             return Adam(parameter, **options)
-    make = import_named("optimizer", config.optimizer)
+    make = import_named("optimizer", path)
     tried = nn.Parameter(torch.zeros(1))
     tried.grad = torch.zeros(1)
+    if given:
+        check_arguments("optimizer", config.optimizer, make, given, [tried], **options)
     try:
-        make([tried], **options).step()
-        return make([parameter], **options)
+        make([tried], **options, **given).step()
+        return make([parameter], **options, **given)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"--optimizer={config.optimizer} cannot be used ({error}): give a class of "
-            "torch.optim, or one like it, that steps by dense gradients and without a closure"
+            f"{flag} cannot be used ({error}): give a class of torch.optim, or one like it, that "
+            "steps by dense gradients and without a closure, and arguments that it takes"
         ) from error

@@ -5,28 +5,26 @@ import inspect
 import json
 import math
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
 from os import PathLike
-from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from typing_extensions import dataclass_transform
 
+from ppo.config.files import MAX_LEVELS, check_nesting, read_flags
 from ppo.errors import ConfigError, HelpShown, suggest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
 Fraction = Annotated[float, ("low", 0), ("high", 1)]
 Positive = Annotated[float, ("above", 0)]
+IMPORTED = r"([\w.]+|.+\.py):\w+"
+CALLED = rf"{IMPORTED}(\(.*\))?"  # as ppo.system.imports.parse_call takes it apart
+ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file.py:Name")]
+Call = Annotated[str, ("pattern", CALLED), ("form", "module:Name(name=value, ...)")]
 Settings = dict[str, Any]  # values of flags, or their texts, by name
 LIMITS = {"low": ">=", "above": ">", "high": "<="}
 KINDS: dict[Any, str] = {
@@ -36,7 +34,6 @@ KINDS: dict[Any, str] = {
     str: "string",
     Any: 'JSON like {"name": 1} or a list of these',
 }
-MAX_LEVELS = 100  # of nested values; pickle and json give up at a few hundred
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -122,7 +119,8 @@ def parse_flags(
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="JSON or TOML file of flags (learning_rate = 3e-4); the command line overrides it.",
+        help="TOML, YAML or JSON file of flags (learning_rate = 3e-4), which the command line "
+        "overrides.",
     )
     for base in reversed(kind.__mro__):
         title = str(base.__doc__).partition("\n")[0].removesuffix(".")
@@ -133,7 +131,7 @@ def parse_flags(
     parsed, unknown = parser.parse_known_args(arguments)
     given = vars(parsed)
     if "config" in given:
-        file_flags = _read_flags(given["config"])
+        file_flags = read_flags(given["config"])
         more = {name: value for name, value in file_flags.items() if name not in given}
         for name, value in more.items():
             is_repeated = name in options and get_origin(options[name].type) is list
@@ -158,21 +156,6 @@ def as_arguments(settings: Settings) -> list[str]:
             values = [json.dumps(value)]
         arguments += [f"--{name}={one}" for one in values]
     return arguments
-
-
-def _read_flags(path: str) -> Settings:
-    """Read flags from a TOML or JSON file. Raises ConfigError if it cannot be read."""
-    try:
-        text = Path(path).read_text()
-        values = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
-        check_nesting(values)
-        json.dumps([x for x in values.values() if isinstance(x, (dict, list))])  # TOML has dates
-        return {name.replace("-", "_"): value for name, value in values.items()}
-    except (OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ConfigError(
-            f"--config={path}: it cannot be read ({error}): give a file of TOML (num_envs = 16) or "
-            'JSON ({"num_envs": 16})'
-        ) from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -294,15 +277,6 @@ def _convert(option: Field[Any], value):
     if schedule in metadata["schedules"]:
         return f"{schedule}:{number}"
     raise ValueError
-
-
-def check_nesting(value, levels: int = MAX_LEVELS) -> None:
-    """Raise RecursionError if lists and dicts are nested in more levels than these."""
-    if isinstance(value, (dict, list)):
-        if not levels:
-            raise RecursionError(f"it has more than {MAX_LEVELS} levels")
-        for part in value.values() if isinstance(value, dict) else value:
-            check_nesting(part, levels - 1)
 
 
 def _check_text(text: str, metadata: Settings) -> str:

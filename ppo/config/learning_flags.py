@@ -3,14 +3,20 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from ppo.config.flags import Auto, Count, Flags, Fraction, Positive, fixed_flag, flag, live_flag
+from ppo.config.flags import (
+    Auto,
+    Call,
+    Count,
+    Flags,
+    Fraction,
+    ImportPath,
+    Positive,
+    fixed_flag,
+    flag,
+    live_flag,
+)
 from ppo.models import MODELS
 
-IMPORTED = r"([\w.]+|.+\.py):\w+"
-ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file.py:Name")]
-Call = Annotated[
-    str, ("pattern", rf"{IMPORTED}(\(.*\))?"), ("form", "module:Name(name=value, ...)")
-]
 Layers = Annotated[
     str, ("pattern", r"[1-9]\d{0,4}(,[1-9]\d{0,4}){0,99}"), ("form", "sizes like 256,128")
 ]
@@ -262,9 +268,9 @@ class AlgorithmFlags(Flags):
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
     )
-    optimizer: ImportPath = fixed_flag(
+    optimizer: Call = fixed_flag(
         "torch.optim:Adam",
-        "Import path of the optimizer; its settings other than the learning rate are its defaults.",
+        "Optimizer class, with Python literals as arguments other than the learning rate.",
         imports=True,
     )
     learner: ImportPath | Auto = flag(

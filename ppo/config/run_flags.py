@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from ppo.config.flags import Auto, Count, Flags, Positive, flag, run_flag
+from ppo.config.flags import CALLED, Auto, Count, Flags, Positive, flag, run_flag
 
-# To add a logger, derive a class from ppo.run.loggers.logger.Logger and name it here. The names are
-# not in ppo.run, since flags are checked before anything in it is imported.
+# The loggers that have a name. They are not in ppo.run, since flags are checked before anything in
+# it is imported.
 LOGGERS = {
     "console": "ppo.run.loggers.console:ConsoleLogger",
     "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
@@ -129,11 +129,13 @@ class RunFlags(Flags):
 class LoggingFlags(Flags):
     """Logging."""
 
-    logger: str = run_flag(
+    logger: list[str] = run_flag(
         "console",
-        "Loggers of metrics, in addition to metrics.csv.",
-        pattern=f"none|({LOGGER})(,({LOGGER}))*",
-        form=f"none, or some of {','.join(LOGGERS)}",
+        "Loggers of metrics, in addition to metrics.csv, or a subclass of ppo.Logger, with Python "
+        "literals as arguments; repeat the flag for several.",
+        pattern=f"none|({LOGGER})(,({LOGGER}))*|{CALLED}",
+        form=f"none, some of {','.join(LOGGERS)}, or module:Name(name=value, ...)",
+        imports=True,
     )
     log_every: Count | None = run_flag(
         None, "Iterations between lines on the console; none: a line every 5 seconds."
@@ -164,3 +166,13 @@ class LoggingFlags(Flags):
     )
     report: bool = run_flag(True, "Write curve.png and report.html at the end of the run.")
     debug: bool = run_flag(False, "Show the traceback of an error.")
+
+    @property
+    def loggers(self) -> set[str]:
+        """The loggers to use, by name or as a call: with the console, unless it is turned off."""
+        names = {"console"}
+        for text in self.logger:
+            names |= {text} if ":" in text else {*text.split(",")}
+        if "none" in names or not self.verbose:
+            names.discard("console")
+        return names - {"none"}

@@ -6,8 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gymnasium.spaces import Box
+from typing_extensions import Unpack
 
 from ppo.config.config import Config, find_preset, load_preset
+from ppo.config.flag_types import ConfigFlags
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -99,7 +101,7 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
     return replace(_resolve(config, environment), notes=tuple(notes))
 
 
-def tuned_config(env, **flags) -> Config:
+def tuned_config(env, **flags: Unpack[ConfigFlags]) -> Config:
     """Return the config that a command line with these flags leads to: the values tuned for the
     environment or its family, except where flags replace them.
 

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Unpack
+
 from ppo.config.config import Config
-from ppo.config.flags import check_values
+from ppo.config.flag_types import PolicyFlags
+from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.normalize import NormalizeObservation
@@ -20,7 +23,9 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
 @restored_process()
-def load_policy(path: str | Path, env_name=None, model: str | None = None, **changes) -> Policy:
+def load_policy(
+    path: str | Path, env_name=None, model: str | None = None, **changes: Unpack[PolicyFlags]
+) -> Policy:
     """Load the policy of a checkpoint, or of a file of Policy.save. path: the file.
 
     env_name, model, wrapper: repeat them if they are import paths, since a file alone is not
@@ -31,14 +36,15 @@ def load_policy(path: str | Path, env_name=None, model: str | None = None, **cha
     raises."""
     path = Path(path)
     state = load(path)
+    values: Settings = {"eval_env": None, **changes}
     if env_name is not None:
-        changes["env_name"] = env_name = as_env_name(env_name)
-    repeated = {"env_name": env_name, "model": model, "wrapper": changes.get("wrapper")}
+        values["env_name"] = env_name = as_env_name(env_name)
+    repeated = {"env_name": env_name, "model": model, "wrapper": values.get("wrapper")}
     # Schedules are left out: they may be functions, which a file cannot hold.
     saved = checked_settings(path, state, repeated, Config.names(schedules=()))
-    changes = check_values(Config, {"eval_env": None, **changes})
+    values = check_values(Config, values)
     with as_checkpoint_error(path):
-        settings = settings_of({**changes, "device": "cpu", "compile": False}, saved)
+        settings = settings_of({**values, "device": "cpu", "compile": False}, saved)
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     found = {

@@ -37,7 +37,7 @@ def run_settings(flags: Settings | Config) -> RunSettings:
     repeated = {name: flags.get(name) for name in Config.names(imports=True)}
     # A file holds neither functions nor classes.
     held = [name for name in Config.names() if not callable(flags.get(name))]
-    saved = checked_settings(path, state, repeated, held) | _watching(folder)
+    saved = checked_settings(path, state, repeated, held) | _watching(folder, flags)
     try:
         settings = settings_of(flags, saved)
     except ValueError:
@@ -48,16 +48,19 @@ def run_settings(flags: Settings | Config) -> RunSettings:
     return replace(settings, checkpoint=(path, state))
 
 
-def _watching(folder: Path) -> Settings:
-    """Return how a run is watched, from its config.json: with a warning nothing, if that is not
-    valid."""
-    saved = read_optional(folder / "config.json", dict, {})
-    names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"}
+def _watching(folder: Path, flags: Settings) -> Settings:
+    """Return how a run is watched, from its config.json and but for flags: with a warning nothing,
+    if that is not valid. Raises CheckpointError for an import path."""
+    path = folder / "config.json"
+    saved = read_optional(path, dict, {})
+    names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"} - flags.keys()
     try:
-        return check_values(Config, {name: saved[name] for name in names & saved.keys()})
+        watching = check_values(Config, {name: saved[name] for name in names & saved.keys()})
     except ConfigError as error:
-        show(f"warning: {folder / 'config.json'} is left out: {error}")
+        show(f"warning: {path} is left out: {error}")
         return {}
+    _check_imports(path, watching, dict.fromkeys(Config.names(scope="run", imports=True)))
+    return watching
 
 
 def checked_settings(
@@ -84,8 +87,15 @@ def checked_settings(
         raise CheckpointError(
             f"{path} has settings that this version does not accept ({error}): give another"
         ) from error
+    _check_imports(path, known, repeated)
+    return known
+
+
+def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:
+    """Raise CheckpointError for an import path in a file's settings that the user has not repeated,
+    or for a class or function that has not been given again."""
     for name, given in repeated.items():
-        for wanted in _texts(known.get(name, getattr(Config, name))):
+        for wanted in _texts(settings.get(name, getattr(Config, name))):
             if wanted.startswith("<") and not given:
                 raise CheckpointError(
                     f"{path} is of the class or function {wanted}: give it again, by "
@@ -97,7 +107,6 @@ def checked_settings(
                 raise CheckpointError(
                     f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
                 )
-    return known
 
 
 @contextmanager

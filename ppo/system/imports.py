@@ -1,10 +1,12 @@
 """Import code that flags name, and packages that may not be installed."""
 
+import ast
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,40 @@ def import_class(flag: str, path: str, base: type):
     if not isinstance(own, type) or not issubclass(own, base):
         raise ConfigError(f"--{flag}={path} must be a class derived from ppo.{base.__name__}")
     return own
+
+
+def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """Return the import path, the arguments and the keyword arguments of a text such as
+    "module:Class(1, name=2)". Raises ValueError unless all arguments are Python literals."""
+    path, _, arguments = text.partition("(")
+    try:
+        call: Any = ast.parse(f"call({arguments or ')'}", mode="eval").body
+        compile(ast.Expression(call), "", "eval")  # refuses a name that is given twice
+        options = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
+        if isinstance(call.func, ast.Name) and None not in options:
+            return path, [*map(ast.literal_eval, call.args)], options
+    except (SyntaxError, AttributeError, ValueError, RecursionError, MemoryError):
+        pass
+    raise ValueError("give its arguments as Python literals, such as (size=3, path='x')")
+
+
+def check_arguments(
+    flag: str, text: str, make: Callable[..., Any], given: dict[str, Any], *ours, **named
+) -> None:
+    """Raise ConfigError if what a flag names does not take the keyword arguments given in the flag,
+    beside those of the trainer. If it does not say what it takes, as code in C, pass."""
+    try:
+        takes = signature(make)
+    except (TypeError, ValueError):
+        return
+    try:
+        takes.bind(*ours, **named, **given)
+    except TypeError as error:
+        kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        names = [name for name, x in takes.parameters.items() if x.kind in kinds]
+        names = [name for name in names[len(ours) :] if name not in named]
+        known = ", ".join(names) or "no arguments"
+        raise ConfigError(f"--{flag}={text}: {error}; it takes {known}") from error
 
 
 def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **options):

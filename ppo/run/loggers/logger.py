@@ -1,9 +1,11 @@
 """Loggers: metrics always go to metrics.csv, and to the loggers that the flags select."""
 
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import NamedTuple
 
 from numpy import ndarray
@@ -11,10 +13,12 @@ from numpy import ndarray
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.config.run_flags import LOGGERS
+from ppo.errors import ConfigError
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import Row
 from ppo.run.summary import RunSummary
+from ppo.system.imports import check_arguments, import_class, parse_call
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 GROUPS = {
@@ -46,10 +50,14 @@ class Histograms(NamedTuple):
 
 @dataclass
 class Logger:
-    """Base class of loggers, which show a run's metrics somewhere.
+    """Base class of loggers, which show a run's metrics somewhere. A subclass that is a dataclass
+    takes further arguments as fields.
 
-    A logger that raises is dropped, and training continues. notes: lines to show at the start.
-    first_step: the environment step from which a resumed run continues, 0 for a new one.
+    Methods are called in the trainer's process (rank 0 of several), between two rollouts; training
+    waits for them, so that what is slow belongs in a thread. A logger that raises is dropped, with
+    an event, and training continues. run: its folder (run.path) and its name (run.run_id), which
+    stays when it is resumed. notes: lines to show at the start. first_step: the environment step
+    from which a resumed run continues, 0 for a new one; later steps may have been logged before.
     """
 
     config: Config
@@ -61,9 +69,9 @@ class Logger:
         """Prepare for the first iteration."""
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
-        """Show an iteration's metrics, and its histograms if there are any.
+        """Show an iteration's metrics, and its histograms if they are due (--histogram_every).
 
-        A metric is None if it has no value.
+        A metric is None if it has no value. Those that all runs have: docs/metrics.md.
         """
 
     def show_progress(self, done: int) -> None:
@@ -79,26 +87,49 @@ class Logger:
         """Stop at once; called instead of close after a KeyboardInterrupt."""
 
 
+MakeLogger = Callable[[Config, RunFolder, Sequence[str], int], Logger]
+
+
+def own_loggers(config: Config) -> dict[str, MakeLogger]:
+    """Return what makes the loggers of --logger that are import paths, by their texts. Raises
+    ConfigError if one cannot be imported, is no Logger, or does not take its arguments."""
+    return {text: _find_logger(text) for text in config.loggers - LOGGERS.keys()}
+
+
+def _find_logger(text: str) -> MakeLogger:
+    try:
+        path, arguments, options = parse_call(text)
+    except ValueError as error:
+        raise ConfigError(f"--logger={text}: {error}") from error
+    make = import_class("logger", path, Logger)
+    ours = [field.name for field in fields(Logger)]
+    check_arguments("logger", text, make, options, *ours, *arguments)
+    return lambda *given: make(*given, *arguments, **options)
+
+
 class Loggers(AbstractContextManager["Loggers"]):
     """Write metrics.csv, and pass metrics on to the loggers of --logger and to the console.
 
     --logger=none and --verbose=0 turn the console off. A logger that raises is dropped, with an
-    event. rows: of a resumed run's metrics.csv, as read_rows returns them.
+    event. rows: of a resumed run's metrics.csv, as read_rows returns them. own: see own_loggers.
     """
 
     def __init__(
-        self, config: Config, run: RunFolder, notes: Sequence[str], rows: Sequence[Row] = ()
+        self,
+        config: Config,
+        run: RunFolder,
+        notes: Sequence[str],
+        rows: Sequence[Row] = (),
+        own: Mapping[str, MakeLogger] = MappingProxyType({}),
     ) -> None:
         self.run = run
         self.metrics_file = MetricsFile(run, rows)
         self.loggers: dict[str, Logger] = {}
         first_step = int(rows[-1]["step"]) if rows else 0
-        names = set() if config.logger == "none" else {"console", *config.logger.split(",")}
-        if not config.verbose:
-            names.discard("console")
-        for name in sorted(names):
+        for name in sorted(config.loggers):
             with self._guard(name):
-                self.loggers[name] = resolve_name(LOGGERS[name])(config, run, notes, first_step)
+                make = own.get(name) or resolve_name(LOGGERS[name])
+                self.loggers[name] = make(config, run, notes, first_step)
 
     def log(self, metrics: Metrics, histograms: Histograms | None = None) -> None:
         """Log the metrics of an iteration; later iterations may have more names."""
@@ -133,6 +164,9 @@ class Loggers(AbstractContextManager["Loggers"]):
             raise
         except BaseException as error:
             self.loggers.pop(name, None)
+            reason = " ".join(str(error).split()) or type(error).__name__
             self.run.event(
-                "logger_failed", f"--logger={name}: {error}; training continues without it"
+                "logger_failed",
+                f"--logger={name}: {reason}; training continues without it",
+                traceback=traceback.format_exc(),
             )

@@ -1,0 +1,101 @@
+"""What editors and type checkers know of ppo: its names, and the flags of its functions."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import get_type_hints
+
+import ppo
+from ppo.config import flag_types
+from ppo.config.config import Config
+from tests.flag_types import MODULE, source
+from tests.running import ROOT
+
+RIGHT = """
+from pathlib import Path
+
+from ppo import Config, load_policy, train, tuned_config
+
+summary = train(
+    "CartPole-v1",
+    num_envs=4,
+    learning_rate="linear:1e-3",
+    entropy_coef=lambda remaining: 0.01 * remaining,
+    gamma=1,
+    target_kl=None,
+    num_workers="auto",
+    wrapper=["a:B"],
+    env_kwargs={"size": 3},
+    run_dir=Path("runs"),
+    model="mlp",
+)
+policy = load_policy(summary.checkpoint, precision="float32")
+print(policy.evaluate(episodes=1).mean, tuned_config("CartPole-v1", learner="auto").gamma)
+train(Config(env_name="CartPole-v1", num_envs=4), seed=1)
+"""
+# The line, and what is said of it.
+WRONG = {
+    "from ppo import trian": 'Module "ppo" has no attribute "trian"',
+    'ppo.train("CartPole-v1", num_env=4)': 'Unexpected keyword argument "num_env"',
+    'ppo.train("CartPole-v1", num_envs="4")': 'Argument "num_envs" to "train" has incompatible',
+    'ppo.train("CartPole-v1", image="photo")': 'Argument "image" to "train" has incompatible',
+    'ppo.train("CartPole-v1").steps.x': '"int" has no attribute "x"',
+    'ppo.load_policy("file", lr=1)': 'Unexpected keyword argument "lr"',
+    'ppo.tuned_config("CartPole-v1", gama=1)': 'Unexpected keyword argument "gama"',
+    "ppo.Config(gama=1)": 'Unexpected keyword argument "gama"',
+}
+
+
+def test_the_types_of_flags_are_written_from_the_flags() -> None:
+    assert MODULE.read_text() == source(), "write it again: python -m tests.flag_types"
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "left_out"),
+    [
+        (ppo.train, flag_types.TrainFlags, {"env_name", "callback"}),
+        (ppo.load_policy, flag_types.PolicyFlags, {"learner", "callback"}),
+        (ppo.tuned_config, flag_types.ConfigFlags, {"env_name"}),
+    ],
+)
+def test_a_function_takes_each_flag_in_one_way(function: Any, kind: Any, left_out: Any) -> None:
+    by_name = {*get_type_hints(kind)}
+    parameters = {*inspect.signature(function).parameters}
+    assert not by_name & parameters
+    assert by_name | (parameters & {*Config.names()}) == {*Config.names()} - left_out
+
+
+def test_editors_are_told_the_names_that_are_imported_late() -> None:
+    tree = ast.parse((ROOT / "ppo" / "__init__.py").read_text())
+    (branch,) = (node for node in tree.body if isinstance(node, ast.If))
+    told = {
+        str(name.asname): f"{node.module}:{name.name}"
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert told == ppo.LAZY
+
+
+@pytest.mark.slow
+def test_a_wrong_flag_in_a_script_is_found_by_mypy(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text("\n".join(["import ppo", *WRONG]))
+    config = ["--config-file=", "--strict", "--follow-imports=silent", "--ignore-missing-imports"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *config, "right.py", "wrong.py"],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    *found, last = done.stdout.splitlines()
+    assert last.startswith(f"Found {len(WRONG)} errors in 1 file")
+    for number, (error, said) in enumerate(zip(found, WRONG.values(), strict=True), 2):
+        assert error.startswith(f"wrong.py:{number}: error: {said}")
