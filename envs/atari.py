@@ -13,15 +13,17 @@ FRAMES_PER_SECOND = 60
 class AtariGame(Env):
     """Hold each action for frame_skip frames and sum their rewards.
 
-    Observations are grayscale (H, W) uint8: the pixel-wise maximum of the last two frames, since
-    many games draw some objects in every other frame only. A game starts with 1 to noop_max no-op
-    frames (none if noop_max is 0). Each later frame repeats the action of the frame before with the
-    probability stickiness; these draws are seeded and saved, which those of the emulator's own
-    sticky actions are not."""
+    Observations are grayscale (H, W), or RGB (H, W, 3) if in_color, uint8: the pixel-wise maximum
+    of the last two frames, since many games draw some objects in every other frame only. A game
+    starts with 1 to noop_max no-op frames (none if noop_max is 0). Each later frame repeats the
+    action of the frame before with the probability stickiness; these draws are seeded and saved,
+    which those of the emulator's own sticky actions are not."""
 
     SAVED = ("held",)
 
-    def __init__(self, env, frame_skip: int, noop_max: int, stickiness: float) -> None:
+    def __init__(
+        self, env, frame_skip: int, noop_max: int, stickiness: float, in_color: bool = False
+    ) -> None:
         """env: ale_py's, without sticky actions; its emulator is used directly, without a colour
         image of each frame."""
         self.env = env
@@ -34,7 +36,10 @@ class AtariGame(Env):
         self.noop_max = noop_max
         self.stickiness = stickiness
         self.actions = [Action.__members__[name] for name in env.unwrapped.get_action_meanings()]
-        self.screen, self.screen_before = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
+        self.read_screen = self.ale.getScreenRGB if in_color else self.ale.getScreenGrayscale
+        channels = (3,) if in_color else ()
+        shape = (2, *self.ale.getScreenDims(), *channels)
+        self.screen, self.screen_before = np.zeros(shape, np.uint8)
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 
     def reset(self, *, seed: int | None = None, **options):
@@ -48,7 +53,7 @@ class AtariGame(Env):
                 ale.act(Action.NOOP)
                 if ale.game_over():
                     ale.reset_game()
-        ale.getScreenGrayscale(self.screen)
+        self.read_screen(self.screen)
         return self.screen.copy(), {"lives": ale.lives()}
 
     def step(self, action: int):
@@ -61,8 +66,8 @@ class AtariGame(Env):
             if ale.game_over():
                 break
             if frame == self.frame_skip - 1:
-                ale.getScreenGrayscale(self.screen_before)
-        ale.getScreenGrayscale(self.screen)
+                self.read_screen(self.screen_before)
+        self.read_screen(self.screen)
         if 1 < frame == self.frame_skip:
             np.maximum(self.screen, self.screen_before, out=self.screen)
         terminated = ale.game_over(with_truncation=False)

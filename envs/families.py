@@ -64,7 +64,8 @@ class Atari:
                 f"its ROM cannot be read ({error}): point ALE_ROMS_DIR to a folder with it, or "
                 "pip install --force-reinstall ale_py"
             ) from error
-        game = AtariGame(emulator, config.frame_skip, config.noop_max, stickiness)
+        in_color = config.image == "color"
+        game = AtariGame(emulator, config.frame_skip, config.noop_max, stickiness, in_color)
         env: Any = game
         if config.wrapper:
             env = CheckData(wrap(game, config.wrapper), config.strict_spaces)

@@ -1,4 +1,4 @@
-"""Preprocess image observations: grayscale, resizing, stacking."""
+"""Preprocess image observations: gray or colours, resizing, stacking."""
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ except ImportError as error:
     ) from error
 
 MAX_CHANNELS = 128  # of OpenCV's images
-NUM_STACKED = 4  # images in a stack that an environment makes, by custom
+STACKED = (4, 12)  # channels of a stack that an environment makes: of four images, by custom
 cv2.setNumThreads(1)  # a worker has one core to itself
 
 
@@ -23,23 +23,24 @@ class ImageStack:
     """Resize images and stack the last num_images of them: (size, size, num_images * channels).
 
     Images are (H, W), (H, W, C) or (C, H, W) uint8. Three channels are taken for RGB and converted
-    to grayscale, others are kept; (4, H, W) is taken for a stack of four, and not stacked again.
-    The oldest image comes first; the first image of an episode fills the whole stack. The returned
-    array is reused. space: its Box; treatment: a description for the user. Raises
-    gymnasium.error.Error for too many channels."""
+    to grayscale, unless in_color; others are kept. (4, H, W) and (12, H, W) are taken for a stack
+    of four, and not stacked again. The oldest image comes first; the first image of an episode
+    fills the whole stack. The returned array is reused. space: its Box; treatment: a description
+    for the user. Raises gymnasium.error.Error for too many channels."""
 
-    def __init__(self, image_space, size: int, num_images: int) -> None:
+    def __init__(self, image_space, size: int, num_images: int, in_color: bool = False) -> None:
         shape = image_space.shape
         self.is_transposed = len(shape) == 3 and shape[0] < min(shape[1:])
         if self.is_transposed:
             shape = (*shape[1:], shape[0])
-            num_images = 1 if shape[2] == NUM_STACKED else num_images
+            num_images = 1 if shape[2] in STACKED else num_images
         self.size = (size, size)
         self.num_images = num_images
         channels = shape[2:]
-        self.is_colour = channels == (3,)
+        is_rgb = channels == (3,)
+        self.is_made_gray = is_rgb and not in_color
         depth = num_images
-        if channels and not self.is_colour:
+        if channels and not self.is_made_gray:
             depth *= channels[0]
         if not 0 < depth <= MAX_CHANNELS:
             raise gymnasium.error.Error(
@@ -48,8 +49,10 @@ class ImageStack:
             )
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.space = spaces.Box(0, 255, self.stack.shape, np.uint8)
-        colours = " in gray" if self.is_colour else ""
-        self.treatment = f"{image_space.shape}{colours} {size} x {size}, {num_images} stacked"
+        colors = ""
+        if is_rgb:
+            colors = f" in {'color' if in_color else 'gray'}"
+        self.treatment = f"{image_space.shape}{colors} {size} x {size}, {num_images} stacked"
         self.planes: list[np.ndarray] = []
 
     def clear(self) -> None:
@@ -65,7 +68,7 @@ class ImageStack:
         if self.is_transposed:
             image = np.moveaxis(image, 0, -1)
             image = np.ascontiguousarray(image[..., 0] if image.shape[2] == 1 else image)
-        if self.is_colour:
+        if self.is_made_gray:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
         newest = [

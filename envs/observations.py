@@ -35,16 +35,18 @@ def can_observe(space) -> bool:
 def kind_of(space, image: str) -> str:
     """Return how a leaf space is observed: "pixels", "categories", "numbers" or "left out".
 
-    image: "pixels" or "categories", how uint8 arrays (H, W) and (H, W, C) are observed, or "auto",
-    which decides by their size. Text and spaces without a fixed number of numbers are left out."""
+    image: how uint8 arrays (H, W) and (H, W, C) are observed: "gray" or "color", as pixels,
+    "categories", or "auto", which decides by their size. Text and spaces without a fixed number of
+    numbers are left out."""
     if not holds_numbers(space):
         return "left out"
     is_box = isinstance(space, spaces.Box)
     if not is_box or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return "numbers"
-    if image != "auto":
-        return image
-    return "categories" if max(space.shape[:2]) < MIN_SIDE_OF_PIXELS else "pixels"
+    is_small = max(space.shape[:2]) < MIN_SIDE_OF_PIXELS
+    if image == "categories" or (image == "auto" and is_small):
+        return "categories"
+    return "pixels"
 
 
 def num_numbers(space, image: str) -> int:
@@ -63,8 +65,8 @@ class ObserveParts(Wrapper):
 
     observation_space has three dicts by the names of parts: parts (their Boxes), places (their
     slices) and treatment (descriptions for the user). The name of a nested part joins its keys by
-    dots. image: "pixels", "categories" or "auto" (see kind_of); size, num_images: of a
-    ppo.envs.images.ImageStack."""
+    dots. image: "gray", "color", "categories" or "auto" (see kind_of), which is gray where there
+    are pixels; size, num_images: of a ppo.envs.images.ImageStack."""
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
@@ -84,7 +86,7 @@ class ObserveParts(Wrapper):
             if kind == "pixels":
                 from ppo.envs.images import ImageStack
 
-                read = ImageStack(leaf, size, num_images)
+                read = ImageStack(leaf, size, num_images, image == "color")
                 self.stacks.append(read)
                 images[name] = read.space
                 treatment[name] = read.treatment

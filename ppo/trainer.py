@@ -97,7 +97,8 @@ def run(
             freeze_garbage()
             enter(ranks)
             run = enter(ranks.on_rank0(RunFolder, config, parts.faults, settings.auto))
-            checkpoints = enter(ranks.on_rank0(Checkpoints, run.path / "checkpoints", run.event))
+            place = run.path / "checkpoints"
+            checkpoints = enter(ranks.on_rank0(Checkpoints, place, run.event, config.keep_every))
             monitor = Monitor(parts, run, callbacks)
             if config.is_resumed:
                 found += resume(parts, monitor, checkpoints, run)

@@ -105,6 +105,26 @@ class Picture(gymnasium.Env):
         return picture, float(action == self.lighter), True, False, {}
 
 
+class Lamp(gymnasium.Env):
+    """Shows a red or a green lamp, equally bright; the right action is 0 for red, 1 for green."""
+
+    observation_space = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict | None = None
+    ) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.is_green = int(self.np_random.integers(2))
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        picture[:] = [0, 100, 0] if self.is_green else [196, 0, 0]
+        return picture, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        return picture, float(action == self.is_green), True, False, {}
+
+
 class SameInfo(Constant):
     """Gives out the same info at every step."""
 

@@ -157,15 +157,17 @@ def test_of_a_process_that_is_killed_while_it_saves_the_newest_checkpoint_loads(
 class Saving:
     """Checkpoints in a folder, and what was said about them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keep_every: int | None = None) -> None:
         self.told: list[tuple[str, str]] = []
         self.folder = folder
         self.checkpoints = Checkpoints(
-            folder, lambda kind, message: self.told.append((kind, message))
+            folder, lambda kind, message: self.told.append((kind, message)), keep_every
         )
 
     def save(self, step: int, is_best: bool = False) -> None:
-        self.checkpoints.keep({"weights": WEIGHTS, "config": {"seed": 0}, "step": step})
+        """Save the state of an iteration of ten steps."""
+        state = {"weights": WEIGHTS, "config": {"seed": 0}, "step": step, "iteration": step // 10}
+        self.checkpoints.keep(state)
         self.checkpoints.save(is_best)
         self.checkpoints.wait()
 
@@ -202,6 +204,42 @@ def test_the_last_three_and_the_best_checkpoints_stay(tmp_path: Path) -> None:
         "last.safetensors",
         "best.safetensors",
     }
+
+
+def test_milestones_stay_for_good(tmp_path: Path) -> None:
+    saving = Saving(tmp_path / "checkpoints", keep_every=2)
+    milestones = tmp_path / "milestones"
+    for step in range(0, 100, 10):
+        saving.save(step)
+    assert saving.steps == [70, 80, 90]
+    kept = {path.name: path.stat().st_mtime_ns for path in milestones.iterdir()}
+    assert kept.keys() == {f"{step:012d}.safetensors" for step in (20, 40, 60, 80)}
+    for name in kept:
+        assert checkpoint.load(milestones / name)["step"] == int(name[:12])
+    (milestones / ".tmp-000000000100.safetensors").write_text("half")
+    (milestones / "000000000080.safetensors").unlink()  # as if killed before it was written
+    resumed = Saving(tmp_path / "checkpoints", keep_every=4)
+    own = resumed.folder / "000000000080.safetensors"
+    resumed.checkpoints.take_ownership(own, {"config": {"seed": 0}, "step": 80})
+    for step in (80, 100, 110, 120):
+        resumed.save(step)
+    found = {path.name: path.stat().st_mtime_ns for path in milestones.iterdir()}
+    assert found.keys() == kept.keys() | {"000000000120.safetensors"}
+    assert [n for n in kept if found[n] != kept[n]] == ["000000000080.safetensors"]
+    assert saving.told == resumed.told == []
+
+
+def test_a_milestone_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "milestones").write_text("a file")
+    saving = Saving(tmp_path / "checkpoints", keep_every=2)
+    for step in (20, 30):
+        saving.save(step)
+    assert saving.steps == [20, 30]
+    ((kind, message),) = saving.told
+    assert kind == "checkpoint_failed"
+    assert "step 20" in message
+    saving.checkpoints.finish()
+    assert saving.linked("last.safetensors") == 30
 
 
 def test_a_state_that_is_saved_already_may_yet_become_the_best(tmp_path: Path) -> None:

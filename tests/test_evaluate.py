@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from ppo import load_policy
+from ppo.commands.evaluate import print_table
+from ppo.run.checkpoint import load, save
 from ppo.run.reader import read_run
+from ppo.run.summary import Evaluation
 from ppo.tools.overview import overview
 from tests.running import Call, run_main
 
@@ -104,3 +107,73 @@ def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: 
     assert "return" in done.stdout
     said = f"--output={output} cannot be written (Is a directory): give another file"
     assert done.stderr == f"error: {said}\n"
+
+
+def test_several_checkpoints_make_a_table_of_the_same_episodes(
+    cartpole_copy: Path, tmp_path: Path, call: Call
+) -> None:
+    early, *_, late = sorted((cartpole_copy / "checkpoints").glob("0*"))
+    milestone = cartpole_copy / "milestones" / early.name
+    milestone.parent.mkdir()
+    early.rename(milestone)
+    policy = tmp_path / "policy.safetensors"
+    load_policy(late).save(policy)
+    files = [str(path) for path in (milestone, late, policy)]
+    output = f"--output={tmp_path / 'new.json'}"
+    code, out, err = call("evaluate", *files, "--episodes=6", "--seed=3", output)
+    assert (code, err) == (0, "")
+    entries = json.loads((tmp_path / "new.json").read_text())
+    assert [entry["checkpoint"] for entry in entries] == files
+    for entry in entries:
+        expected = load_policy(entry["checkpoint"]).evaluate(6, seed=3)
+        assert (entry["seed"], entry["returns"]) == (3, expected.returns)
+    head, *rows = (line.split() for line in out.splitlines())
+    assert head == ["policy", "step", "return", "length"]
+    for entry, step, row in zip(entries, ("2,560", "5,120", "-"), rows, strict=True):
+        spread = f"{entry['mean']:,.1f} +/- {entry['std']:,.1f}"
+        length = f"{np.mean(entry['lengths']):,.0f}"
+        assert row == [entry["checkpoint"], step, *spread.split(), length]
+
+
+def test_several_policies_that_cannot_be_compared_are_refused(
+    cartpole_run: Path, tmp_path: Path, call: Call
+) -> None:
+    run = str(cartpole_run)
+    cases = {
+        ("--video=out.mp4",): "--video is for one policy, and 2 are given",
+        ("--record=out.npz",): "--record is for one policy, and 2 are given",
+        ("--render=human",): "--render is for one policy, and 2 are given",
+        (str(tmp_path / "none"),): f"{tmp_path / 'none'}: there is no such run or checkpoint",
+    }
+    for more, said in cases.items():
+        code, out, err = call("evaluate", run, run, *more)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"error: {said}")
+        assert err.count("\n") == 1
+    (tmp_path / "checkpoints").mkdir()
+    other = tmp_path / "checkpoints" / "other.safetensors"
+    state = load(cartpole_run / "checkpoints" / "last.safetensors")
+    changed = {"env_kwargs": {"sutton_barto_reward": True}}
+    save(other, {**state, "config": {**state["config"], **changed}})
+    code, out, err = call("evaluate", run, str(other), "--episodes=1")
+    assert (code, out) == (2, "")
+    assert "plays CartPole-v1, " in err
+    assert 'CartPole-v1 with {"sutton_barto_reward": true}: evaluate them one by one' in err
+    output = f"--output={tmp_path / 'e.json'}"
+    code, out, err = call("evaluate", run, str(other), "--episodes=1", "--env_kwargs={}", output)
+    assert (code, err) == (0, "")
+    assert len({line.split()[2] for line in out.splitlines()[1:]}) == 1  # the same episode
+
+
+def test_a_success_rate_is_shown_where_there_is_one(
+    cartpole_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"episodes": 2, "mean": 1.0, "std": 0.0, "returns": [1.0, 1.0], "lengths": [3, 4]}
+    files = sorted((cartpole_run / "checkpoints").glob("0*"))[:2]
+    metrics = ({"success_rate": 0.5}, {})
+    results = [Evaluation(**about, unfinished=len(env), env=env) for env in metrics]
+    print_table(dict(zip(files, results, strict=True)))
+    head, one, other, note = capsys.readouterr().out.splitlines()
+    assert head.endswith("success rate")
+    assert (one.split()[-1], other.split()[-1]) == ("50.0%", "-")
+    assert note.startswith(f"{files[0]}: 1 episodes were cut off")

@@ -44,6 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "images and vectors": {
         "env_name": "tests.environments:Camera",
         "model": "lstm",
+        "image": "color",
         "screen_size": 36,
         "normalize_keys": "distance",
     },

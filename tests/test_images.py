@@ -1,16 +1,21 @@
 """Images against what they should become, made by hand; and where actions are repeated."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import cv2
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppo import load_policy
+from ppo.config.settings import settings_of
 from ppo.envs.frame_skip import RepeatAction
 from ppo.envs.observations import ObserveParts
+from ppo.errors import ConfigError
 from tests.running import make_env, run_main
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
@@ -46,8 +51,8 @@ class Slides(gymnasium.Env):
         )
 
 
-def stacked(env: gymnasium.Env, size: int, num_images: int) -> ObserveParts:
-    return ObserveParts(env, "pixels", size, num_images)
+def stacked(env: gymnasium.Env, size: int, num_images: int, image: str = "gray") -> ObserveParts:
+    return ObserveParts(env, image, size, num_images)
 
 
 def plain(*values: Any, shape: tuple[int, ...] = (100, 90)) -> list[np.ndarray]:
@@ -104,12 +109,43 @@ def test_images_with_their_channels_first_are_those_with_their_channels_last() -
     assert (one.reset()[0] == other.reset()[0]).all()
 
 
-def test_a_stack_of_four_with_channels_first_is_not_stacked_again() -> None:
-    frames = noise(2, 4, 84, 84)
+@pytest.mark.parametrize("num_channels", [4, 12])
+def test_a_stack_of_four_with_channels_first_is_not_stacked_again(num_channels: int) -> None:
+    frames = noise(2, num_channels, 84, 84)
     env = stacked(Slides(frames), 84, 4)
-    assert env.observation_space.shape == (84, 84, 4)
+    assert env.observation_space.shape == (84, 84, num_channels)
     assert (env.reset()[0] == np.moveaxis(frames[0], 0, 2)).all()
     assert (env.step(0)[0] == np.moveaxis(frames[1], 0, 2)).all()
+
+
+def test_colours_are_kept_if_asked_for_and_stacked_with_the_oldest_first() -> None:
+    images = noise(3, 84, 84, 3)
+    env = stacked(Slides(images), 84, 2, "color")
+    assert env.observation_space.shape == (84, 84, 6)
+    assert (env.reset()[0] == np.concatenate([images[0], images[0]], 2)).all()
+    assert (env.step(0)[0] == np.concatenate([images[0], images[1]], 2)).all()
+    first = stacked(Slides(np.ascontiguousarray(np.moveaxis(images, 3, 1))), 84, 2, "color")
+    first.reset()
+    assert (first.step(0)[0] == np.concatenate([images[0], images[1]], 2)).all()
+    restored = stacked(Slides(images), 84, 2, "color")
+    restored.reset()
+    restored.restore(np.concatenate([images[2], images[0]], 2))
+    assert (restored.step(0)[0] == np.concatenate([images[0], images[1]], 2)).all()
+
+
+def test_each_colour_is_resized_by_itself() -> None:
+    images = noise(2, 168, 168, 3)
+    seen = stacked(Slides(images), 84, 1, "color").reset()[0]
+    for channel in range(3):
+        alone = stacked(Slides(images[..., channel]), 84, 1).reset()[0]
+        assert (seen[:, :, channel] == alone[:, :, 0]).all()
+
+
+def test_red_and_green_that_are_equally_bright_differ_in_color_only() -> None:
+    red, green = (np.broadcast_to(color, (40, 40, 3)) for color in ([196, 0, 0], [0, 100, 0]))
+    for image, differs in (("gray", False), ("color", True)):
+        one, other = (stacked(Slides([x, x]), 36, 1, image).reset()[0] for x in (red, green))
+        assert bool((one != other).any()) is differs
 
 
 def test_images_are_resized_to_the_size_asked_for() -> None:
@@ -179,6 +215,43 @@ def test_a_car_race_is_four_gray_images_and_as_many_frames_a_step() -> None:
     observation = env.step(np.array([0, 1, 0]))[0]
     assert env.unwrapped.t - start == pytest.approx(4 / 50)  # of a second, at 50 frames each
     np.testing.assert_array_equal(observation[:, :, :3], first[:, :, 1:])
+
+
+def test_an_atari_game_is_seen_in_the_colours_that_it_shows() -> None:
+    about = {"frame_stack": 1, "noop_max": 0, "env_kwargs": {"render_mode": "rgb_array"}}
+    env = make_env("PongNoFrameskip-v4", image="color", screen_size=210, **about)
+    assert env.observation_space == spaces.Box(0, 255, (210, 210, 3), np.uint8)
+    for observation in (env.reset(seed=0)[0], env.step(2)[0]):
+        shown = cv2.resize(env.render(), (210, 210), interpolation=cv2.INTER_AREA)
+        np.testing.assert_array_equal(observation, shown)
+
+
+def test_what_only_colours_tell_is_learned_in_color(tmp_path: Path) -> None:
+    done = run_main(
+        *("--env_name=tests.environments:Lamp", "--image=color", f"--run_dir={tmp_path / 'run'}"),
+        *("--preset=none", "--num_envs=8", "--num_steps=16", "--total_steps=512"),
+        *("--frame_stack=1", "--screen_size=36", "--model=cnn_small", "--learning_rate=1e-3"),
+        *("--num_workers=0", "--verbose=0"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["evaluation"]["mean"] > 0.9  # in gray, 0.5
+    checkpoint = tmp_path / "run" / "checkpoints" / "last.safetensors"
+    policy = load_policy(checkpoint, "tests.environments:Lamp")
+    assert policy.spaces.observations.shape == (36, 36, 3)
+    assert policy.evaluate(20).returns == summary["evaluation"]["returns"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tests.environments:Lights", "--image=color: no image of tests.environments:Lights has"),
+        ("CartPole-v1", "--image means nothing for CartPole-v1"),
+    ],
+)
+def test_colours_are_refused_where_there_are_none(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        settings_of({"env_name": name, "image": "color", "preset": "none"})
 
 
 def test_a_library_that_opencv_lacks_is_named(tmp_path: Path) -> None:

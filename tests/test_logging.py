@@ -105,6 +105,7 @@ def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
         "--num_steps=8",
         "--num_minibatches=1",
         "--model=cnn_small",
+        "--image=color",
         "--num_workers=0",
         "--num_iterations=1",
         "--histogram_every=1",

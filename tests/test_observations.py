@@ -20,7 +20,7 @@ from ppo.tools.export import export
 from tests.running import make_components, trained
 
 THREE = {
-    "image": "pixels",
+    "image": "gray",
     "screen_size": 36,
     "frame_stack": 1,
     "model": "cnn_small",
@@ -123,7 +123,12 @@ def test_every_part_is_found_again(space: Any, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("image", "names"),
-    [("auto", ["camera", "grid"]), ("pixels", ["camera", "grid"]), ("categories", [])],
+    [
+        ("auto", ["camera"]),
+        ("gray", ["camera", "grid"]),
+        ("color", ["camera", "grid"]),
+        ("categories", []),
+    ],
 )
 def test_what_images_hold_is_decided_by_their_size_or_by_the_flag(
     image: str, names: list[str]
@@ -134,8 +139,6 @@ def test_what_images_hold_is_decided_by_their_size_or_by_the_flag(
             "grid": spaces.Box(0, 255, (35, 35), np.uint8),
         }
     )
-    if image == "auto":
-        names = ["camera"]
     env = ObserveParts(Shows(space), image, 36, 1)
     assert [*images_of(env.observation_space)] == names
     assert [*vectors_of(env.observation_space)] == sorted({"camera", "grid"} - {*names})

@@ -195,12 +195,13 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         "Lights",
         {
             **PONG,
-            "image": "pixels",
+            "image": "gray",
             "normalize_observations": True,
             "normalize_keys": "arm.position",
         },
     ),
     "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
+    "pong in color": ("PongNoFrameskip-v4", {**PONG, "image": "color"}),
     "breakout": (
         "BreakoutNoFrameskip-v4",
         {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25, "frame_skip": 8},

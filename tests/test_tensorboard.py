@@ -40,7 +40,7 @@ def test_metrics_without_a_value_are_left_out(tmp_path: Path) -> None:
 
 def test_histograms_and_the_newest_image_are_shown(tmp_path: Path) -> None:
     logger = make(tmp_path)
-    image = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    image = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
     logger.log({"step": 10}, Histograms({"values": np.arange(5.0)}, image))
     logger.close()
     events = read(tmp_path)

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ppo import Config, Learner, train
+from ppo import Callback, Config, Learner, train
 from ppo.errors import CheckpointError, Interrupted, RunInUse
 from ppo.run.checkpoint import load, newest_first
 from ppo.run.folder import FAULTS, RunFolder
@@ -50,6 +50,26 @@ def test_the_summary_and_the_path_of_the_last_checkpoint_are_returned(tmp_path: 
 def test_checkpoints_are_saved_at_the_start_when_due_and_at_the_end(tmp_path: Path) -> None:
     train(config(tmp_path, checkpoint_every=3))
     assert steps(tmp_path) == [0, 96, 128]
+
+
+def test_milestones_of_a_resumed_run_have_the_bytes_of_a_run_without_interruption(
+    tmp_path: Path,
+) -> None:
+    class StopsAfterThree(Callback):
+        def on_iteration(self, run: Any) -> None:
+            if run.iteration == 3:
+                run.stop("half of it")
+
+    train(config(tmp_path / "whole", keep_every=2))
+    train(config(tmp_path / "resumed", keep_every=2), callbacks=[StopsAfterThree()])
+    train(config(tmp_path / "resumed", keep_every=2, run_dir=None, resume=tmp_path / "resumed"))
+    whole, resumed = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "milestones").iterdir()}
+        for name in ("whole", "resumed")
+    )
+    assert whole.keys() == {f"{step:012d}.safetensors" for step in (64, 128)}
+    assert resumed == whole
+    assert steps(tmp_path / "whole") == [0, 64, 128]
 
 
 def test_a_checkpoint_is_saved_when_the_last_is_old(

@@ -10,14 +10,16 @@ MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iter
 
 
 class RegularCheckpoints(Callback):
-    """Save a checkpoint every --checkpoint_every iterations, and MAX_SECONDS after the last."""
+    """Save a checkpoint every --checkpoint_every and every --keep_every iterations, and MAX_SECONDS
+    after the last."""
 
     def __init__(self) -> None:
         self.last_time = time.monotonic()
 
     def on_iteration(self, run: Run) -> None:
         is_late = time.monotonic() - self.last_time >= MAX_SECONDS
-        if is_late or run.is_due(run.config.checkpoint_every):
+        config = run.config
+        if is_late or run.is_due(config.checkpoint_every) or run.is_due(config.keep_every):
             run.save()
 
     def on_checkpoint(self, run: Run) -> None:

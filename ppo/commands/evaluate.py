@@ -1,6 +1,8 @@
-"""Evaluate a saved policy."""
+"""Evaluate saved policies."""
 
+import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +13,7 @@ from rich.progress import Progress
 
 from ppo.commands.shared import (
     VIDEOS,
-    PolicyCommand,
+    PolicyFlags,
     check_folder,
     folder_of,
     interval_text,
@@ -21,14 +23,25 @@ from ppo.config.flags import Count, flag
 from ppo.demonstrations.files import check_new
 from ppo.errors import ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
-from ppo.run.checkpoint import find_checkpoint
+from ppo.policy.policy import Policy
+from ppo.run.checkpoint import find_checkpoint, load
 from ppo.run.statistics import confidence_interval
+from ppo.run.summary import Evaluation
 from ppo.system.files import load_json, write_json
+from ppo.system.output import printable
+
+NOTHING = "-"  # where there is no value
 
 
-class Evaluate(PolicyCommand):
-    """Evaluate a policy by whole episodes, as the environment itself counts them."""
+class Evaluate(PolicyFlags):
+    """Evaluate policies by whole episodes, as the environment itself counts them."""
 
+    runs: list[str] = flag(
+        (),
+        "Folders of runs, their names in runs/, or files of checkpoints; several of the same "
+        "environment play the same episodes, and make a table.",
+        nargs="+",
+    )
     episodes: Count = flag(100, "Number of episodes.")
     env_kwargs: Any | None = flag(
         None, "Keyword arguments of a variant of the environment; none: those of the run."
@@ -57,24 +70,55 @@ class Evaluate(PolicyCommand):
     )
 
     def __call__(self) -> None:
-        """Evaluate the policy, print a summary, and add the results to a JSON file.
+        """Evaluate the policies, print a summary or a table, and add the results to JSON files.
 
-        Raises ConfigError for unusable flags or files, CheckpointError if the checkpoint cannot be
-        used or its environment cannot be made, WorkerError if the environment raises or hangs,
-        SaveFailed if the results cannot be written."""
+        Raises ConfigError for unusable flags or files, and for policies of different environments;
+        CheckpointError if a checkpoint cannot be used or its environment cannot be made,
+        WorkerError if the environment raises or hangs, SaveFailed if the results cannot be
+        written."""
         if self.video and self.render:
             raise ConfigError("--render=human and --video: give one of them")
+        for name in ("render", "video", "record"):
+            if len(self.runs) > 1 and getattr(self, name):
+                raise ConfigError(
+                    f"--{name} is for one policy, and {len(self.runs)} are given: leave it out, or "
+                    "give one of them"
+                )
         video = self.video and new_file("--video=", self.video, VIDEOS)
         record = self.record and check_new(self.record)
-        path = find_checkpoint(self.run)
-        output = Path(self.output or folder_of(path) / "evaluation.json")
-        _read_list(check_folder("--output=", output))  # before the time is spent
-        policy = self.load(path, env_kwargs=self.env_kwargs)
-        seed = policy.config.seed if self.seed is None else self.seed
+        paths = [find_checkpoint(run) for run in self.runs]
+        for path in paths:
+            _read_list(check_folder("--output=", self._output_of(path)))  # before the time is spent
+        policies = {path: self.load(path, env_kwargs=self.env_kwargs) for path in paths}
+        _check_same_environment(policies)
+        seed = policies[paths[0]].config.seed if self.seed is None else self.seed
+        results: dict[Path, Evaluation] = {}
+        try:
+            for path, policy in policies.items():
+                results[path] = self._play(policy, seed, video, record)
+                if len(self.runs) == 1:
+                    self._print(path, results[path])
+                self._save(path, policy, seed, results[path])
+        finally:  # those before a failure are shown, too
+            if results and len(self.runs) > 1:
+                print_table(results)
+        if video:
+            print(f"video: {video}")
+        if record:
+            print(f"demonstrations: {record}")
+
+    def _output_of(self, path: Path) -> Path:
+        """Return the JSON file for the results of a checkpoint."""
+        return Path(self.output or folder_of(path) / "evaluation.json")
+
+    def _play(
+        self, policy: Policy, seed: int, video: str | Path | None, record: str | None
+    ) -> Evaluation:
+        """Evaluate a policy, with a progress bar on a terminal."""
         console = Console(quiet=not sys.stdout.isatty())
         with Progress(transient=True, console=console) as progress:
             task = progress.add_task("evaluation", total=self.episodes)
-            result = policy.isolated(
+            return policy.isolated(
                 "the evaluation",
                 policy.evaluate,
                 self.episodes,
@@ -87,6 +131,9 @@ class Evaluate(PolicyCommand):
                 record=record,
                 on_progress=lambda done: progress.update(task, completed=done),
             )
+
+    def _print(self, path: Path, result: Evaluation) -> None:
+        """Print the result of one policy."""
         interval = confidence_interval(result.returns, np.mean)
         median = float(np.median(result.returns))
         print(
@@ -98,6 +145,10 @@ class Evaluate(PolicyCommand):
             print("environment:", *(f"{name}={x:.4g}" for name, x in result.env.items()))
         if result.unfinished:
             print(f"{result.unfinished} episodes were cut off after {self.max_steps:,} steps")
+
+    def _save(self, path: Path, policy: Policy, seed: int, result: Evaluation) -> None:
+        """Add a result to its JSON file. Raises SaveFailed if that cannot be written."""
+        interval = confidence_interval(result.returns, np.mean)
         entry = {
             "checkpoint": str(path),
             "env_name": policy.config.env_name,
@@ -105,9 +156,10 @@ class Evaluate(PolicyCommand):
             "seed": seed,
             "deterministic": not self.stochastic,
             **asdict(result),
-            "median": median,
+            "median": float(np.median(result.returns)),
             "interval_95": interval if interval is None else interval.tolist(),
         }
+        output = self._output_of(path)
         try:
             write_json(output, [*_read_list(output), entry])
         except OSError as error:
@@ -115,10 +167,46 @@ class Evaluate(PolicyCommand):
                 f"--output={output} cannot be written ({error.strerror or error}): "
                 "give another file"
             ) from error
-        if video:
-            print(f"video: {video}")
-        if record:
-            print(f"demonstrations: {record}")
+
+
+def _check_same_environment(policies: Mapping[Path, Policy]) -> None:
+    """Raise ConfigError if the returns of policies do not compare."""
+    found: dict[str, Path] = {}
+    for path, policy in policies.items():
+        config = policy.config
+        played = f"{config.env_name} with {json.dumps(config.env_kwargs, sort_keys=True)}"
+        found.setdefault(played.removesuffix(" with {}"), path)
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        raise ConfigError(
+            f"{first} plays {one}, {second} {other}: evaluate them one by one, or give --env_name "
+            "and --env_kwargs for all"
+        )
+
+
+def print_table(results: Mapping[Path, Evaluation]) -> None:
+    """Print a line for each policy, by the path of its file."""
+    table = [["policy", "step", "return", "length", "success rate"]]
+    for path, result in results.items():
+        step = load(path).get("step")  # a policy by itself has none
+        success = result.env.get("success_rate")
+        cells = [
+            printable(str(path)),
+            NOTHING if step is None else f"{step:,}",
+            f"{result.mean:,.1f} +/- {result.std:,.1f}",
+            f"{np.mean(result.lengths):,.0f}",
+            NOTHING if success is None else f"{success:.1%}",
+        ]
+        table.append(cells)
+    if not any("success_rate" in result.env for result in results.values()):
+        table = [cells[:-1] for cells in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *numbers in table:
+        aligned = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
+        print(name.ljust(widths[0]), *aligned, sep="  ")
+    for path, result in results.items():
+        if result.unfinished:
+            print(f"{path}: {result.unfinished} episodes were cut off by --max_steps")
 
 
 def _read_list(path: Path) -> list[Any]:

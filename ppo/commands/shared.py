@@ -15,12 +15,9 @@ from ppo.policy.policy import Policy
 VIDEOS = (".mp4", ".gif")
 
 
-class PolicyCommand(TimeoutFlags):
+class PolicyFlags(TimeoutFlags):
     """Saved policy."""
 
-    run: str = flag(
-        "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
-    )
     env_name: str | None = flag(
         None,
         "The run's environment, repeated to trust it if it is an import path, or given as one if "
@@ -44,6 +41,14 @@ class PolicyCommand(TimeoutFlags):
         for warning in policy.spaces.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return policy
+
+
+class PolicyCommand(PolicyFlags):
+    """Where the policy is."""
+
+    run: str = flag(
+        "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
+    )
 
 
 def folder_of(checkpoint: Path) -> Path:

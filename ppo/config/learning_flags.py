@@ -91,10 +91,10 @@ class EnvironmentFlags(Flags):
     screen_size: Count = fixed_flag(
         84, "Height and width in pixels to which images are resized.", high=1024
     )
-    image: Literal["pixels", "categories"] | Auto = fixed_flag(
+    image: Literal["gray", "color", "categories"] | Auto = fixed_flag(
         "auto",
-        "Content of images: pixels are resized and converted to grayscale, categories become "
-        "one-hot vectors; auto: categories below 36 x 36.",
+        "How images are seen: in gray or in color, resized, or as categories, one-hot; auto: as "
+        "categories below 36 x 36, else in gray.",
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",

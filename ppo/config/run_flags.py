@@ -92,6 +92,10 @@ class RunFlags(Flags):
         "Iterations between checkpoints, at most ten minutes; the last three and the best are "
         "kept.",
     )
+    keep_every: Count | None = run_flag(
+        None,
+        "Iterations between checkpoints that are kept for good, in milestones/; none: none are.",
+    )
     eval_episodes: int = flag(
         20,
         "Number of episodes per evaluation, with the most likely actions; the run ends with one.",

@@ -24,6 +24,7 @@ from torch import Tensor
 from ppo.config.config import run_folder
 from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
+from ppo.run.reader import MILESTONES
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
@@ -206,20 +207,27 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     """Write a run's checkpoints on a thread, one at a time: <step>.safetensors.
 
     The last three and the best are kept. last.safetensors links to the newest, best.safetensors to
-    the best. Only files that this run has written, and unfinished ones, are removed.
+    the best. Only files that this run has written, and unfinished ones, are removed. Every
+    keep_every iterations a checkpoint is also written to milestones/ beside the folder, under the
+    same name, where nothing is removed or replaced.
     on_event(kind, message) receives the reason why a checkpoint could not be written.
     """
 
-    def __init__(self, folder: Path, on_event: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, folder: Path, on_event: Callable[[str, str], None], keep_every: int | None = None
+    ) -> None:
         self.folder = folder
+        self.milestones = folder.parent / MILESTONES
         self.on_event = on_event
+        self.keep_every = keep_every
         self.last_state: State = {}
         self.failure: BaseException | None = None  # of the last write
         self.written: list[Path] = []  # by this run, the oldest first
         self.thread = Thread()
         with suppress(OSError):  # saving will fail, too, and report it
-            for leftover in folder.glob(f"{TEMPORARY}*"):
-                leftover.unlink()
+            for place in (folder, self.milestones):
+                for leftover in place.glob(f"{TEMPORARY}*"):
+                    leftover.unlink()
 
     def take_ownership(self, own: Path, state: State) -> None:
         """Treat checkpoints of the resumed run as written by this one: its own, of this state, and
@@ -287,6 +295,11 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
     def _newest(self) -> str:
         return f"the newest is {self.written[-1]}" if self.written else "there is none"
 
+    def _is_milestone(self, state: State) -> bool:
+        if not self.keep_every or not state["iteration"]:
+            return False
+        return bool(state["iteration"] % self.keep_every == 0)
+
     def _path(self, state: State) -> Path:
         return self.folder / f"{state['step']:012d}.safetensors"
 
@@ -304,6 +317,9 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 if old.name != best.name:
                     old.unlink(missing_ok=True)
                     self.written.remove(old)
+            milestone = self.milestones / path.name
+            if self._is_milestone(state) and not milestone.exists():
+                save(milestone, state)
             self.failure = None
         except BaseException as error:  # callbacks and models may return any state
             self.failure = error

@@ -15,6 +15,7 @@ from ppo.system.output import printable, show
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 EPISODES = "episodes.jsonl"
+MILESTONES = "milestones"  # the folder of checkpoints that are kept for good
 RETURN = "episode_return_mean"
 MAX_COLUMNS = 1000
 MAX_DAMAGED_LINES = 1000  # of a file whose other lines are worth reading
@@ -31,6 +32,7 @@ RESULT: Form = {  # of an evaluation
     "env": ({str: float}, None),
     "seed": (int, None),
     "deterministic": (bool, None),
+    "checkpoint": (str, None),
 }
 RUN_SUMMARY: Form = {
     "seed": (int, None),

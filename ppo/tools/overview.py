@@ -14,6 +14,7 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.run.changes import is_running
 from ppo.run.reader import (
     METRICS,
+    MILESTONES,
     RESULT,
     RETURN,
     RUN_SUMMARY,
@@ -38,7 +39,9 @@ def overview(run: RunRecord) -> dict[str, str]:
     evaluations = [
         made
         for made in evaluations_of(run)
-        if made.get("deterministic", True) and made.get("env_kwargs", own) == own
+        if made.get("deterministic", True)
+        and made.get("env_kwargs", own) == own
+        and not _is_of_milestone(made)
     ]
     last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
     seconds = metrics["seconds"]
@@ -71,6 +74,8 @@ def describe_evaluation(made: State) -> tuple[str, str, str]:
     when = "at the end of training"
     if "checkpoint" in made:
         when = f"later, with seed {made.get('seed')}"
+        if _is_of_milestone(made):
+            when = f"of milestone {Path(made['checkpoint']).stem}, with seed {made.get('seed')}"
         if not made.get("deterministic", True):
             when += ", random actions"
     result = number(float(np.mean(made["returns"])))
@@ -79,6 +84,11 @@ def describe_evaluation(made: State) -> tuple[str, str, str]:
         result += f" [{', '.join(map(number, interval))}]"
     own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
     return when, f"{len(made['returns']):,}", ", ".join([result, *own])
+
+
+def _is_of_milestone(made: State) -> bool:
+    """Return whether an evaluation is of a checkpoint that --keep_every has kept."""
+    return Path(made.get("checkpoint") or "").parent.name == MILESTONES
 
 
 def number(value: float) -> str:

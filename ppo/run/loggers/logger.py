@@ -41,8 +41,8 @@ def by_group(metrics: Metrics) -> Metrics:
 
 
 class Histograms(NamedTuple):
-    """Hold the values (n,) of histograms by name, and the newest image (H, W) uint8 that the model
-    has read (the last channel of it), None if there are no images."""
+    """Hold the values (n,) of histograms by name, and the newest image (H, W, 1 or 3) uint8 that
+    the model has read (its last channel, or its last colours), None if there are no images."""
 
     values: dict[str, ndarray]
     image: ndarray | None

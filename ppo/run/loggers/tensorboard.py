@@ -25,7 +25,7 @@ class TensorBoardLogger(Logger):
             for name, values in histograms.values.items():
                 self.writer.add_histogram(f"histograms/{name}", values, step, bins=50)
             if histograms.image is not None:
-                self.writer.add_image("frame", histograms.image, step, dataformats="HW")
+                self.writer.add_image("frame", histograms.image, step, dataformats="HWC")
 
     def summarize(self, summary: RunSummary) -> None:
         evaluation = summary.evaluation

@@ -1,0 +1,82 @@
+"""Colours: python -m benchmarks.colors [--seeds=2] [--envs=...] [--steps=0] [--episodes=20]
+
+What --image=gray and --image=color come to, with everything else by default: by the tuned values of
+the environment or of its family. Each environment is trained in both ways with each seed from 1 on,
+one run at a time, by all cores; --steps replaces the numbers of steps below.
+
+- evaluation: the mean return of --episodes deterministic episodes after training, for each seed
+- last 100: the mean return of the last 100 episodes of training, for each seed
+- seconds: of training alone, the mean of the seeds
+
+Writes results/colors/README.md and colors.json after each run: the same command at the same commit
+continues what was interrupted. EnvPool is the extra envpool; its Procgen games need Qt 5 (apt
+install libqt5gui5).
+"""
+
+from statistics import fmean
+
+from benchmarks import harness
+
+RESULTS = "colors/colors.json"
+WAYS = ("gray", "color")
+CASES = {  # flags of both ways
+    "CarRacing-v3": "--env_name=CarRacing-v3",
+    "CoinrunEasy-v0": "--env_name=EnvPool/CoinrunEasy-v0 --num_envs=32 --total_steps=1000000",
+}
+QUIET = "--logger=none --report=False"
+
+
+def train(flags: str, way: str, seed: int) -> harness.Result:
+    """Train one seed; return what is kept of it."""
+    summary = harness.train(f"{flags} {QUIET} --image={way} --seed={seed}").summary
+    found = {name: summary[name] for name in ("steps", "seconds", "mean_return")}
+    return {**found, "evaluation": summary["evaluation"]["mean"]}
+
+
+def measure(name: str, flags: str, seeds: int) -> None:
+    """Train an environment with all seeds, and write what is found after each run."""
+    about = {**harness.describe(), "flags": flags}
+    before = harness.read_json(RESULTS).get(name, {})
+    is_same = all(before.get(key) == about[key] for key in ("commit", "flags"))
+    result = {**about, **{way: before.get(way, []) if is_same else [] for way in WAYS}}
+    for seed in range(1, seeds + 1):
+        for way in WAYS:
+            if len(result[way]) < seed:
+                result[way].append(train(flags, way, seed))
+                print(f"{name}, {way}, {seed} of {seeds}: {result[way][-1]}", flush=True)
+                harness.write_json(RESULTS, {**harness.read_json(RESULTS), name: result})
+
+
+def show(results: dict[str, harness.Result]) -> list[str]:
+    """Write a table of all results, and what each was measured on."""
+    rows = []
+    for name, result in results.items():
+        for way in WAYS:
+            runs = result[way]
+            cells = [name, way, f"{runs[0]['steps']:,}"]
+            for kind in ("evaluation", "mean_return"):
+                values = [run[kind] for run in runs]
+                cells.append(", ".join("-" if x is None else f"{x:,.1f}" for x in values))
+            cells.append(f"{fmean(run['seconds'] for run in runs):,.0f}")
+            rows.append(" | ".join(cells))
+    table = harness.table("environment | image | steps | evaluation | last 100 | seconds", rows)
+    about = [f"- {name}: `{x['flags']}`, {harness.machine(x)}" for name, x in results.items()]
+    return [table, "\n".join(about)]
+
+
+def main() -> None:
+    parser = harness.make_parser(__doc__, seeds=2, envs=",".join(CASES), steps=0, episodes=20)
+    given = parser.parse_args()
+    names = given.envs.split(",")
+    if unknown := {*names} - CASES.keys():
+        parser.error(f"--envs: unknown {', '.join(unknown)}; give some of {', '.join(CASES)}")
+    for name in names:
+        flags = f"{CASES[name]} --eval_episodes={given.episodes}"
+        if given.steps:
+            flags = f"{flags} --total_steps={given.steps}"
+        measure(name, flags, given.seeds)
+    harness.write_page("colors/README.md", __doc__, *show(harness.read_json(RESULTS)))
+
+
+if __name__ == "__main__":
+    main()
