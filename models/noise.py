@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
+TINY = np.finfo(np.float32).tiny
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
@@ -12,7 +13,7 @@ EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+    return -np.log(np.maximum(exponential, TINY))
 
 
 def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1):
