@@ -26,3 +26,14 @@ def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sa
     num_draws = math.ceil(num_steps / sample_freq)
     draws = generator.standard_normal((num_draws, size), dtype=np.float32)
     return np.repeat(draws, sample_freq, axis=0)[:num_steps]
+
+
+def draw_rows(draw_noise, generator: np.random.Generator, num_rows: int):
+    """Draw noise (num_rows, *noise) of a policy head's draw_noise for as many single steps.
+
+    Where steps share nothing, one draw of many is the same numbers as many of one, in less time."""
+    kind = getattr(draw_noise, "func", None)
+    is_independent = kind is draw_normal and draw_noise.keywords.get("sample_freq", 1) == 1
+    if kind is draw_gumbel or is_independent:
+        return draw_noise(generator, num_rows)
+    return np.vstack([draw_noise(generator, 1) for _ in range(num_rows)])

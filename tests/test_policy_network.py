@@ -36,7 +36,6 @@ CASES = {
     "lstm": identity("Box", "Dict", model="lstm", hidden_size=8, **UNCLIPPED),
     "gru": {"env_name": "Masked-v0", "model": "gru", "hidden_size": 8},
     "cnn": {"env_name": "Camera", **IMAGES, "normalize_observations": True},
-    "lstm of images": {"env_name": "Camera", **IMAGES, "model": "lstm"},
 }
 every_kind = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 

@@ -11,7 +11,7 @@ from numpy import ndarray
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.models.noise import EMPTY
+from ppo.models.noise import EMPTY, draw_rows
 from ppo.models.parts import parts_of
 from ppo.policy.build import ActorFactory
 from ppo.policy.inputs import read_actions, read_infos, read_observations
@@ -131,7 +131,7 @@ class PolicyNetwork:
         noise = None
         if not deterministic:
             generator = generator or self.generator
-            noise = np.vstack([self.actor.draw_noise(generator, 1) for _ in infos])
+            noise = draw_rows(self.actor.draw_noise, generator, len(observations))
         masks = self._masks(infos)
         columns = self.actor(self.normalize(observations), noise, masks, states=states)
         return self.to_actions(columns)
