@@ -29,6 +29,7 @@ COMMANDS = (
     "kills",
     "faults",
     "overheads",
+    "latency",
     "choices",
     "ranks",
     "self_play",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env, Wrapper, spaces
@@ -55,6 +55,16 @@ def num_numbers(space, image: str) -> int:
     return sum(spaces.flatdim(leaf) for leaf in found if kind_of(leaf, image) != "pixels")
 
 
+class Part(NamedTuple):
+    """A part of an observation as the environment shows it, but an image as its stack shows it.
+
+    path: of keys to it; space: of what is shown; read: makes a flat vector of that."""
+
+    path: tuple[Any, ...]
+    space: Any
+    read: Callable[[Any], Any]
+
+
 class ObserveParts(Wrapper):
     """Flatten nested observations of numbers and images into one Box.
 
@@ -63,10 +73,10 @@ class ObserveParts(Wrapper):
     packed into a row of bytes: the vectors as float32, then the pixels of each image, padded with
     zeros to a multiple of four bytes.
 
-    observation_space has three dicts by the names of parts: parts (their Boxes), places (their
-    slices) and treatment (descriptions for the user). The name of a nested part joins its keys by
-    dots. image: "gray", "color", "categories" or "auto" (see kind_of), which is gray where there
-    are pixels; size, num_images: of a ppo.envs.images.ImageStack."""
+    observation_space has four dicts by the names of parts: parts (their Boxes), places (their
+    slices), shown (a Part each) and treatment (descriptions for the user). The name of a nested
+    part joins its keys by dots. image: "gray", "color", "categories" or "auto" (see kind_of), which
+    is gray where there are pixels; size, num_images: of a ppo.envs.images.ImageStack."""
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
@@ -75,6 +85,7 @@ class ObserveParts(Wrapper):
         vectors: Boxes = {}
         images: Boxes = {}
         treatment = {}
+        shown: dict[str, Part] = {}
         dtypes = []
         for path, leaf in leaves(env.observation_space):
             name = ".".join(map(str, path)) or "observation"
@@ -83,15 +94,18 @@ class ObserveParts(Wrapper):
                 treatment[name] = f"{type(leaf).__name__}, left out"
                 continue
             read: Any = partial(spaces.flatten, leaf)
+            shown[name] = Part(path, leaf, read)
             if kind == "pixels":
                 from ppo.envs.images import ImageStack
 
                 read = ImageStack(leaf, size, num_images, image == "color")
                 self.stacks.append(read)
                 images[name] = read.space
+                shown[name] = Part(path, read.space, np.ravel)
                 treatment[name] = read.treatment
             elif kind == "categories":
                 read = encode_categories
+                shown[name] = Part(path, leaf, read)
                 vectors[name] = spaces.Box(0, 1, (leaf.low.size * len(ONE_HOT),))
                 treatment[name] = f"{leaf.shape} categories, one-hot"
             else:
@@ -104,6 +118,7 @@ class ObserveParts(Wrapper):
             dtype = np.result_type(*dtypes)
         vectors = {name: spaces.Box(x.low, x.high, dtype=dtype) for name, x in vectors.items()}
         self.observation_space = self.space = join(vectors, images)
+        self.space.shown = shown
         self.space.treatment = treatment
 
     def reset(self, **options):
@@ -167,3 +182,17 @@ def pack(space, parts: Mapping[str, Any]):
         box = space.parts[name]
         row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
     return observation
+
+
+def pack_rows(space, parts: Mapping[str, ndarray]) -> ndarray:
+    """Pack n parts (n, ...) each, given by name, into flattened observations (n, *observation)."""
+    num_rows = len(next(iter(parts.values())))
+    if not hasattr(space, "parts"):  # a Box as it is
+        (part,) = parts.values()
+        return part.reshape(num_rows, *space.shape)
+    observations = np.zeros((num_rows, *space.shape), space.dtype)
+    columns = observations.reshape(num_rows, -1)
+    for name, part in parts.items():
+        box = space.parts[name]
+        columns[:, space.places[name]].view(box.dtype)[:] = part.reshape(num_rows, -1)
+    return observations

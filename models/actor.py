@@ -5,6 +5,7 @@ import torch
 from numpy import ndarray
 
 from ppo.models.actor_critic import ActorCritic, named_tensors
+from ppo.models.distributions import Distribution
 from ppo.models.noise import EMPTY
 from ppo.models.tensors import as_tensor
 
@@ -49,18 +50,31 @@ class Actor:
         value to features (n, F). Empty arrays stand for none of these.
         """
         distribution, shared_features, next_states = self.model.act(
-            self._tensor(observations), self._tensor(states)
+            self.tensor(observations), self.tensor(states)
         )
         if mask.size:
-            distribution = distribution.masked(self._tensor(mask))
-        actions = distribution.mode() if noise is None else distribution.sample(self._tensor(noise))
+            distribution = distribution.masked(self.tensor(mask))
+        actions = distribution.mode() if noise is None else distribution.sample(self.tensor(noise))
         if features.size:
             features[:] = shared_features.cpu()
         if states.size:
             states[:] = next_states.cpu()
         return actions.cpu().numpy()
 
-    def _tensor(self, table: ndarray) -> torch.Tensor:
+    def distribution(
+        self, observations: ndarray, mask: ndarray = EMPTY, states: ndarray = EMPTY
+    ) -> Distribution:
+        """Return the distribution of n actions; arguments as above, states are not changed."""
+        distribution, *_ = self.model.act(self.tensor(observations), self.tensor(states))
+        return distribution.masked(self.tensor(mask)) if mask.size else distribution
+
+    def values(self, observations: ndarray, states: ndarray = EMPTY) -> ndarray:
+        """Return the values (n,) of observations; states are not changed."""
+        inputs = [self.tensor(table) for table in (observations, states) if table.size]
+        return np.asarray(self.model(*inputs)[1].cpu())
+
+    def tensor(self, table: ndarray) -> torch.Tensor:
+        """Return a table as a tensor, where the model is."""
         tensor = as_tensor(table)
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()

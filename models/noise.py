@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
+TINY = np.finfo(np.float32).tiny
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
@@ -12,7 +13,7 @@ EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+    return -np.log(np.maximum(exponential, TINY))
 
 
 def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1):
@@ -25,3 +26,14 @@ def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sa
     num_draws = math.ceil(num_steps / sample_freq)
     draws = generator.standard_normal((num_draws, size), dtype=np.float32)
     return np.repeat(draws, sample_freq, axis=0)[:num_steps]
+
+
+def draw_rows(draw_noise, generator: np.random.Generator, num_rows: int):
+    """Draw noise (num_rows, *noise) of a policy head's draw_noise for as many single steps.
+
+    Where steps share nothing, one draw of many is the same numbers as many of one, in less time."""
+    kind = getattr(draw_noise, "func", None)
+    is_independent = kind is draw_normal and draw_noise.keywords.get("sample_freq", 1) == 1
+    if kind is draw_gumbel or is_independent:
+        return draw_noise(generator, num_rows)
+    return np.vstack([draw_noise(generator, 1) for _ in range(num_rows)])

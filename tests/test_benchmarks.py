@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 from benchmarks import all as all_benchmarks
-from benchmarks import choices, harness, learning, overheads, size, solve, throughput, zoo
+from benchmarks import choices, harness, latency, learning, overheads, size, solve, throughput, zoo
 from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
@@ -173,6 +173,13 @@ def test_an_overhead_is_a_ratio_of_speeds() -> None:
     _, first, _, second, _ = overheads.show({"startup": {**about, **starts}, "env_metrics": about})
     assert is_table(first)
     assert is_table(second)
+
+
+def test_a_policy_answers_in_a_time_that_is_shown() -> None:
+    calls = latency.own_calls("MLP")
+    found = {name: [latency.microseconds(call)] for name, call in calls.items()}
+    assert min(times[0] for times in found.values()) > 1
+    assert is_table(latency.show({"MLP": {"own": found, "other": found}}))
 
 
 def test_what_was_solved_is_not_measured_again(

@@ -1,9 +1,11 @@
 """The noise that actions are sampled by: its distribution, its dtype and how long it lasts."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from ppo.models.noise import draw_gumbel, draw_normal
+from ppo.models.noise import draw_gumbel, draw_normal, draw_rows
 
 
 def test_gumbel_noise_has_the_moments_of_a_standard_gumbel() -> None:
@@ -42,3 +44,16 @@ def test_normal_noise_lasts_for_sample_freq_steps(sample_freq: int, rows: list[i
     noise = draw_normal(np.random.default_rng(0), 5, 3, sample_freq=sample_freq)
     draws = np.random.default_rng(0).standard_normal((max(rows) + 1, 3), dtype=np.float32)
     np.testing.assert_array_equal(noise, draws[list(rows)])
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [partial(draw_gumbel, size=3), partial(draw_normal, size=3, sample_freq=1)]
+    + [partial(draw_normal, size=3, sample_freq=freq) for freq in (0, 4)],
+)
+def test_noise_of_many_rows_is_that_of_single_steps(draw) -> None:
+    for seed in range(20):
+        one, many = (np.random.default_rng(seed) for _ in range(2))
+        expected = np.vstack([draw(one, 1) for _ in range(101)])
+        np.testing.assert_array_equal(draw_rows(draw, many, 101), expected)
+        assert one.bit_generator.state == many.bit_generator.state

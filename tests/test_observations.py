@@ -218,8 +218,11 @@ def test_the_example_learns_and_acts_by_what_is_seen_only(tmp_path: Path) -> Non
     assert policy.evaluate(episodes=100).mean > 0.75
     numbers = [-2.0, -0.5, 0.5, 2.0]
     assert [policy.predict({"seen": [number]}) for number in numbers] == [0, 0, 1, 1]
-    with pytest.raises(KeyError, match="seen"):
+    with pytest.raises(ValueError, match="has no seen: the policy reads seen"):
         policy.predict({"privileged": [0.0]})
+    with pytest.raises(ValueError, match="no privileged: the critic reads seen, privileged"):
+        policy.values({"seen": [1.0]})
+    assert policy.values({"seen": [1.0], "privileged": [1.0]}) > 0
     export(policy, tmp_path / "policy.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
     found = session.run(None, {"seen": np.float32(numbers)[:, None]})

@@ -1,73 +1,40 @@
-"""Use a trained policy: act and evaluate."""
+"""Use a trained policy: make its environments, evaluate, save; network.py has what it answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from gymnasium import Env
-from numpy import ndarray
 
 from ppo.envs.columns import Columns
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import ManyMade, worker_error
-from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import Finish, make_env, preprocess
 from ppo.envs.make_columns import make_columns, make_one_column
-from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.observations import pack
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.video import filmed, filmed_columns
 from ppo.errors import ConfigError, SaveFailed
-from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
+from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
 
 @dataclass(eq=False)
-class Policy:
+class Policy(PolicyNetwork):
     """Act in the environments of make_env(), which preprocess observations as in training.
 
-    config: the run's, resolved; weights: (P,) float32, the model's parameters and persistent
-    buffers; make_actor: makes a ppo.models.actor.Actor or NumpyActor from weights; env_attributes:
-    set on each new environment, as by Run.set_env. A pickled copy has neither the recurrent state
-    nor the random state of the original."""
+    Predictions, values and distributions are those of PolicyNetwork. env_attributes: set on each
+    new environment, as by Run.set_env. A pickled copy has neither the recurrent state nor the
+    random state of the original."""
 
-    config: Any
-    spaces: Spaces
-    weights: ndarray
-    make_actor: Callable[[ndarray], Any]
-    normalize: NormalizeObservation
     env_attributes: State = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
-        self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
-        self.generator = np.random.default_rng(self.config.seed)
-
-    @cached_property
-    def actor(self):
-        """The network, made on first use: a policy that is only pickled does not need it."""
-        return self.make_actor(self.weights)
-
-    @cached_property
-    def state(self) -> ndarray:
-        """The recurrent state (1, S) in the episode that predict plays."""
-        return np.zeros((1, self.actor.state_size), np.float32)
-
-    @property
-    def parts(self) -> list[str]:
-        """The names of the parts of an observation that the policy reads."""
-        names = getattr(self.actor, "policy_parts", None)
-        return [*(names or parts_of(self.spaces.observations))]
 
     def __reduce__(self):
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
@@ -127,44 +94,6 @@ class Policy:
             tasks = [{**task, "render_mode": render_mode} for task in tasks]
         vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
         return config
-
-    def reset(self) -> None:
-        """Reset the recurrent state. Call it before each episode of a recurrent policy."""
-        vars(self).pop("state", None)
-
-    def predict(self, observation, deterministic: bool = True, info=None):
-        """Return the action for an observation, as the environment's step takes it.
-
-        observation: of make_env(), without a batch axis, or a dict of its parts by name, of which
-        only self.parts are needed; deterministic: whether to take the most likely action, else a
-        random one, for which gSDE draws new noise each time; info: that of the observation, needed
-        for its action mask only. Raises KeyError for a missing part, ValueError for one of another
-        size."""
-        if isinstance(observation, Mapping):
-            needed = {name: observation[name] for name in self.parts}
-            observation = pack(self.spaces.observations, needed)
-        return self.act(np.asarray(observation)[None], [info or {}], self.state, deterministic)[0]
-
-    def act(
-        self,
-        observations: ndarray,
-        infos,
-        states: ndarray,
-        deterministic: bool = True,
-        generator: np.random.Generator | None = None,
-    ):
-        """Return n actions, as step takes them, for observations (n, *observation) and n infos;
-        overwrite the recurrent states (n, S) by the next ones. generator: of random actions, by
-        default the policy's own."""
-        noise = None
-        if not deterministic:
-            generator = generator or self.generator
-            noise = np.vstack([self.actor.draw_noise(generator, 1) for _ in infos])
-        masks = []
-        if self.to_mask:
-            masks = [self.to_mask(info.get(ACTION_MASK)) for info in infos]
-        columns = self.actor(self.normalize(observations), noise, np.array(masks), states=states)
-        return self.to_actions(columns)
 
     def evaluate(
         self,

@@ -1,0 +1,176 @@
+"""What a policy answers: actions, values, log-probabilities and distributions; no environment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ppo.envs.first_look import Spaces
+from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.models.noise import EMPTY, draw_rows
+from ppo.models.parts import parts_of
+from ppo.policy.build import ActorFactory
+from ppo.policy.inputs import read_actions, read_infos, read_observations
+
+
+@dataclass(eq=False)
+class PolicyNetwork:
+    """Answer for one observation or for n at once.
+
+    config: the run's, resolved; weights: (P,) float32, the model's parameters and persistent
+    buffers; make_actor: makes a ppo.models.actor.Actor or NumpyActor from weights."""
+
+    config: Any
+    spaces: Spaces
+    weights: ndarray
+    make_actor: ActorFactory
+    normalize: NormalizeObservation
+
+    def __post_init__(self) -> None:
+        self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
+        self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
+        self.generator = np.random.default_rng(self.config.seed)
+
+    @cached_property
+    def actor(self):
+        """The network, made on first use: a policy that is only pickled does not need it."""
+        return self.make_actor(self.weights)
+
+    @cached_property
+    def torch_actor(self):
+        """The network in torch, a ppo.models.actor.Actor, which knows values and distributions."""
+        from ppo.models.actor import Actor
+
+        if isinstance(self.actor, Actor):
+            return self.actor
+        return Actor(self.make_actor.make_model(), self.weights)
+
+    @cached_property
+    def state(self) -> ndarray:
+        """The recurrent states (n, S) of the n episodes that predict plays, S = 0 without memory;
+        zeros where an episode begins."""
+        return self.initial_state()
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """The names of the parts of an observation that the policy reads."""
+        names = getattr(self.actor, "policy_parts", None)
+        return [*(names or parts_of(self.spaces.observations))]
+
+    def initial_state(self, n: int = 1) -> ndarray:
+        """Return recurrent states (n, S) for the beginnings of n episodes: zeros."""
+        return np.zeros((n, self.actor.state_size), np.float32)
+
+    def reset(self) -> None:
+        """Reset the recurrent state. Call it before each episode of a recurrent policy."""
+        vars(self).pop("state", None)
+
+    def predict(
+        self, observation, deterministic: bool = True, info=None, state: ndarray | None = None
+    ):
+        """Return the action for an observation, as the environment's step takes it, or n for n.
+
+        observation: of make_env(), (*observation) or, for n at once, (n, *observation); or nested
+        dicts and tuples of its parts, as ppo.policy.inputs.read_observations reads them, of which
+        only self.parts are needed; deterministic: whether to take the most likely action, else a
+        random one, for which gSDE draws new noise each time; info: that of the observation, needed
+        for its action mask only, or n of them; state: recurrent states (n, S) of initial_state,
+        which are overwritten by the next ones, by default self.state. Raises ValueError for a
+        missing part, or for another shape, dtype or number of anything."""
+        rows, infos, states, is_batch = self._read(observation, info, state)
+        actions = self.act(rows, infos, states, deterministic)
+        return actions if is_batch else actions[0]
+
+    def values(self, observation, state: ndarray | None = None):
+        """Return the value of an observation, a float, or (n,) of n: the expected discounted sum of
+        the rewards to come, in units of those learned from (--normalize_rewards divides them).
+
+        observation, state, errors: as of predict, but the critic may need more parts than
+        self.parts, and no state changes."""
+        rows, _, states, is_batch = self._read(observation, None, state, for_critic=True)
+        values = self.torch_actor.values(self.normalize(rows), states)
+        return values if is_batch else values.item()
+
+    def log_probs(self, observation, action, info=None, state: ndarray | None = None):
+        """Return the logarithm of an action's probability (density, where actions are numbers), a
+        float, or (n,) of n actions, for n observations.
+
+        action: as predict returns it; n of them may be an array. A number at a bound of its Box is
+        taken for one that was not clipped; with --squash_actions, the density is that of actions
+        scaled to (-1, 1). The rest: as of predict, but no state changes."""
+        rows, infos, states, is_batch = self._read(observation, info, state)
+        squash = self.config.squash_actions
+        columns = read_actions(self.spaces.actions, action, len(rows), is_batch, squash)
+        distribution = self._distribution(rows, infos, states)
+        log_probs = distribution.log_prob(self.torch_actor.tensor(columns)).cpu().numpy()
+        return log_probs if is_batch else log_probs.item()
+
+    def distribution(self, observation, info=None, state: ndarray | None = None):
+        """Return the ppo.models.distributions.Distribution of n actions; n is 1 for an observation.
+
+        Its tensors are of the policy's columns (n, D), a column for each number of an action. The
+        arguments: as of predict, but no state changes."""
+        rows, infos, states, _ = self._read(observation, info, state)
+        return self._distribution(rows, infos, states)
+
+    def act(
+        self,
+        observations: ndarray,
+        infos,
+        states: ndarray,
+        deterministic: bool = True,
+        generator: np.random.Generator | None = None,
+    ):
+        """Return n actions, as step takes them, for observations (n, *observation) and n infos;
+        overwrite the recurrent states (n, S) by the next ones. generator: of random actions, by
+        default the policy's own."""
+        noise = None
+        if not deterministic:
+            generator = generator or self.generator
+            noise = draw_rows(self.actor.draw_noise, generator, len(observations))
+        masks = self._masks(infos)
+        columns = self.actor(self.normalize(observations), noise, masks, states=states)
+        return self.to_actions(columns)
+
+    def _read(
+        self, observation, info, state: ndarray | None, for_critic: bool = False
+    ) -> tuple[ndarray, Sequence[Any], ndarray, bool]:
+        """Return rows (n, *observation), n infos, states (n, S), and whether it is a batch."""
+        space = self.spaces.observations
+        needed = [*parts_of(space)] if for_critic else self.parts
+        reader = "critic" if for_critic else "policy"
+        rows, is_batch = read_observations(space, observation, needed, reader)
+        infos = read_infos(info, len(rows), is_batch)
+        return rows, infos, self._states(len(rows), state), is_batch
+
+    def _states(self, n: int, state: ndarray | None) -> ndarray:
+        """Return the recurrent states (n, S) to use: those given, or those of the policy itself."""
+        if state is None:
+            if len(self.state) != n:
+                if self.state.any():
+                    raise ValueError(
+                        f"the policy remembers {len(self.state)} episodes, and is given {n} "
+                        "observations: call reset() where episodes begin, or give state="
+                    )
+                self.state = self.initial_state(n)
+            return self.state
+        shape = (n, self.actor.state_size)
+        if state.shape != shape or state.dtype != np.float32:
+            raise ValueError(
+                f"state is {state.dtype} {state.shape}: give float32 {shape}, as of "
+                f"initial_state({n})"
+            )
+        return state
+
+    def _distribution(self, rows: ndarray, infos: Sequence[Any], states: ndarray):
+        return self.torch_actor.distribution(self.normalize(rows), self._masks(infos), states)
+
+    def _masks(self, infos: Sequence[Any]) -> ndarray:
+        """Return the policy's masks (n, M) bool of n infos, or an empty array without masks."""
+        if not self.to_mask:
+            return EMPTY
+        return np.array([self.to_mask(info.get(ACTION_MASK)) for info in infos])
