@@ -21,6 +21,12 @@ CURIOUS = {
     "learner": "examples.random_network_distillation:Curious",
     "normalize_rewards": False,
 }
+GROUPS = {
+    "env_name": "examples.reward_groups:Reach",
+    "learner": "examples.reward_groups:GroupLearner",
+    "model": "examples.reward_groups:GroupCritic",
+    "reward_term": ["reach", "effort"],
+}
 
 
 class Asymmetry(Callback):
@@ -64,7 +70,7 @@ def test_curiosity_is_about_what_is_new() -> None:
     assert learner.errors(never).mean() > 0.1 * before
 
 
-@pytest.mark.parametrize("flags", [CURIOUS], ids=["curiosity"])
+@pytest.mark.parametrize("flags", [CURIOUS, GROUPS], ids=["curiosity", "groups"])
 def test_a_learner_with_a_state_of_its_own_is_resumed_bit_for_bit(
     flags: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -77,8 +83,17 @@ def test_a_learner_with_a_state_of_its_own_is_resumed_bit_for_bit(
         states.append(load(tmp_path / name / "checkpoints" / LAST))
     assert states[0]["iteration"] == 6
     assert_same(*states)
-    own = [name for name, x in states[0].items() if name.startswith("rnd.")]
-    assert own
+    assert any(name.startswith(("rnd.", "reward_term.")) for name in states[0])
+
+
+def test_groups_of_rewards_outweigh_their_units(tmp_path: Path) -> None:
+    """What is reached is worth a hundredth of its effort, and is learned all the same."""
+    reached = {}
+    for name, given in {"groups": GROUPS, "their sum": {"env_name": GROUPS["env_name"]}}.items():
+        flags = {**CARTPOLE, **given, "total_steps": 3072, "num_epochs": 3}
+        summary = train(Config(**flags, run_dir=str(tmp_path / name)))
+        reached[name] = summary.evaluation.env["success_rate"]
+    assert reached == {"groups": 1, "their sum": 0}
 
 
 @pytest.mark.slow
