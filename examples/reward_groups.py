@@ -7,7 +7,7 @@ beside the effort, so that the default learner stands still (leave out --learner
 
 python main.py --env_name=examples.reward_groups:Reach --reward_term=reach --reward_term=effort \
     --learner=examples.reward_groups:GroupLearner --model=examples.reward_groups:GroupCritic \
-    --total_steps=50000
+    --total_steps=20000 --learning_rate=3e-3
 """
 
 from typing import Any
