@@ -1,8 +1,8 @@
 """Teach a policy that left and right are alike: a mirror loss, as legged robots are trained with.
 
-Yu et al. 2018, "Learning Symmetric and Low-Energy Locomotion", section 4.2: what the policy does in
-a state and what it does in the mirrored state must mirror each other. A learner of a robot derives
-from MirrorLearner, and overrides mirror_observations and mirror_actions.
+Yu et al. 2018, "Learning Symmetric and Low-Energy Locomotion": what the policy does in a state, and
+what it does in the mirrored state, should mirror each other. A learner for a robot derives from
+MirrorLearner, and overrides mirror_observations and mirror_actions.
 
 python main.py --env_name=CartPole-v1 --learner=examples.mirror:MirrorCartPole
 """

@@ -1,9 +1,9 @@
 """Groups of rewards, each with a critic of its own: their units no longer matter, weights do.
 
-Mysore et al. 2022, "Multi-Critic Actor Learning"; Zargarbashi et al. 2024, "RobotKeyframing",
-section III-C: every group has values and advantages of its own, which are standardised before they
-are added. In the sum of this environment's rewards, what is gained by reaching the goal is nothing
-beside the effort, so that the default learner stands still (leave out --learner and --model):
+Mysore et al. 2022, "Multi-Critic Actor Learning"; Zargarbashi et al. 2024, "RobotKeyframing". Every
+group has values and advantages of its own, which are standardised before they are added. In the sum
+of this environment's rewards, what is gained by reaching the goal is nothing beside the effort, so
+that the default learner stands still (leave out --learner and --model):
 
 python main.py --env_name=examples.reward_groups:Reach --reward_term=reach --reward_term=effort \
     --learner=examples.reward_groups:GroupLearner --model=examples.reward_groups:GroupCritic \
