@@ -15,6 +15,7 @@ from ppo.envs.isolation import ISOLATION
 from ppo.envs.lookup import explained_errors, find_family
 from ppo.envs.make import make_env
 from ppo.envs.make_columns import make_columns
+from ppo.envs.reward_terms import read_terms
 from ppo.envs.spaces import ACTION_MASK, leaves
 from ppo.envs.teams import Team
 
@@ -96,7 +97,8 @@ def probe_env(config, index: int) -> Spaces:
         has_masks = _has_masks(env, info)
         if not has_masks:
             env.action_space.seed(0)
-            env.step(env.action_space.sample())
+            *_, info = env.step(env.action_space.sample())
+            read_terms(info, config.reward_term)
     warnings = _warnings(config, *_conversions(env), close_env(env))
     threshold = env.spec.reward_threshold if env.spec else None
     return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)

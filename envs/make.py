@@ -77,7 +77,7 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     env = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
     env = CheckData(env, config.strict_spaces)
     if config.frame_skip > 1:
-        env = RepeatAction(env, config.frame_skip)
+        env = RepeatAction(env, config.frame_skip, config.reward_term)
     return RecordEpisode(env)
 
 

@@ -108,12 +108,13 @@ def _check_flags(config) -> None:
     flags = {
         f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),
         "fresh_env_per_episode=True": config.fresh_env_per_episode,
+        f"reward_term={','.join(config.reward_term)}": bool(config.reward_term),
         f"wrapper={','.join(config.wrapper)}": bool(config.wrapper),
         "env_kwargs with a list of tasks": len(tasks_of(config.env_kwargs)) > 1,
     }
     for name, is_given in flags.items():
         if is_given:
             raise EnvironmentUnavailable(
-                f"--{name}: {config.env_name} steps several environments at once, for which this "
-                "means nothing: leave it out, or do it where they are made"
+                f"--{name}: {config.env_name} steps several environments at once, which cannot "
+                "obey it: leave it out, or do it where they are made"
             )

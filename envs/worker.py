@@ -23,6 +23,7 @@ from ppo.envs.episodes import (
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
 from ppo.envs.make import make_env
+from ppo.envs.reward_terms import read_terms
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
@@ -189,9 +190,12 @@ class Worker:
         observations = self.rollout.observations[t + 1]
         self.actions = self.rollout.actions[t, members.start : members.stop]
         envs = self.envs
+        reward_terms = self.config.reward_term
         for i, action in zip(members, self.to_actions(self.actions), strict=True):
             self.calls.beat(STEP, i)
             observation, rewards[i], terminated, truncated, info = envs[i].step(action)
+            if reward_terms:
+                self.rollout.reward_terms[t, i] = read_terms(info, reward_terms)
             if terminated or truncated:
                 self._end_episode(t, i, observation, terminated, info)
                 self._start_episode(t + 1, i)

@@ -25,9 +25,12 @@ SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episode
         ("--env_name=examples.own_environment:HiddenVelocity", "--model=lstm"),
         ("--env_name=examples.own_environment:HiddenVelocity", "--model=gru"),
         ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
-        ("--env_name=MountainCar-v0", "--learner=examples.intrinsic_reward:CountBonus"),
+        (
+            "--env_name=MountainCar-v0",
+            "--learner=examples.random_network_distillation:Curious",
+        ),
     ],
-    ids=["environment", "gru", "model", "intrinsic reward"],
+    ids=["environment", "gru", "model", "curiosity"],
 )
 def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -> None:
     done = run_main(*flags, *SHORT, "--preset=none", f"--run_dir={tmp_path}/run")

@@ -14,7 +14,9 @@ from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
 
-def rollout_layout(T: int, N: int, spaces: Spaces, model) -> dict[str, Any]:
+def rollout_layout(
+    T: int, N: int, spaces: Spaces, model, num_reward_terms: int = 0
+) -> dict[str, Any]:
     """Return shape and dtype of each table of T steps of N environments; parts not needed have no
     columns."""
     head = model.policy_head
@@ -23,6 +25,7 @@ def rollout_layout(T: int, N: int, spaces: Spaces, model) -> dict[str, Any]:
         "observations": ((T + 1, N, *spaces.observations.shape), spaces.observations.dtype),
         "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
         "rewards": ((T, N), np.float32),  # the environment's own
+        "reward_terms": ((T, N, num_reward_terms), np.float32),  # of --reward_term
         "terminations": ((T, N), np.bool_),
         "truncations": ((T, N), np.bool_),  # False where the step also terminated
         "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
@@ -43,7 +46,8 @@ class SharedBuffers:
     """
 
     def __init__(self, config: Config, spaces: Spaces, learner: Learner, num_envs: int) -> None:
-        layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model)
+        num_terms = len(config.reward_term)
+        layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model, num_terms)
         num_rollouts = 2 if config.overlap else 1
         num_bytes = sum(math.prod(shape) * np.dtype(x).itemsize for shape, x in layout.values())
         check_memory("num_envs or --num_steps", num_bytes * num_rollouts)

@@ -75,6 +75,11 @@ class EnvironmentFlags(Flags):
     normalize_keys: str | None = fixed_flag(
         None, "Comma-separated names of the parts to standardise; none: all but images."
     )
+    reward_term: list[str] = fixed_flag(
+        (),
+        "Name of a number in each step's info to keep in the rollout for a learner of your own; "
+        "repeat the flag for further ones.",
+    )
     clip_rewards: bool = fixed_flag(False, "Replace each reward by its sign: -1, 0 or 1.")
     strict_spaces: bool = flag(
         False, "Raise an error, not a warning, for an observation outside of the space."
