@@ -25,6 +25,18 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases but the first of a test marked slow_but_first as slow."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("slow_but_first"):
+            test = item.nodeid.partition("[")[0]
+            if test in seen:
+                item.add_marker("slow")
+            seen.add(test)
+
+
 @pytest.fixture(autouse=True)
 def environments_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play environments in the tests' own process, which saves half a second for each run; by

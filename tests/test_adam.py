@@ -65,6 +65,7 @@ def test_a_step_is_that_of_the_paper() -> None:
     np.testing.assert_allclose(weights.detach(), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_learner_does_not_import_torchs_compiler() -> None:
     code = """
 import sys

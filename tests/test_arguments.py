@@ -120,6 +120,7 @@ def test_tasks_must_be_observed_alike() -> None:
         spaces_of("tests.test_arguments:Sized", env_kwargs=tasks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_environment_unlike_the_first_look_is_named(tmp_path: Path, num_workers: int) -> None:
     values = {**TINY, "env_kwargs": {"size": 1, "growth": 3}, "run_dir": str(tmp_path / "run")}

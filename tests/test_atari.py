@@ -65,6 +65,7 @@ def assert_same_images(ours: np.ndarray, theirs: np.ndarray) -> None:
     assert np.abs(difference).max() <= 1
 
 
+@pytest.mark.slow_but_first
 @LIFE_LOSS
 @pytest.mark.parametrize(
     "env_name", ["BreakoutNoFrameskip-v4", "QbertNoFrameskip-v4", "ALE/Asterix-v5"]

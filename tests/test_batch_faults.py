@@ -107,6 +107,7 @@ def test_a_damaged_call_costs_a_worker(
     assert_replaced(make(form, {**damage, "marker": marker}, **flags), said)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("form", ["batch", pytest.param("team", marks=SLOW)])
 @pytest.mark.parametrize(
     ("where", "what", "said"),
@@ -192,6 +193,7 @@ def run_two_iterations(
     )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("form", "where", "what", "said"),
     [
@@ -214,6 +216,7 @@ def test_a_run_goes_on_and_counts_it(
     assert [row["faults/worker_lost"] for row in rows] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:
     done = run_two_iterations("batch", {"where": "step", "what": "nan", "after": 6}, tmp_path / "r")
     assert done.returncode == 1

@@ -54,6 +54,7 @@ def collect(tmp_path: Path) -> Callable[..., Recorder]:
     return collect
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_batch_gives_what_single_environments_give(
@@ -161,6 +162,7 @@ def test_a_team_gives_the_batch_that_is_computed_by_hand(
     assert {e.environment % 3 for e in info.episodes if e.metrics} == {1}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("model", "flags"),
     [
@@ -244,6 +246,7 @@ def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Cal
     )
 
 
+@pytest.mark.slow
 def test_a_batch_is_evaluated_by_single_environments(tmp_path: Path) -> None:
     flags = {**TINY, "env_name": as_env_name(sync), "preset": "none", "eval_episodes": 2}
     by_batch = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "batch")))

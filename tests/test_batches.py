@@ -494,6 +494,7 @@ def test_check_of_shapes_and_choices() -> None:
     assert CheckBatch(gymnasium.spaces.Box(0, 255, (4, 4), np.uint8))(image)[0] is image
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_ale_restarts_by_mask_and_seed(mode: str) -> None:
     from ale_py.vector_env import AtariVectorEnv

@@ -158,12 +158,14 @@ def test_actions_of_a_choice_are_those_that_it_names(name: str) -> None:
     assert env.step(env.action_space.sample())[1] == 1
 
 
+@pytest.mark.slow
 def test_a_choice_is_measured_beside_the_default() -> None:
     found = choices.measure("CartPole-v1", f"{choices.WRAPPER}:Masks", 3072, 1)
     assert found["runs"].keys() == {"default", "choice"}
     assert is_table(choices.show([found]))
 
 
+@pytest.mark.slow
 def test_an_overhead_is_a_ratio_of_speeds() -> None:
     found = overheads.measure("env_metrics", 1, 4096)
     assert [len(speeds) for speeds in found["speeds"].values()] == [1, 1]
@@ -182,6 +184,7 @@ def test_a_policy_answers_in_a_time_that_is_shown() -> None:
     assert is_table(latency.show({"MLP": {"own": found, "other": found}}))
 
 
+@pytest.mark.slow
 def test_what_was_solved_is_not_measured_again(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +213,7 @@ def test_seconds_of_what_was_not_solved_are_bounds() -> None:
     assert solve.show_ratio([runs[0]], [unsolved], 900) == ""
 
 
+@pytest.mark.slow
 def test_a_learning_run_can_be_checked_bit_for_bit(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

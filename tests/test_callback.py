@@ -51,6 +51,7 @@ def test_everything_is_called_in_its_order_and_a_run_can_be_stopped(tmp_path: Pa
     assert "enough" in done.stdout
 
 
+@pytest.mark.slow
 def test_every_checkpoint_is_noted_once(tmp_path: Path) -> None:
     flags = ["--callback=tests.callbacks:Recorder", "--checkpoint_every=1", "--num_iterations=2"]
     assert brief(*flags, f"--run_dir={tmp_path / 'run'}").returncode == 0
@@ -90,6 +91,7 @@ def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag
     assert "return 0.0 " not in evaluated.stdout
 
 
+@pytest.mark.slow
 def test_a_worker_lost_while_collecting_ahead_begins_episodes_as_the_others_do(
     tmp_path: Path,
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_worker_lost_while_collecting_ahead_begins_episodes_as_the_others_do(
     assert metrics(tmp_path)[-1]["faults/worker_lost"] == "1"
 
 
+@pytest.mark.slow
 def test_episodes_lost_with_overlap_are_recorded_as_they_were_begun(tmp_path: Path) -> None:
     own = ["--env_name=tests.callbacks:Unseeded", "--callback=tests.callbacks:Recorded"]
     begun = run_main(
@@ -124,6 +127,7 @@ def test_episodes_lost_with_overlap_are_recorded_as_they_were_begun(tmp_path: Pa
     assert [row["faults/episodes_lost"] for row in metrics(tmp_path)] == [*"00044"]
 
 
+@pytest.mark.slow
 def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     name = "--env_name=tests.callbacks:ByName"
@@ -132,6 +136,7 @@ def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Pat
     assert float(metrics(folder)[-1]["env/level"]) > 1.0
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("callback", "code", "message"),
     [
@@ -153,6 +158,7 @@ def test_what_a_callback_does_wrong_is_named(
         assert load(folder / "checkpoints" / LAST)["iteration"] == 2
 
 
+@pytest.mark.slow
 def test_an_attribute_that_the_environment_lacks_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = run_main(*BRIEF, "--callback=tests.callbacks:WrongAttribute", f"--run_dir={folder}")
@@ -162,6 +168,7 @@ def test_an_attribute_that_the_environment_lacks_is_named(tmp_path: Path) -> Non
     assert load(folder / "checkpoints" / LAST)["iteration"] == 1
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("flag", "code", "message"),
     [

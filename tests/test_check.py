@@ -37,6 +37,7 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     assert run_main(*recommended, "--num_iterations=1", f"--run_dir={tmp_path}").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
@@ -87,11 +88,13 @@ def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture)
     assert [line for line in lines if line.startswith("gymnasium's checker: ")]
 
 
+@pytest.mark.slow
 def test_forbidden_actions_are_not_played(capsys: pytest.CaptureFixture) -> None:
     lines = checked(capsys, "tests.environments:Masked-v0")
     assert [line for line in lines if line.startswith("random actions earn 0 to 1 a step")]
 
 
+@pytest.mark.slow
 def test_atari_games_repeat_themselves() -> None:
     lines = findings(environment_flags("BreakoutNoFrameskip-v4"), 0)
     assert [
@@ -112,6 +115,7 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
     np.testing.assert_array_equal(result.observations[0], env.reset(seed=3)[0])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("name", "said"),
     [

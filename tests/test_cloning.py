@@ -370,6 +370,7 @@ def test_what_is_not_finite_ends_with_a_sentence() -> None:
         cloning.run(1)
 
 
+@pytest.mark.slow
 def test_values_learn_the_returns(tmp_path: Path) -> None:
     """Ten steps of reward 1, of which the observation tells only the first: an lstm counts."""
     cloning = make_cloning("lstm", (10,) * 40, normalize_rewards=False, hidden_size=16)
@@ -433,6 +434,7 @@ def test_a_recurrent_model_of_images_is_cloned(model: str, tmp_path: Path) -> No
     assert "accuracy" in clone(cloned)
 
 
+@pytest.mark.slow
 def test_nested_spaces_of_every_kind_are_cloned(tmp_path: Path) -> None:
     kwargs = {"shown": "Dict", "done": "Tuple"}
     path = tmp_path / "nested.npz"

@@ -36,6 +36,7 @@ def train(folder: Path, *flags: str, code: int = 0, **misbehaviour: Any) -> tupl
     ) else []
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("where", "what", "said"),
     [
@@ -70,6 +71,7 @@ def test_what_an_environment_does_at_first_is_named_at_once(
     assert not events  # nothing was begun
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "what", ["raise", "exit", pytest.param("hang", marks=pytest.mark.slow), "segv"]
 )
@@ -87,6 +89,7 @@ def test_an_evaluation_that_fails_is_named_and_nothing_else_suffers(
     assert summary["evaluation"]["episodes"] == 0
 
 
+@pytest.mark.slow
 def test_a_close_that_raises_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     flags = ("--eval_every=1", "--fresh_env_per_episode")
@@ -100,6 +103,7 @@ def test_a_close_that_raises_is_said_once_and_ends_nothing(tmp_path: Path) -> No
     assert done.stderr == f"warning: {said}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     ["float64", *(pytest.param(what, marks=pytest.mark.slow) for what in ("list", "reward"))],
@@ -114,6 +118,7 @@ def test_sloppiness_is_converted_with_one_warning(tmp_path: Path, what: str) -> 
     assert errors.strip() in checked.stdout
 
 
+@pytest.mark.slow
 def test_a_check_says_what_is_wrong_as_training_does(tmp_path: Path) -> None:
     where = {"where": "step", "what": "nan"}
     errors, _ = train(tmp_path / "run", code=1, **where)
@@ -122,6 +127,7 @@ def test_a_check_says_what_is_wrong_as_training_does(tmp_path: Path) -> None:
     assert checked.stderr.splitlines()[-1] == errors.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_an_exit_in_the_trainers_process_is_a_lost_worker(tmp_path: Path) -> None:
     kind = {"where": "step", "what": "exit", "within": "trainer", "after": 40}
     errors, events = train(tmp_path / "run", "--num_workers=0", code=1, **kind)
@@ -131,6 +137,7 @@ def test_an_exit_in_the_trainers_process_is_a_lost_worker(tmp_path: Path) -> Non
     assert (tmp_path / "run" / "checkpoints" / "last.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_endless_episodes_ends(tmp_path: Path) -> None:
     run = tmp_path / "run"
     flags = ("--env_name=tests.misbehaving:Endless", "--eval_max_steps=50", "--verbose=1")
@@ -147,6 +154,7 @@ def test_an_evaluation_of_endless_episodes_ends(tmp_path: Path) -> None:
     assert "3 episodes were cut off after 70 steps" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_observation_without_numbers_is_refused(tmp_path: Path) -> None:
     done = run_main(*SMALL, "--env_name=tests.misbehaving:Nothing", f"--run_dir={tmp_path / 'r'}")
     assert done.returncode == 2

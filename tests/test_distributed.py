@@ -370,6 +370,7 @@ def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [*ranks, *workers]), 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: Path) -> None:
     launcher = torchrun(

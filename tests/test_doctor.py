@@ -105,6 +105,7 @@ ILL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ILL)
 def test_each_problem_is_reported_once(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -137,6 +138,7 @@ def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
     assert "is not finite" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

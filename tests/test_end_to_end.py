@@ -245,6 +245,7 @@ def test_images_train(arguments: str, said: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     flags = ("--env_name=CartPole-v1", "--num_workers=0", "--total_steps=2048", "--logger=none")
     for seed in ("1", "2"):
@@ -259,6 +260,7 @@ def test_cartpole_is_solved_in_100_000_steps(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] == 500
 
 
+@pytest.mark.slow
 def test_the_configuration_of_the_cleanrl_tutorial_by_its_own_names(tmp_path: Path) -> None:
     arguments = (
         "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4 "
@@ -378,6 +380,7 @@ def test_a_value_of_several_lines_is_answered_by_one(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "error: --seed=a b: expected integer >= 0 and <= 4294967295\n"
 
 
+@pytest.mark.slow
 def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     name = "tests.environments:Raises-v0"
     done = run_main(
@@ -394,6 +397,7 @@ def test_an_environments_exception_reaches_the_user(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("name", "what"),
     [
@@ -449,6 +453,7 @@ def nothing_left(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = start(tmp_path / "run", "--num_workers=2")
@@ -463,6 +468,7 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, cod
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 def test_a_signal_is_no_bug_to_debug(tmp_path: Path) -> None:
     process = start(tmp_path / "run", "--num_workers=0", "--debug")
     process.send_signal(signal.SIGINT)
@@ -471,6 +477,7 @@ def test_a_signal_is_no_bug_to_debug(tmp_path: Path) -> None:
     assert errors.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
     arguments = command(
         "--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}"
@@ -488,6 +495,7 @@ def test_ctrl_c_while_workers_get_ready(tmp_path: Path) -> None:
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_an_evaluation_at_once(
     tmp_path: Path, number: signal.Signals, code: int
@@ -520,6 +528,7 @@ def test_workers_die_with_the_trainer(tmp_path: Path) -> None:
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     shown = on_terminal(
         "--env_name=CartPole-v1",
@@ -532,6 +541,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     assert "evaluation: " in shown
 
 
+@pytest.mark.slow
 def test_a_leap_of_the_policy_is_warned_of(tmp_path: Path) -> None:
     flags = ("--env_name=CartPole-v1", "--num_iterations=2", "--num_workers=0", "--eval_episodes=0")
     for learning_rate, warned in ((1, True), (1e-4, False)):
@@ -549,6 +559,7 @@ EXTRAS = {
 }
 
 
+@pytest.mark.slow
 def test_without_what_only_some_need_all_else_works(cartpole_copy: Path, tmp_path: Path) -> None:
     for package in ("matplotlib", "tensorboard", "imageio", "optuna", "onnxscript"):
         text = f"raise ModuleNotFoundError('No module named {package}')"

@@ -87,6 +87,7 @@ def run_unread(*arguments: str, unread: str) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr or ""
 
 
+@pytest.mark.slow
 def test_training_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
     code, errors = run_unread(*SHORT, f"--run_dir={tmp_path}", unread="stdout")
     said = "--logger=console: nobody reads its output any more; training continues without it"
@@ -95,6 +96,7 @@ def test_training_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
     assert [event["message"] for event in events(tmp_path, "logger_failed")] == [said]
 
 
+@pytest.mark.slow
 def test_training_goes_on_when_nobody_reads_its_warnings(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     flags = ("--learning_rate=1", "--checkpoint_every=1", f"--run_dir={tmp_path / 'run'}")
@@ -144,6 +146,7 @@ def test_a_run_is_saved_when_its_terminal_goes_away(tmp_path: Path) -> None:
     assert nothing_left(process)
 
 
+@pytest.mark.slow
 def test_a_run_below_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
     process = start(
         *LONG,
@@ -159,6 +162,7 @@ def test_a_run_below_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
     assert not events(tmp_path, "worker_lost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -196,6 +200,7 @@ def trainers_in(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_runs_of_seeds_die_with_their_command(tmp_path: Path) -> None:
     process = start(*LONG, "--seeds=2", "--num_workers=1", f"--run_dir={tmp_path}")
     wait_until(lambda: num_rows(tmp_path / "s0") > 3, process)
@@ -207,6 +212,7 @@ def test_the_runs_of_seeds_die_with_their_command(tmp_path: Path) -> None:
     assert not trainers_in(tmp_path)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -238,6 +244,7 @@ class Ending(Learner):
 """
 
 
+@pytest.mark.slow
 def test_an_exit_in_a_learner_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text(ENDING)
     done = run_in(tmp_path, *SHORT, "--learner=ending:Ending", "--run_dir=run", "--debug")
@@ -253,6 +260,7 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("flag", ["model", "optimizer", "learner"])
 def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text("import sys; sys.exit(0)")
@@ -261,6 +269,7 @@ def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path)
     assert done.stderr.startswith(f"error: --{flag}=ending:Ending cannot be imported")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("act", "where"), [("remove", "run"), ("replace_by_folder", "run/metrics.csv")]
 )
@@ -280,6 +289,7 @@ def test_training_goes_on_without_its_files_and_says_so_once_and_at_the_end(
     assert load(saved(folder)[-1])["iteration"] == ITERATIONS
 
 
+@pytest.mark.slow
 def test_a_leftover_does_not_hinder_checkpoints(tmp_path: Path) -> None:
     leftover = tmp_path / "checkpoints" / ".tmp-last.safetensors"
     done = run_main(
@@ -291,6 +301,7 @@ def test_a_leftover_does_not_hinder_checkpoints(tmp_path: Path) -> None:
     assert not list(last.parent.glob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
     for name in (".tmp-config.json", ".tmp-metrics.csv", "lock", "metrics.csv", "events.out.1"):
         (tmp_path / name).write_text("{")
@@ -300,6 +311,7 @@ def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
     assert num_rows(tmp_path) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_error_can_neither_flood_nor_command_the_terminal(
     tmp_path: Path, num_workers: int
@@ -341,6 +353,7 @@ def test_an_interrupt_of_an_import_is_one_line(name: str, tmp_path: Path) -> Non
     assert done.stderr.startswith("error: interrupted")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
     done = run_main(*SHORT, os.fsdecode(b"--run_dir=" + bytes(tmp_path) + b"/\xff\xfe"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -348,6 +361,7 @@ def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("limited", "limit", "sentence"),
     [

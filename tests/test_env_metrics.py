@@ -75,6 +75,7 @@ def test_the_console_the_summary_and_the_report_have_them(whole: Path) -> None:
     assert "<figcaption>env/success_rate</figcaption>" in page
 
 
+@pytest.mark.slow
 def test_evaluate_prints_and_writes_them(whole: Path) -> None:
     output = whole.parent / "evaluation.json"
     flags = (ENV_NAME, "--episodes=20", "--seed=3", f"--output={output}")
@@ -88,6 +89,7 @@ def test_evaluate_prints_and_writes_them(whole: Path) -> None:
     assert f"success_rate={rate:.4g}" in line.split()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_has_the_same_metrics(whole: Path, tmp_path: Path) -> None:
     """The kill is in iteration 17, after the column env/late was added to a file that a checkpoint
     of iteration 15 continues."""

@@ -60,6 +60,7 @@ def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
         assert f"return {entry['mean']:.1f}" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".mp4", pytest.param(".gif", marks=pytest.mark.slow)])
 def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
@@ -82,6 +83,7 @@ def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: st
     assert [file.name for file in tmp_path.glob(".tmp-*")] == []
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "fifo", "folder"])
 def test_results_are_added_to_regular_files_only(
     name: str, cartpole_run: Path, tmp_path: Path
@@ -99,6 +101,7 @@ def test_results_are_added_to_regular_files_only(
     assert re.fullmatch(f"error: {said}: give another (file|name)\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "e.json"
     (tmp_path / ".tmp-e.json").mkdir()  # where it would be written first

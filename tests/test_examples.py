@@ -19,6 +19,7 @@ STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, an
 SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episodes=1")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "flags",
     [
@@ -38,6 +39,7 @@ def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -
     assert [row["iteration"] for row in metrics(tmp_path / "run")] == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_examples_of_callbacks(tmp_path: Path) -> None:
     done = run_main(
         "--env_name=CartPole-v1",
@@ -56,6 +58,7 @@ def test_examples_of_callbacks(tmp_path: Path) -> None:
     assert "000000000064.safetensors" in saved  # asked for by the callback
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("own_loss", marks=pytest.mark.slow), "use_api"])
 def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
     """They are run in another folder, where they leave their run."""
@@ -213,6 +216,7 @@ def everyday_commands() -> list[Any]:
     ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("line", everyday_commands())
 def test_a_command_of_the_documentation_runs_as_printed(
     line: str, cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch, call: Call

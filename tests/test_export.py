@@ -73,6 +73,7 @@ def leaves(action: Any) -> list[np.ndarray]:
     return [np.asarray(action)]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", RUNS)
 def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> None:
     checkpoint = trained(RUNS[name], tmp_path / "run")
@@ -106,6 +107,7 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
             state = np.zeros_like(state)
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_team_is_exported(tmp_path: Path) -> None:
     name = "tests.teams:Relay"
     values = {"env_name": name, "num_envs": 3, "total_steps": 96, "learning_rate": 1e-1}
@@ -152,6 +154,7 @@ def test_a_policy_with_action_masks_is_not_exported(
     assert "which actions are allowed, which an ONNX file is not" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_file_that_acts_differently_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

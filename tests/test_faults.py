@@ -126,6 +126,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "kinds",
     ["kill,raise,nan", "segv,inf,none,reward_array", "exit,shape,reward_nan,four_tuple"],
@@ -161,6 +162,7 @@ def assert_replaced(tmp_path: Path, kinds: str, timeout: float) -> None:
     assert metrics(folder)[-1]["faults/worker_lost"] == str(len(lost))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("kind", "always"), [("init_raise", True), ("reset_raise", False)])
 def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always: bool) -> None:
     done = run_main(*fault(tmp_path, kind, always=always))
@@ -172,6 +174,7 @@ def test_what_cannot_start_is_not_tried_again(tmp_path: Path, kind: str, always:
     assert not (tmp_path / "run").exists()  # the first look has shown it
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, "kill", always=True))
     assert done.returncode == 1
@@ -185,6 +188,7 @@ def test_a_worker_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_observations_outside_of_the_space_are_warned_of_once(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, "outside", always=True))
     assert done.returncode == 0, done.stderr
@@ -197,12 +201,14 @@ def test_observations_outside_of_the_space_are_warned_of_once(tmp_path: Path) ->
     assert int(metrics(tmp_path / "run")[-1]["faults/observation_outside"]) == outside
 
 
+@pytest.mark.slow
 def test_strict_spaces_make_it_a_fault(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, "outside"), "--strict_spaces")
     assert done.returncode == 0, done.stderr
     assert_replaced(tmp_path, "outside", 0)
 
 
+@pytest.mark.slow
 def test_gradient_steps_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, ""), "--model=tests.faulty_models:NanTwice", "--num_epochs=4")
     assert done.returncode == 0, done.stderr
@@ -229,6 +235,7 @@ def test_three_gradient_steps_in_a_row_that_are_not_finite_end_the_run_before_th
     assert iterations(tmp_path / "run") == [1]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path: Path) -> None:
     done = run_main(*fault(tmp_path, ""), "--learning_rate=1e30", "--checkpoint_every=1")
     assert done.returncode == 1
@@ -241,6 +248,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path: Pat
         assert all(tensor.isfinite().all() for tensor in tensors)
 
 
+@pytest.mark.slow
 def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     process = start("--env_name=CartPole-v1", "--num_workers=2", f"--run_dir={tmp_path / 'run'}")
     wait_until(lambda: num_rows(tmp_path / "run") > 2, process)
@@ -268,6 +276,7 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "worker_lost")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -303,6 +312,7 @@ def hanging(tmp_path: Path, kind: str) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])
 def test_nothing_outlives_a_killed_run_whose_environment_hangs(
     tmp_path: Path, kill: Callable
@@ -345,6 +355,7 @@ def test_a_full_disk_is_warned_of_while_training_continues(tmp_path: Path) -> No
     assert int(metrics(folder)[-1]["faults/checkpoint_failed"]) >= 1
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_not_entered(tmp_path: Path) -> None:
     process = hanging(tmp_path, "hang")
     config = (tmp_path / "run" / "config.json").read_bytes()
@@ -372,6 +383,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("damage", [truncate, flip, empty])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     copy: Path, whole: Path, damage: Callable
@@ -390,6 +402,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     assert saved(copy)[-1].read_bytes() == saved(whole)[-1].read_bytes()
 
 
+@pytest.mark.slow
 def test_without_a_whole_checkpoint_nothing_is_trained(copy: Path, whole: Path) -> None:
     for path, damage in zip(saved(copy), (truncate, flip, empty), strict=True):
         damage(path)
@@ -422,6 +435,7 @@ def zip_bomb(touched: Path) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("make", [renamed_pickle, long_header, zip_bomb])
 def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
@@ -438,6 +452,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]
 COMMANDS = ["train", *(pytest.param(x, marks=SLOW) for x in ("evaluate", "render", "export"))]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("changed", "said"),
@@ -484,6 +499,7 @@ def run_limited(*arguments: str) -> tuple[int, str, int]:
     return code, done.stderr, most_memory * 1024
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_very_many_tensors_is_refused(copy: Path, call: Call) -> None:
     tensors = {f"x{number}": torch.zeros(0) for number in range(20_000)}
     save_file(tensors, saved(copy)[-1], {"state": "{}"})
@@ -530,6 +546,7 @@ def test_malformed_settings_of_a_checkpoint_are_named(
     assert re.fullmatch(rf"error: {saved(copy)[-1]} .*{said}.*: give another\n", errors)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_fewer_settings_is_of_an_earlier_version(copy: Path, call: Call) -> None:
     state = load(saved(copy)[-1])
     for name in ("squash_actions", "fresh_env_per_episode", "learner"):
@@ -566,6 +583,7 @@ def test_what_is_no_file_is_no_checkpoint(copy: Path, whole: Path) -> None:
     assert saved(copy)[-1].read_bytes() == saved(whole)[-1].read_bytes()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("damage", ["doubled", "foreign", "text"])
 def test_a_damaged_table_of_metrics_is_set_aside(
     copy: Path, whole: Path, call: Call, damage: str
@@ -598,6 +616,7 @@ def test_a_damaged_table_of_metrics_is_set_aside(
     assert metrics(copy)[:-1] == [known[str(iteration)] for iteration in kept]
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
     done = run_main(f"--resume={tmp_path / 'nowhere'}")
     assert done.returncode == 2
@@ -608,6 +627,7 @@ def test_a_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -686,6 +706,7 @@ def test_runs_killed_at_any_moment_resume_as_if_they_never_stopped(env_name: str
     assert check_resume(env_name, runs=20, side_by_side=2, minutes=60)["as_wanted"] == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [pytest.param("5ec2e7" * 6 + "abcd", marks=SLOW), ""])
 def test_training_does_not_need_weights_and_biases(tmp_path: Path, key: str) -> None:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}

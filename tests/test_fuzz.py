@@ -149,6 +149,7 @@ def assert_is_plain(name: str, value: Any) -> None:
         assert 0 <= float(value.partition(":")[2]) < float("inf")
 
 
+@pytest.mark.slow
 @settings(max_examples=400, **SETTINGS)
 @given(st.lists(st.tuples(st.sampled_from(FIELDS), st.booleans(), TEXTS), max_size=5), st.randoms())
 def test_any_values_of_any_flags_make_a_config_or_one_sentence_with_a_flag(
@@ -249,6 +250,7 @@ def damaged(content: bytes, damage: tuple) -> bytes:
     return content[:at] + details[1] + content[at + (len(details[1]) if kind == "replace" else 0) :]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, **SETTINGS)
 @given(damage=damages())
 def test_a_damaged_checkpoint_is_refused_or_holds_what_was_saved(

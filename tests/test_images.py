@@ -254,6 +254,7 @@ def test_colours_are_refused_where_there_are_none(name: str, said: str) -> None:
         settings_of({"env_name": name, "image": "color", "preset": "none"})
 
 
+@pytest.mark.slow
 def test_a_library_that_opencv_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object')")
     flags = ("--env_name=tests.environments:Picture-v0", f"--run_dir={tmp_path / 'run'}")

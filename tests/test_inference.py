@@ -60,6 +60,7 @@ def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.n
     return tables
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("name", "num_workers"),
     [(name, count) for name in WORLDS for count in (0, 1, 2) if (name, count) != ("one", 2)],
@@ -73,6 +74,7 @@ def test_the_learner_acts_as_workers_do(name: str, num_workers: int) -> None:
             np.testing.assert_allclose(ours[table], expected, atol=1e-4, err_msg=table)
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_actions_of_workers_or_of_the_learner(tmp_path: Path) -> None:
     flags = (
         "--env_name=CartPole-v1",
@@ -179,6 +181,7 @@ def restored(parts: Components, state: dict[str, Any]) -> list[str]:
     return restore(parts, Monitor(parts, None), state)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
     parts = make_components(
         "Counting-v0", num_envs=4, num_steps=5000, overlap=True, num_workers=2, total_steps=10**5
@@ -198,6 +201,7 @@ def test_a_worker_lost_while_collecting_ahead_is_replaced() -> None:
         assert "worker_replaced" in events
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_collecting_ahead_saves_and_ends_the_run(
     received: signal.Signals, tmp_path: Path
@@ -220,6 +224,7 @@ def test_a_signal_while_collecting_ahead_saves_and_ends_the_run(
     assert errors.startswith(f"error: {received.name} after step")
 
 
+@pytest.mark.slow
 def test_cartpole_is_learned_with_overlap(tmp_path: Path) -> None:
     done = run_main(
         "--env_name=CartPole-v1",

@@ -24,6 +24,7 @@ FLAGS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_without_safeguards_learns_the_same(num_workers: int, tmp_path: Path) -> None:
     for name, module in (("whole", "main"), ("bare", "benchmarks.internals")):
@@ -35,6 +36,7 @@ def test_a_run_without_safeguards_learns_the_same(num_workers: int, tmp_path: Pa
     assert len(metrics(tmp_path / "bare")) == 3
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_workers_time_are_measured() -> None:
     config = Config("CartPole-v1", num_envs=4, num_steps=32, num_workers=2)
     seconds = in_fresh_process(measure_worker, config, 0.1)

@@ -215,6 +215,7 @@ def test_the_last_minibatch_takes_the_remaining_rows(tmp_path: Path, size: int, 
         assert all(math.isfinite(float(x)) for x in row.values() if x)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD", "RMSprop"])
 def test_optimizers_train(tmp_path: Path, optimizer: str) -> None:
     values = {**CARTPOLE, "optimizer": f"torch.optim:{optimizer}", "run_dir": str(tmp_path)}

@@ -22,11 +22,13 @@ def learned_value(env_name: str) -> float:
     return parts.model(torch.ones(1, 1))[1].item()
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_no_failure() -> None:
     """Reward 1 for ever is worth 1 / (1 - gamma), wherever episodes are cut."""
     assert learned_value("Truncated-v0") == pytest.approx(1 / (1 - GAMMA), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_termination_is_the_end() -> None:
     """V is a fixed point: the mean over an episode's ten steps of the lambda-return
     G_t = 1 + gamma ((1 - lambda) V + lambda G_{t+1}), G_9 = 1, which is linear in V:
@@ -40,6 +42,7 @@ def test_a_termination_is_the_end() -> None:
     assert learned_value("Terminated-v0") == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("share_trunk", [False, True])
 @pytest.mark.parametrize("normalize_advantages", ["minibatch", "rollout", "none"])
 def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: str) -> None:
@@ -56,6 +59,7 @@ def test_a_contextual_bandit_is_solved(share_trunk: bool, normalize_advantages: 
     assert probabilities.diagonal().min() > 0.99
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("model", ["mlp", "lstm", "gru", "cnn", "cnn_small", "impala"])
 def test_the_same_seed_gives_the_same_bits(model: str) -> None:
     reads_vectors = model in ("mlp", "lstm", "gru")
@@ -73,6 +77,7 @@ def test_the_same_seed_gives_the_same_bits(model: str) -> None:
     assert not torch.equal(first, trained(env_name, **values, seed=1).learner.weights)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("share_trunk", [True, False])
 def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> None:
@@ -92,6 +97,7 @@ def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> N
     assert np.mean([episode.episode_return for episode in last]) > 0.95
 
 
+@pytest.mark.slow
 def test_a_box_of_two_dimensions_is_learned() -> None:
     parts = trained(
         "Target-v0", num_steps=64, total_steps=51_200, learning_rate="linear:3e-3", entropy_coef=0.0

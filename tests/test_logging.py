@@ -99,6 +99,7 @@ def test_tensorboard_has_every_metric_and_histogram(shown: Path) -> None:
     assert event.value == pytest.approx(summary["evaluation"]["mean"])
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_what_an_images_network_sees(tmp_path: Path) -> None:
     flags = (
         "--num_envs=2",
@@ -215,6 +216,7 @@ def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(
     assert summary["steps"] == 2560
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("flags", [["--batch_size=128"], ["--num_minibatches=3"], []])
 def test_histograms_of_a_network_that_remembers_are_of_the_update(
     flags: list[str], tmp_path: Path
@@ -235,6 +237,7 @@ def test_histograms_of_a_network_that_remembers_are_of_the_update(
     assert event.histogram_value.max == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_video_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     name = "--env_name=tests.faults:Fault"  # which takes no render_mode
     done = run_main(name, *RUN[1:], "--video_every=4", "--report", f"--run_dir={tmp_path}")
@@ -245,6 +248,7 @@ def test_a_video_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     assert len(metrics(tmp_path)) == 10
 
 
+@pytest.mark.slow
 def test_training_continues_without_a_logger_that_fails(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "__init__.py").write_text("raise RuntimeError('out of order')")

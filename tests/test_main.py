@@ -54,6 +54,7 @@ def program_of(way: str, folder: Path) -> list[str]:
     return {"main.py": [str(ROOT / "main.py")], "-m": ["-m", "ppo"]}[way]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("way", ["main.py", "-m", "script"])
 def test_every_way_to_start_finds_modules_in_the_current_folder_and_keeps_workers_light(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ def test_auto_is_a_worker_for_each_core(num_envs: int) -> None:
     assert config.num_workers == min(num_envs, available_cores())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_number_of_workers(tmp_path: Path) -> None:
     flags = "--env_name=CartPole-v1 --preset=none --num_envs=4 --num_steps=16 --total_steps=640"
     run = tmp_path / "run"

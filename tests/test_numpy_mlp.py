@@ -123,6 +123,7 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
     assert type(own_parts.learner) is OwnLearner
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("model", ["mlp", "lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_a_worker_that_acts_on_vectors_never_imports_torch(model, tmp_path) -> None:
     flags = (

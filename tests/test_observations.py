@@ -200,6 +200,7 @@ def test_the_batch_holds_what_the_networks_of_each_part_compute() -> None:
     torch.testing.assert_close(batch["values"], values)
 
 
+@pytest.mark.slow
 def test_the_example_learns_and_acts_by_what_is_seen_only(tmp_path: Path) -> None:
     names = [f"examples.privileged_critic:{name}" for name in ("Guess", "PrivilegedCritic")]
     summary = train(

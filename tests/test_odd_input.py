@@ -54,6 +54,7 @@ def one_error(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return line
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "value", ["{1, 2}", "b'bytes'", "{1: 2, 'a': 3}", "object()", "np.array([None])"]
 )
@@ -64,6 +65,7 @@ def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path: Path, va
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("value", "restored"),
     [
@@ -81,6 +83,7 @@ def test_an_array_in_any_order_is_saved(tmp_path: Path, value: str, restored: st
     assert f"restored {restored}" in done.stdout
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -108,6 +111,7 @@ def test_a_working_folder_that_was_removed_is_named(tmp_path: Path) -> None:
     assert "the working folder cannot be found" in one_error(done)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "variables",
     [
@@ -126,6 +130,7 @@ NAN_BOX = "spaces.Box(-1, 1, (2,)); {name}_space.low[:] = np.nan"
 UNIT_BOX = "spaces.Box(-1, 1, (2,))"
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [
@@ -157,6 +162,7 @@ def test_a_large_run_says_what_it_takes(tmp_path: Path) -> None:
     assert "this run is large: 0.0 GiB of observations in a rollout, 51," in done.stdout
 
 
+@pytest.mark.slow
 def test_a_diverging_run_is_told_in_one_sentence(tmp_path: Path) -> None:
     done = run_main(*TINY, "--learning_rate=1e30", f"--run_dir={tmp_path / 'run'}")
     assert done.returncode == 1
@@ -166,6 +172,7 @@ def test_a_diverging_run_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert lines[-1].startswith("error: ")
 
 
+@pytest.mark.slow
 def test_runs_from_python_leave_no_descriptor_open(tmp_path: Path) -> None:
     script = """
 import os, sys
@@ -191,6 +198,7 @@ print(len(os.listdir("/proc/self/fd")) - before)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 
 
+@pytest.mark.slow
 def test_an_output_that_is_no_file_is_named(cartpole_run: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -5,6 +5,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from ppo.system.output import ERASE_LINE, LineWriter
 from tests.running import ROOT, command, metrics, on_terminal
 
@@ -49,6 +51,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(TALKATIVE)
     text = on_terminal(
@@ -66,6 +69,7 @@ def test_what_environments_print_stands_above_the_bar(tmp_path: Path) -> None:
     assert all(line.endswith(f"{ERASE_LINE}a new episode") for line in said)
 
 
+@pytest.mark.slow
 def test_a_run_trains_with_closed_streams(tmp_path: Path) -> None:
     line = shlex.join(
         command(

@@ -50,6 +50,7 @@ def test_a_recurrent_model_of_the_user_is_trained(tmp_path: Path) -> None:
     assert summary.evaluation.mean > 0
 
 
+@pytest.mark.slow
 def test_a_model_of_the_user_learns(tmp_path: Path) -> None:
     """Pushing where the pole leans is linear in the observation, and far better than chance."""
     values = {**CARTPOLE, "total_steps": 10_240, "learning_rate": 1e-2, "eval_episodes": 20}
@@ -148,6 +149,7 @@ def test_torchs_own_distributions_sum_over_an_action_and_draw_from_its_stream() 
     assert distribution.entropy().shape == (5,)
 
 
+@pytest.mark.slow
 def test_a_model_with_a_distribution_of_torchs_own_learns(tmp_path: Path) -> None:
     """In the cart pole's first iterations any learning lengthens the episodes."""
     values = {**CARTPOLE, "total_steps": 10_240, "learning_rate": 1e-2, "inference": "learner"}

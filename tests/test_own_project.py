@@ -34,6 +34,7 @@ def project(tmp_path: Path) -> Path:
     return Path(shutil.copytree(PROJECT, tmp_path / "project", ignore=ignored))
 
 
+@pytest.mark.slow
 def test_its_file_is_trained_on_by_the_command_line(project: Path) -> None:
     flags = "--num_envs=2 --num_steps=64 --total_steps=512 --eval_episodes=2 --report=False"
     done = run(project, "-m", "ppo", "train", "envs/my_env.py:Reach", *flags.split(), "--name=r")

@@ -231,6 +231,7 @@ def test_the_console_script_trains_evaluates_and_resumes(installed: Path, place:
     assert helped == run(place, installed / "python", "-m", "ppo", "--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program", [["ppo"], pytest.param(["python", "-m", "ppo"], marks=pytest.mark.slow)]
 )

@@ -183,6 +183,7 @@ def fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ppo.envs.worker_process, "PROCESSES", multiprocessing.get_context("fork"))
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wrong() -> None:
     rollouts = Rollouts(num_workers=2, num_steps=3000)
     with rollouts.workers:
@@ -198,6 +199,7 @@ def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wro
         assert rollouts.collect() == []
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("strike", "cause"), [(kill, "SIGKILL"), (stop, "hung")])
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -358,6 +360,7 @@ def open_and_close(times: int, num_workers: int, num_rollouts: int) -> None:
                 workers.collect(iteration + 1)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("times", "num_workers", "num_rollouts", "is_forked"),
     [

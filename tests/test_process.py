@@ -80,16 +80,19 @@ def output(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_threads_and_determinism_are_set(deterministic: bool) -> None:
     code = THREADS.format(threads=2, deterministic=deterministic)
     assert output(code) == f"2 {deterministic}"
 
 
+@pytest.mark.slow
 def test_denormal_numbers_are_zero_in_all_threads_and_there_only() -> None:
     assert output(DENORMALS) == "False True"
 
 
+@pytest.mark.slow
 def test_objects_of_a_run_are_exempt_from_garbage_collection_until_it_is_over() -> None:
     assert output(FREEZE) == "True"
 

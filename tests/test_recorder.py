@@ -59,6 +59,7 @@ def assert_plays_again(found: Demonstrations, make: Any) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_command_records_raw_observations(cartpole_copy: Path, tmp_path: Path) -> None:
     path = tmp_path / "cartpole.npz"
     command = ["evaluate", str(cartpole_copy), "--episodes=5", "--num_envs=2", f"--record={path}"]
@@ -194,6 +195,7 @@ def test_a_person_is_recorded_by_gymnasiums_play(
     assert set(found.seeds.tolist()) == {5}
 
 
+@pytest.mark.slow
 def test_a_team_is_not_recorded(tmp_path: Path, call: Call) -> None:
     run = tmp_path / "run"
     flags = "--env_name=tests.teams:Relay --num_envs=3 --num_steps=8 --total_steps=24"

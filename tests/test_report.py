@@ -72,6 +72,7 @@ def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: Path) -> None:
     done = run_main(*FLAGS, "--seeds=2", f"--run_dir={parent}")
     assert done.returncode == 2
@@ -97,6 +98,7 @@ def test_the_report_needs_no_other_file(parent: Path) -> None:
     assert imageio.v3.imread(folder / "curve.png").shape == (840, 1440, 4)
 
 
+@pytest.mark.slow
 def test_the_command_in_the_report_repeats_the_run(parent: Path, tmp_path: Path) -> None:
     page = (parent / "s5" / "report.html").read_text()
     (line,) = re.findall("<pre>python main.py (.*)</pre>", page)
@@ -148,6 +150,7 @@ def labels_of(svg: str) -> list[str]:
     return re.findall("<text[^>]*>(.*?)</text>", svg)
 
 
+@pytest.mark.slow
 def test_all_metrics_of_an_environment_have_room_on_the_page(tmp_path: Path) -> None:
     many = {f"env/name_{i}": np.arange(3.0) for i in range(64)}
     write_report([record(tmp_path, **many)], tmp_path / "page.html")
@@ -227,6 +230,7 @@ def test_what_the_trainer_noticed_is_on_the_page(tmp_path: Path) -> None:
     assert "<td></td>" not in page
 
 
+@pytest.mark.slow
 def test_a_large_video_is_linked(parent: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(parent / "s4", tmp_path / "run", symlinks=True))
     (video,) = (folder / "videos").iterdir()
@@ -280,6 +284,7 @@ def test_the_runs_in_a_folder_are_listed(parent: Path, tmp_path: Path, call: Cal
 WIDTHS = [(1280, "light"), pytest.param(400, "dark", marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS)
 def test_the_page_works_in_a_browser(width: int, scheme: Any, parent: Path, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")

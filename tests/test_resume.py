@@ -219,6 +219,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_is_the_run_without_interruption(name: str) -> None:
     env_name, values = RUNS[name]
@@ -321,6 +322,7 @@ def test_an_episode_too_long_to_be_replayed_begins_anew(
     assert (after[-1]["open_episodes.lengths"] == 17).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
     tmp_path: Path, kills: bool

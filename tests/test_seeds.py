@@ -62,6 +62,7 @@ def test_a_single_run_cannot_be_resumed_by_several_seeds(tmp_path: Path) -> None
         train_seeds({}, Config(seeds=2, run_dir=str(tmp_path)), num_workers=1)
 
 
+@pytest.mark.slow
 def test_a_signal_reaches_the_runs_of_all_seeds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ppo", *FLAGS.split(), "--seeds=2", "--seed=3"]
     process = subprocess.Popen(

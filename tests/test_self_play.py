@@ -213,6 +213,7 @@ def test_an_opponent_that_is_missing_or_damaged_is_named(
             Game().set_training(opponents=[str(path)])
 
 
+@pytest.mark.slow
 def test_self_play_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = run_main(*SELF_PLAY, *SIZES, "--num_workers=0", f"--run_dir={whole}")

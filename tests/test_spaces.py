@@ -49,6 +49,7 @@ def score(env_name: str, **values: Any) -> float:
     return policy.evaluate(32, num_envs=32).mean / 5
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("shown", "done"), list(itertools.product(KINDS, KINDS)))
 def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(
     shown: str, done: str
@@ -56,6 +57,7 @@ def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(
     assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("shown", "done"),
     [
@@ -72,6 +74,7 @@ def test_nested_and_unusual_spaces_are_learned_in(shown: str, done: str) -> None
     assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "values",
     [

@@ -51,6 +51,7 @@ def has(process: subprocess.Popen, kind: str, number: signal.Signals = TERM) -> 
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("numbers", "code"),
     [
@@ -72,6 +73,7 @@ def test_the_first_signal_stands_until_the_process_is_over(
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(TERM, USR1), pytest.param((HUP, TERM), marks=SLOW)])
 def test_a_signal_in_the_final_evaluation_leaves_a_run_that_is_finished_by_resuming_it(
     tmp_path: Path, numbers: tuple[signal.Signals, ...]
@@ -93,6 +95,7 @@ def test_a_signal_in_the_final_evaluation_leaves_a_run_that_is_finished_by_resum
     assert json.loads((tmp_path / "summary.json").read_text())["evaluation"]["episodes"] == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_is_not_undone_by_signals(tmp_path: Path) -> None:
     process = start(*SHORT, "--num_workers=1", f"--run_dir={tmp_path}")
     wait_until((tmp_path / "summary.json").exists, process)
@@ -139,6 +142,7 @@ def test_a_signal_at_any_moment_of_a_start_is_one_sentence(tmp_path: Path, momen
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 def test_a_run_in_the_background_of_a_script_obeys_ctrl_c_too(tmp_path: Path) -> None:
     """A shell without job control starts what is in its background with SIGINT ignored."""
     program = f"{sys.executable} -c 'import signal; print(signal.getsignal(2) == 1)' & wait"
@@ -154,6 +158,7 @@ def test_a_run_in_the_background_of_a_script_obeys_ctrl_c_too(tmp_path: Path) ->
     assert_saved(tmp_path)
 
 
+@pytest.mark.slow
 def test_signals_at_the_end_of_all_seeds_end_them_as_one_does(tmp_path: Path) -> None:
     process = start(*SHORT, "--seeds=2", "--num_workers=0", f"--run_dir={tmp_path}")
     summaries = [tmp_path / seed / "summary.json" for seed in ("s0", "s1")]
@@ -177,6 +182,7 @@ class Disk(Callback):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, pytest.param(3, marks=SLOW)])
 def test_interrupts_in_a_row_save_the_last_iteration(tmp_path: Path, times: int) -> None:
     process = start(*fault(tmp_path, "hang", step=100), "--checkpoint_every=1000")
@@ -200,6 +206,7 @@ def test_interrupts_in_a_row_save_the_last_iteration(tmp_path: Path, times: int)
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("times", [2, 3])
 def test_interrupts_that_do_not_wait_for_a_slow_disk_say_what_is_lost(
     tmp_path: Path, times: int
@@ -235,6 +242,7 @@ def test_interrupts_that_do_not_wait_for_a_slow_disk_say_what_is_lost(
     assert not list(folder.rglob(".tmp-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, pytest.param(3, marks=SLOW)])
 def test_interrupts_in_a_row_leave_the_runs_of_all_seeds_saved(tmp_path: Path, times: int) -> None:
     process = start(
@@ -330,6 +338,7 @@ class Model(torch.nn.Module):
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("flags", "named", "code"),
     [

@@ -45,6 +45,7 @@ def resuming(folder: Path, tmp_path: Path, *flags: str) -> tuple[subprocess.Pope
     return start(f"--resume={copy}", *flags, env=environment), copy
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_before_it_reads_long_episodes_is_noticed(
     long_episodes: Path, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_worker_that_hangs_before_it_reads_long_episodes_is_noticed(
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 def test_a_signal_is_heard_while_a_worker_does_not_read(
     long_episodes: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +69,7 @@ def test_a_signal_is_heard_while_a_worker_does_not_read(
     assert nothing_left(process.pid)
 
 
+@pytest.mark.slow
 def test_a_large_network_is_not_evaluated_by_a_process_that_is_stopped(tmp_path: Path) -> None:
     process = start(
         *SHORT,

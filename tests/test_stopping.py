@@ -193,6 +193,7 @@ def test_conditions_are_checked(wrong: str) -> None:
         Config(stop_when=wrong)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_trains_no_further_and_another_condition_does(
     tmp_path: Path,
 ) -> None:

@@ -214,6 +214,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("column", "value"), NUMBERS)
 def test_any_number_that_a_metric_may_have_is_shown(
     column: str, value: str, cartpole_copy: Path, tmp_path: Path, call: Call
@@ -280,6 +281,7 @@ def test_a_name_is_drawn_as_it_is(cartpole_copy: Path, tmp_path: Path, call: Cal
     assert "$x^$" in page.read_text()
 
 
+@pytest.mark.slow
 def test_an_untrusted_change_is_not_imported_by_a_resumed_run(
     cartpole_copy: Path, tmp_path: Path
 ) -> None:
@@ -299,6 +301,7 @@ def test_an_untrusted_change_is_not_imported_by_a_resumed_run(
         assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_change_that_it_cannot_accept(tmp_path: Path, call: Call) -> None:
     run = tmp_path / "run"
     endless = [flag for flag in BRIEF if "steps=2560" not in flag]
@@ -376,6 +379,7 @@ def test_settings_that_cannot_be_read_are_left_out_with_a_warning(
         assert "left out" in errors
 
 
+@pytest.mark.slow
 def test_an_attribute_that_an_environment_cannot_bear_is_traced_to_the_file(
     cartpole_copy: Path,
 ) -> None:
@@ -399,6 +403,7 @@ WAITING = {  # commands that would wait for a pipe, by the file that is one
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", WAITING)
 def test_no_command_waits_for_a_pipe(name: str, cartpole_run: Path, tmp_path: Path) -> None:
     processes = []

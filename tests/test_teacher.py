@@ -276,6 +276,7 @@ class Numbers(gymnasium.Env):
         return {"distance": distance, "switch": int(self.np_random.integers(2))}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "values",
     [
@@ -335,6 +336,7 @@ def run(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_has_the_same_bytes(teacher: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run(*run_flags(whole, teacher), "--critic_warmup=6")

@@ -132,6 +132,7 @@ def test_it_has_stepped_once_every_environment_has_finished_a_step(
     assert worker.has_stepped
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("calls", "command", "message"),
     [
@@ -153,6 +154,7 @@ def test_a_death_is_described(
         ask(worker, *command)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -173,10 +175,12 @@ def test_a_hang_is_found_by_a_heartbeat_that_stands_still(
         ask(worker, "sleep")
 
 
+@pytest.mark.slow
 def test_a_command_and_a_reply_may_be_long(start: Callable[..., WorkerProcess]) -> None:
     assert ask(start(), "repeat", LONG) == LONG
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("is_replying", [False, True])
 def test_a_worker_that_stops_in_the_midst_of_a_message_hangs(
     is_replying: bool, start: Callable[..., WorkerProcess]
