@@ -20,7 +20,7 @@ class MirrorLearner(Learner):
     """Add coefficient * E[(log pi(a|s) - log pi(M(a)|M(s)))^2] to the loss; M is the mirror.
 
     The paper compares the means of Gaussians, E|pi(s) - M(pi(M(s)))|^2; log-probabilities of the
-    actions taken compare any distributions. For models without a memory.
+    actions taken compare any distributions. For models without a memory, and actions without masks.
     """
 
     coefficient = 1.0
