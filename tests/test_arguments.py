@@ -88,7 +88,7 @@ def test_wrappers_go_around_the_environment_in_order() -> None:
     [
         ("gymnasium.wrappers:RescaleAct", "did you mean RescaleAction?"),
         ("gymnasium.wrappers:RescaleAction", "missing"),
-        ("gymnasium.wrappers:RescaleAction(min_action=low)", "malformed"),
+        ("gymnasium.wrappers:RescaleAction(min_action=low)", "they are no literals"),
         ("gymnasium.wrappers:RescaleAction(min_action=", "never closed"),
         ("gymnasium.wrappers:TimeAwareObservation(nothing=1)", "nothing"),
         ("math:sqrt", "must be real number"),

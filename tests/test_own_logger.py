@@ -92,7 +92,7 @@ def test_a_logger_of_ones_own_sees_the_run_and_cannot_end_it(tmp_path: Path, cal
         (f"{HERE}:Lines", "missing a required argument: 'path'; it takes path, fails_in"),
         (f"{HERE}:Lines(pat='x')", "'path'; it takes path, fails_in"),
         (f"{HERE}:Lines('a', path='b')", "multiple values for argument 'path'"),
-        (f"{HERE}:Lines(path=x)", "give its arguments as Python literals"),
+        (f"{HERE}:Lines(path=x)", "give Python literals as arguments"),
     ],
 )
 def test_a_wrong_logger_is_named_before_anything_is_made(text: str, said: str) -> None:

@@ -86,11 +86,11 @@ def test_arguments_of_the_optimizer_are_those_of_torchs() -> None:
         ("weight_decay=-1", "cannot be used (Invalid weight_decay value: -1): give a class of"),
         ("weight_decay='a'", "cannot be used ("),
         ("differentiable=True", "cannot be used (a leaf Variable that requires grad"),
-        ("eps=f()", "give its arguments as Python literals, such as (size=3, path='x')"),
-        ("eps=1, eps=2", "give its arguments as Python literals"),
-        ("**{'eps': 1}", "give its arguments as Python literals"),
-        (")(eps=1", "give its arguments as Python literals"),
-        ("eps=" + "-" * 10_000 + "1", "give its arguments as Python literals"),
+        ("eps=f()", "give Python literals as arguments, such as (size=3, path='x'); they are"),
+        ("eps=1, eps=2", "give Python literals as arguments"),
+        ("**{'eps': 1}", "give Python literals as arguments"),
+        (")(eps=1", "give Python literals as arguments"),
+        ("eps=" + "-" * 10_000 + "1", "give Python literals as arguments"),
     ],
 )
 def test_wrong_arguments_of_the_optimizer_are_named(arguments: str, said: str) -> None:

@@ -67,15 +67,18 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     """Return the import path, the arguments and the keyword arguments of a text such as
     "module:Class(1, name=2)". Raises ValueError unless all arguments are Python literals."""
     path, _, arguments = text.partition("(")
+    reason = "they are no literals"
     try:
         call: Any = ast.parse(f"call({arguments or ')'}", mode="eval").body
         compile(ast.Expression(call), "", "eval")  # refuses a name that is given twice
         options = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
         if isinstance(call.func, ast.Name) and None not in options:
             return path, [*map(ast.literal_eval, call.args)], options
-    except (SyntaxError, AttributeError, ValueError, RecursionError, MemoryError):
+    except SyntaxError as error:
+        reason = error.msg
+    except (AttributeError, ValueError, RecursionError, MemoryError):
         pass
-    raise ValueError("give its arguments as Python literals, such as (size=3, path='x')")
+    raise ValueError(f"give Python literals as arguments, such as (size=3, path='x'); {reason}")
 
 
 def check_arguments(
