@@ -47,7 +47,7 @@ def assert_equal(one: State, other: State, names: set[str]) -> None:
             assert one[name] == other[name], name
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_killed_run_loses_its_open_episodes_only(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -162,7 +162,7 @@ def test_a_team_gives_the_batch_that_is_computed_by_hand(
     assert {e.environment % 3 for e in info.episodes if e.metrics} == {1}
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "flags"),
     [

@@ -13,7 +13,7 @@ WRONG = {
         "render, export, or flags only"
     ),
     "evaluate": "the following arguments are required: RUN",
-    "evaluate RUN RUN": "unknown flag RUN: see --help",
+    "evaluate RUN nowhere": "nowhere: there is no such run or checkpoint; ",
     "evaluate nowhere": "nowhere: there is no such run or checkpoint; ",
     "evaluate RUN --episodes=0": "--episodes=0: expected integer >= 1",
     "evaluate RUN --video=out.avi": "--video=out.avi: give a name that ends with .mp4 or .gif",

@@ -129,6 +129,7 @@ def assert_is_one_sentence(text: str) -> None:
     assert not re.search(r"object at 0x|<class|NoneType", text)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_odd_text_for_every_flag_is_taken_or_answered_by_its_name(name: str) -> None:
     for text in ODD:

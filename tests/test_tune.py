@@ -48,6 +48,7 @@ def wait_until(is_so, process: subprocess.Popen) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_study_finds_flags_and_writes_a_preset_and_a_page(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     preset = tmp_path / "best.json"

@@ -39,6 +39,10 @@ class CommonFlags(TypedDict, total=False):
     normalize_keys: Text | None
     """Comma-separated names of the parts to standardise; none: all but images."""
 
+    reward_term: str | Sequence[str]
+    """Name of a number in each step's info to keep in the rollout for a learner of your own; repeat
+    the flag for further ones."""
+
     clip_rewards: bool
     """Replace each reward by its sign: -1, 0 or 1."""
 
@@ -54,9 +58,9 @@ class CommonFlags(TypedDict, total=False):
     screen_size: int
     """Height and width in pixels to which images are resized."""
 
-    image: Literal["pixels", "categories", "auto"]
-    """Content of images: pixels are resized and converted to grayscale, categories become one-hot
-    vectors; auto: categories below 36 x 36."""
+    image: Literal["gray", "color", "categories", "auto"]
+    """How images are seen: in gray or in color, resized, or as categories, one-hot; auto: as
+    categories below 36 x 36, else in gray."""
 
     frame_skip: int | Literal["auto"]
     """Number of frames for which each action is repeated; auto: 4 for Atari games, else 1."""
@@ -242,6 +246,9 @@ class CommonFlags(TypedDict, total=False):
 
     checkpoint_every: int
     """Iterations between checkpoints, at most ten minutes; the last three and the best are kept."""
+
+    keep_every: int | None
+    """Iterations between checkpoints that are kept for good, in milestones/; none: none are."""
 
     eval_episodes: int
     """Number of episodes per evaluation, with the most likely actions; the run ends with one."""
