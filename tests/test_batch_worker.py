@@ -163,25 +163,8 @@ def test_a_team_gives_the_batch_that_is_computed_by_hand(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "flags"),
-    [
-        ("mlp", {}),
-        ("lstm", {"overlap": True}),
-        ("gru", {"inference": "learner"}),
-        *(
-            pytest.param(model, flags, marks=pytest.mark.slow)
-            for model, flags in [
-                ("mlp", {"overlap": True}),
-                ("mlp", {"inference": "learner"}),
-                ("lstm", {}),
-                ("lstm", {"inference": "learner"}),
-                ("gru", {}),
-                ("gru", {"overlap": True}),
-            ]
-        ),
-    ],
-)
+@pytest.mark.parametrize("flags", [{}, {"overlap": True}, {"inference": "learner"}])
+@pytest.mark.parametrize("model", ["mlp", "lstm", "gru"])
 def test_all_networks_learn_from_teams(
     model: str, flags: Any, collect: Callable[..., Recorder]
 ) -> None:

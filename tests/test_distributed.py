@@ -371,7 +371,7 @@ def test_nothing_outlives_the_launcher(torchrun, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_one_rank_saves_and_ends_all(rank: int, torchrun, tmp_path: Path) -> None:
     launcher = torchrun(
         *SMALL, *QUIET, "--total_steps=10000000", f"--run_dir={tmp_path / 'run'}", max_restarts=3

@@ -143,10 +143,10 @@ def test_an_observation_that_is_not_finite_is_named(tmp_path: Path) -> None:
     "name",
     [
         "CartPole-v1",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("Acrobot-v1", "LunarLander-v3", "MountainCarContinuous-v0", "Pendulum-v1")
-        ),
+        "Acrobot-v1",
+        "LunarLander-v3",
+        "MountainCarContinuous-v0",
+        "Pendulum-v1",
     ],
 )
 def test_nothing_is_reported_of_a_whole_run_by_its_preset(name: str, tmp_path: Path) -> None:

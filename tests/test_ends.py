@@ -167,8 +167,8 @@ def test_a_run_below_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
     ("number", "code"),
     [
         ("SIGTERM", 143),
-        pytest.param("SIGINT", 130, marks=pytest.mark.slow),
-        pytest.param("SIGHUP", 129, marks=pytest.mark.slow),
+        ("SIGINT", 130),
+        ("SIGHUP", 129),
     ],
 )
 def test_a_signal_ends_the_runs_of_all_seeds_saved(tmp_path: Path, number: str, code: int) -> None:
@@ -312,7 +312,7 @@ def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_error_can_neither_flood_nor_command_the_terminal(
     tmp_path: Path, num_workers: int
 ) -> None:

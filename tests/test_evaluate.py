@@ -61,7 +61,7 @@ def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".mp4", pytest.param(".gif", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
     done = run_main(

@@ -59,7 +59,7 @@ def test_examples_of_callbacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("own_loss", marks=pytest.mark.slow), "use_api"])
+@pytest.mark.parametrize("name", ["own_loss", "use_api"])
 def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
     """They are run in another folder, where they leave their run."""
     command = [sys.executable, "-m", f"examples.{name}"]

@@ -707,7 +707,7 @@ def test_runs_killed_at_any_moment_resume_as_if_they_never_stopped(env_name: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [pytest.param("5ec2e7" * 6 + "abcd", marks=SLOW), ""])
+@pytest.mark.parametrize("key", ["5ec2e7" * 6 + "abcd", ""])
 def test_training_does_not_need_weights_and_biases(tmp_path: Path, key: str) -> None:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     secret = {"WANDB_API_KEY": key} if key else {}

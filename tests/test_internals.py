@@ -25,7 +25,7 @@ FLAGS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_run_without_safeguards_learns_the_same(num_workers: int, tmp_path: Path) -> None:
     for name, module in (("whole", "main"), ("bare", "benchmarks.internals")):
         flags = [*FLAGS, f"--num_workers={num_workers}", f"--run_dir={tmp_path / name}"]

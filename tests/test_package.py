@@ -232,9 +232,7 @@ def test_the_console_script_trains_evaluates_and_resumes(installed: Path, place:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "program", [["ppo"], pytest.param(["python", "-m", "ppo"], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("program", [["ppo"], ["python", "-m", "ppo"]])
 def test_an_environment_in_the_users_own_envs_is_found(
     program: list[str], installed: Path, place: Path
 ) -> None:

@@ -323,7 +323,7 @@ def test_an_episode_too_long_to_be_replayed_begins_anew(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("kills", [False, True])
 def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
     tmp_path: Path, kills: bool
 ) -> None:

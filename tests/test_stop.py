@@ -74,7 +74,7 @@ def test_the_first_signal_stands_until_the_process_is_over(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", [(TERM, USR1), pytest.param((HUP, TERM), marks=SLOW)])
+@pytest.mark.parametrize("numbers", [(TERM, USR1), (HUP, TERM)])
 def test_a_signal_in_the_final_evaluation_leaves_a_run_that_is_finished_by_resuming_it(
     tmp_path: Path, numbers: tuple[signal.Signals, ...]
 ) -> None:
@@ -183,7 +183,7 @@ class Disk(Callback):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [2, pytest.param(3, marks=SLOW)])
+@pytest.mark.parametrize("times", [2, 3])
 def test_interrupts_in_a_row_save_the_last_iteration(tmp_path: Path, times: int) -> None:
     process = start(*fault(tmp_path, "hang", step=100), "--checkpoint_every=1000")
     wait_until((tmp_path / "marker.hang").exists, process)
@@ -243,7 +243,7 @@ def test_interrupts_that_do_not_wait_for_a_slow_disk_say_what_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [2, pytest.param(3, marks=SLOW)])
+@pytest.mark.parametrize("times", [2, 3])
 def test_interrupts_in_a_row_leave_the_runs_of_all_seeds_saved(tmp_path: Path, times: int) -> None:
     process = start(
         *LONG, "--seeds=2", "--num_workers=0", "--checkpoint_every=1000", f"--run_dir={tmp_path}"
