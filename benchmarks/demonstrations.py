@@ -31,7 +31,7 @@ QUIET = "--logger=none --report=False"
 
 
 class Case(NamedTuple):
-    """What is measured: the flags of all runs, and what counts as solved."""
+    """What is measured: the flags of all runs, --env_name first, and what counts as solved."""
 
     flags: str
     goal: str = "solved"
@@ -57,9 +57,9 @@ CASES = {
 TRIAL = {"CartPole-v1": Case("--env_name=CartPole-v1 --total_steps=100000")}
 
 
-def record(run: Path, episodes: int, path: Path) -> None:
-    """Record episodes of a run's policy."""
-    command = [*harness.MAIN, "evaluate", str(run), f"--episodes={episodes}"]
+def record(run: Path, env_name: str, episodes: int, path: Path) -> None:
+    """Record episodes of a run's policy. env_name: repeated, as a run's folder names no code."""
+    command = [*harness.MAIN, "evaluate", str(run), env_name, f"--episodes={episodes}"]
     command += [f"--record={path}", f"--seed={EXPERT_SEED + episodes}"]
     subprocess.run(command, cwd=harness.ROOT, check=True)
 
@@ -69,7 +69,7 @@ def train_expert(case: Case, folder: Path) -> harness.Result:
     flags = f"{case.flags} {QUIET} --seed={EXPERT_SEED} --eval_episodes=100"
     run = harness.train_in(folder / "expert", flags)
     for episodes in (MANY, FEW):
-        record(folder / "expert", episodes, folder / f"{episodes}.npz")
+        record(folder / "expert", case.flags.split()[0], episodes, folder / f"{episodes}.npz")
     return {"evaluation": run.summary["evaluation"]["mean"], "steps": run.summary["steps"]}
 
 
