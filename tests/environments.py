@@ -276,6 +276,25 @@ class Masked(Identity):
         return {"action_mask": self.allowed}
 
 
+class MaskedPair(Identity):
+    """Forbids one of the three values of the first of two choices, drawn anew at each step."""
+
+    def __init__(self) -> None:
+        super().__init__("Box", "MultiDiscrete")
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return super().reset(seed=seed)[0], self._allow()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.allowed[action[0]], "a forbidden action"
+        return *super().step(action)[:4], self._allow()
+
+    def _allow(self) -> dict:
+        self.allowed = np.ones(5, np.int8)
+        self.allowed[self.np_random.integers(3)] = 0
+        return {"action_mask": self.allowed}
+
+
 class Camera(gymnasium.Env):
     """Shows a picture, numbers, one of which grows without bounds, and a choice.
 
