@@ -19,9 +19,9 @@ from benchmarks import harness
 
 RESULTS = "colors/colors.json"
 WAYS = ("gray", "color")
-CASES = {  # flags of both ways
-    "CarRacing-v3": "--env_name=CarRacing-v3",
-    "CoinrunEasy-v0": "--env_name=EnvPool/CoinrunEasy-v0 --num_envs=32 --total_steps=1000000",
+CASES = {  # flags of both ways, and steps
+    "CarRacing-v3": ("--env_name=CarRacing-v3", 200_000),
+    "CoinrunEasy-v0": ("--env_name=EnvPool/CoinrunEasy-v0 --num_envs=32", 1_000_000),
 }
 QUIET = "--logger=none --report=False"
 
@@ -71,9 +71,8 @@ def main() -> None:
     if unknown := {*names} - CASES.keys():
         parser.error(f"--envs: unknown {', '.join(unknown)}; give some of {', '.join(CASES)}")
     for name in names:
-        flags = f"{CASES[name]} --eval_episodes={given.episodes}"
-        if given.steps:
-            flags = f"{flags} --total_steps={given.steps}"
+        flags, steps = CASES[name]
+        flags += f" --total_steps={given.steps or steps} --eval_episodes={given.episodes}"
         measure(name, flags, given.seeds)
     harness.write_page("colors/README.md", __doc__, *show(harness.read_json(RESULTS)))
 

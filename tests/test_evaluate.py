@@ -121,18 +121,20 @@ def test_several_checkpoints_make_a_table_of_the_same_episodes(
     early.rename(milestone)
     policy = tmp_path / "policy.safetensors"
     load_policy(late).save(policy)
-    files = [str(path) for path in (milestone, late, policy)]
-    output = f"--output={tmp_path / 'new.json'}"
-    code, out, err = call("evaluate", *files, "--episodes=6", "--seed=3", output)
+    files = [str(path) for path in (late, milestone, policy)]
+    code, out, err = call("evaluate", *files, "--episodes=6", "--seed=3")
     assert (code, err) == (0, "")
-    entries = json.loads((tmp_path / "new.json").read_text())
+    entries = json.loads((cartpole_copy / "evaluation.json").read_text())
+    shown = overview(read_run(cartpole_copy))["return in evaluation"]
+    assert shown.startswith(f"{entries[0]['mean']:,.1f} ")  # not that of the milestone
+    entries += json.loads((tmp_path / "evaluation.json").read_text())
     assert [entry["checkpoint"] for entry in entries] == files
     for entry in entries:
         expected = load_policy(entry["checkpoint"]).evaluate(6, seed=3)
         assert (entry["seed"], entry["returns"]) == (3, expected.returns)
     head, *rows = (line.split() for line in out.splitlines())
     assert head == ["policy", "step", "return", "length"]
-    for entry, step, row in zip(entries, ("2,560", "5,120", "-"), rows, strict=True):
+    for entry, step, row in zip(entries, ("5,120", "2,560", "-"), rows, strict=True):
         spread = f"{entry['mean']:,.1f} +/- {entry['std']:,.1f}"
         length = f"{np.mean(entry['lengths']):,.0f}"
         assert row == [entry["checkpoint"], step, *spread.split(), length]
@@ -168,14 +170,12 @@ def test_several_policies_that_cannot_be_compared_are_refused(
     assert len({line.split()[2] for line in out.splitlines()[1:]}) == 1  # the same episode
 
 
-def test_a_success_rate_is_shown_where_there_is_one(
-    cartpole_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_success_rate_is_shown_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     about = {"episodes": 2, "mean": 1.0, "std": 0.0, "returns": [1.0, 1.0], "lengths": [3, 4]}
-    files = sorted((cartpole_run / "checkpoints").glob("0*"))[:2]
+    files = [Path("one"), Path("other")]
     metrics = ({"success_rate": 0.5}, {})
     results = [Evaluation(**about, unfinished=len(env), env=env) for env in metrics]
-    print_table(dict(zip(files, results, strict=True)))
+    print_table(dict(zip(files, results, strict=True)), dict.fromkeys(files, 1000))
     head, one, other, note = capsys.readouterr().out.splitlines()
     assert head.endswith("success rate")
     assert (one.split()[-1], other.split()[-1]) == ("50.0%", "-")

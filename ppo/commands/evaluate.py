@@ -92,6 +92,7 @@ class Evaluate(PolicyFlags):
         policies = {path: self.load(path, env_kwargs=self.env_kwargs) for path in paths}
         _check_same_environment(policies)
         seed = policies[paths[0]].config.seed if self.seed is None else self.seed
+        steps = {path: load(path).get("step") for path in paths if len(paths) > 1}
         results: dict[Path, Evaluation] = {}
         try:
             for path, policy in policies.items():
@@ -101,7 +102,7 @@ class Evaluate(PolicyFlags):
                 self._save(path, policy, seed, results[path])
         finally:  # those before a failure are shown, too
             if results and len(self.runs) > 1:
-                print_table(results)
+                print_table(results, steps)
         if video:
             print(f"video: {video}")
         if record:
@@ -184,11 +185,12 @@ def _check_same_environment(policies: Mapping[Path, Policy]) -> None:
         )
 
 
-def print_table(results: Mapping[Path, Evaluation]) -> None:
-    """Print a line for each policy, by the path of its file."""
+def print_table(results: Mapping[Path, Evaluation], steps: Mapping[Path, int | None]) -> None:
+    """Print a line for each policy, by the path of its file. steps: of training; None: unknown, as
+    for a policy by itself."""
     table = [["policy", "step", "return", "length", "success rate"]]
     for path, result in results.items():
-        step = load(path).get("step")  # a policy by itself has none
+        step = steps[path]
         success = result.env.get("success_rate")
         cells = [
             printable(str(path)),

@@ -296,9 +296,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         return f"the newest is {self.written[-1]}" if self.written else "there is none"
 
     def _is_milestone(self, state: State) -> bool:
-        if not self.keep_every or not state["iteration"]:
-            return False
-        return bool(state["iteration"] % self.keep_every == 0)
+        is_due = self.keep_every and state["iteration"] % self.keep_every == 0
+        return bool(is_due and state["iteration"])
 
     def _path(self, state: State) -> Path:
         return self.folder / f"{state['step']:012d}.safetensors"
