@@ -110,7 +110,7 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
     np.testing.assert_array_equal(result.observations[0], env.reset(seed=3)[0])
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

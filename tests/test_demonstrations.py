@@ -66,7 +66,7 @@ def test_a_run_may_only_clone_and_be_trained_later(cartpole: Path, tmp_path: Pat
     assert [row["step"] for row in metrics(run)] == ["256", "512"]
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "lstm"])
 def test_training_continues_from_the_clone(model: str, cartpole: Path, tmp_path: Path) -> None:
     flags = [*FLAGS, f"--model={model}", "--total_steps=2560", "--num_minibatches=2"]

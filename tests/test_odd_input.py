@@ -65,7 +65,7 @@ def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path: Path, va
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "restored"),
     [

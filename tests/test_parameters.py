@@ -107,7 +107,7 @@ def test_an_optimizer_that_cannot_be_made_is_named(name: str) -> None:
         make_optimizer(Config(optimizer=name), torch.ones(3), torch.ones(3), 0.1)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LBFGS(history_size=3)", "SparseAdam"])
 def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
     name: str, tmp_path: Path

@@ -206,7 +206,7 @@ def test_interrupts_in_a_row_save_the_last_iteration(tmp_path: Path, times: int)
     assert nothing_left(process.pid)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, 3])
 def test_interrupts_that_do_not_wait_for_a_slow_disk_say_what_is_lost(
     tmp_path: Path, times: int

@@ -403,7 +403,7 @@ WAITING = {  # commands that would wait for a pipe, by the file that is one
 }
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAITING)
 def test_no_command_waits_for_a_pipe(name: str, cartpole_run: Path, tmp_path: Path) -> None:
     processes = []
