@@ -10,7 +10,7 @@ A task's teacher is trained once, with seed 1, to the same goal; its steps are i
 own. Each seed then trains three students in turn, by the same flags: from zero, by PPO with the
 teacher beside it (--teacher), and by the teacher alone (--distill). "not in N" is a student that
 had not learned after its N steps, and counts as N in a median, a lower bound. Writes
-results/teacher/.
+results/teacher/; a task that is not measured again keeps its results and its commit.
 """
 
 import os
@@ -54,7 +54,7 @@ TASKS = {
         goal="--stop_when=env/success_rate>0.9",
         teacher="--env_name=envs/my_env.py:Reach --learning_rate=1e-3 --total_steps=300000",
         student="--env_name=envs/my_env.py:CameraReach --model=models/student.py:CameraStudent "
-        "--screen_size=36 --learning_rate=1e-3 --total_steps=600000",
+        "--screen_size=36 --learning_rate=1e-3 --total_steps=200000",
         parts="--teacher_parts=joints",
     ),
 }
@@ -116,6 +116,7 @@ def show(name: str, result: harness.Result) -> list[str]:
             harness.each((run["evaluation"] for run in runs), ",.1f"),
             harness.each((run["seconds"] for run in runs), ",.0f"),
             show_steps(result["teacher"]) if WAYS[way] else "",
+            result["commit"],
         ]
         rows.append(" | ".join(cells))
     return rows
@@ -127,13 +128,16 @@ def main() -> None:
     names = given.tasks.split(",")
     if not {*names} <= {*TASKS} or given.seeds < 1:
         parser.error(f"give at least one of --seeds, and --tasks of {', '.join(TASKS)}")
-    result = {**harness.describe(), "tasks": {}}
+    about = harness.describe()
+    result = {**about, "tasks": harness.read_json(RESULTS).get("tasks", {})}
     for name in names:
-        result["tasks"][name] = measure(name, given.seeds, given.flags)
+        found = measure(name, given.seeds, given.flags)
+        result["tasks"][name] = {**found, "commit": about["commit"]}
         harness.write_json(RESULTS, result)
     rows = [row for name, found in result["tasks"].items() for row in show(name, found)]
     head = (
-        "task | student | steps, median | each | fewer by | evaluation | seconds | teacher: steps"
+        "task | student | steps, median | each | fewer by | evaluation | seconds | "
+        "teacher: steps | commit"
     )
     harness.write_page("teacher/README.md", __doc__, harness.table(head, rows), result=result)
 
