@@ -75,13 +75,14 @@ def distribution_of_zeros(parts: Components) -> Any:
         ("tests.environments:Counting-v0", {}),
         ("tests.environments:Camera", {}),
         ("tests.environments:Lights", {"frame_stack": 2}),
-        ("tests.environments:Picture-v0", {"screen_size": 40}),
+        ("tests.environments:Picture-v0", {"screen_size": 40, "image": "color"}),
         ("tests.environments:Masked-v0", {}),
         ("tests.environments:Target-v0", {"squash_actions": True}),
         ("tests.environments:Identity", {"env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
         ("tests.environments:Identity", {"env_kwargs": {"shown": "Tuple", "done": "Dict"}}),
         ("CartPole-v1", {"frame_stack": 3, "frame_skip": 2}),
         ("PongNoFrameskip-v4", {"max_episode_steps": 12}),
+        ("PongNoFrameskip-v4", {"max_episode_steps": 12, "image": "color"}),
     ],
 )
 def test_what_is_cloned_is_what_workers_would_have_written(

@@ -1,6 +1,5 @@
 """Images against what they should become, made by hand; and where actions are repeated."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ppo import load_policy
+from ppo import load_policy, train
 from ppo.config.settings import settings_of
 from ppo.envs.frame_skip import RepeatAction
 from ppo.envs.observations import ObserveParts
@@ -227,19 +226,14 @@ def test_an_atari_game_is_seen_in_the_colours_that_it_shows() -> None:
 
 
 def test_what_only_colours_tell_is_learned_in_color(tmp_path: Path) -> None:
-    done = run_main(
-        *("--env_name=tests.environments:Lamp", "--image=color", f"--run_dir={tmp_path / 'run'}"),
-        *("--preset=none", "--num_envs=8", "--num_steps=16", "--total_steps=512"),
-        *("--frame_stack=1", "--screen_size=36", "--model=cnn_small", "--learning_rate=1e-3"),
-        *("--num_workers=0", "--verbose=0"),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["evaluation"]["mean"] > 0.9  # in gray, 0.5
-    checkpoint = tmp_path / "run" / "checkpoints" / "last.safetensors"
-    policy = load_policy(checkpoint, "tests.environments:Lamp")
+    about = {"image": "color", "frame_stack": 1, "screen_size": 36, "model": "cnn_small"}
+    sizes = {"num_envs": 8, "num_steps": 16, "total_steps": 512, "num_workers": 0}
+    quiet = {"preset": "none", "verbose": 0, "report": False, "run_dir": tmp_path / "run"}
+    summary = train("tests.environments:Lamp", learning_rate=1e-3, **about, **sizes, **quiet)
+    assert summary.evaluation.mean > 0.9  # in gray, 0.5
+    policy = load_policy(summary.checkpoint, "tests.environments:Lamp")
     assert policy.spaces.observations.shape == (36, 36, 3)
-    assert policy.evaluate(20).returns == summary["evaluation"]["returns"]
+    assert policy.evaluate(20).returns == summary.evaluation.returns
 
 
 @pytest.mark.parametrize(
