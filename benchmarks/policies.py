@@ -111,6 +111,7 @@ def write_cards(cards: dict[str, harness.Result]) -> None:
             f"[{name}]({name}.safetensors)",
             f"{card['mean']:,.1f} +/- {card['std']:.1f}",
             f"{card['steps']:,}",
+            str(card["of_seeds"]),
             f"`{card['command']}`",
             f"{card['bytes'] / 1000:,.0f} kB",
             card["commit"][:10],
@@ -118,7 +119,9 @@ def write_cards(cards: dict[str, harness.Result]) -> None:
         ]
         rows.append(" | ".join(cells))
     page = PAGE.format(
-        cards=harness.table("policy | return | steps | trained by | size | commit | SHA-256", rows),
+        cards=harness.table(
+            "policy | return | steps | best of | trained by | size | commit | SHA-256", rows
+        ),
         seed=SEED_OF_GAMES,
     )
     (FOLDER / "README.md").write_text(page)
@@ -126,8 +129,8 @@ def write_cards(cards: dict[str, harness.Result]) -> None:
 
 PAGE = """# Pretrained policies
 
-Written by `python -m benchmarks.policies`: of each environment, the best of several seeds by the
-tuned values.
+Written by `python -m benchmarks.policies`: of each environment, the best of some seeds by the tuned
+values.
 
 ```
 ppo evaluate policies/LunarLander-v3.safetensors --render=human
