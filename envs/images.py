@@ -38,6 +38,7 @@ class ImageStack:
         self.num_images = num_images
         channels = shape[2:]
         is_rgb = channels == (3,)
+        self.is_color = is_rgb and in_color
         self.is_made_gray = is_rgb and not in_color
         depth = num_images
         if channels and not self.is_made_gray:

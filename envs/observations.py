@@ -58,11 +58,13 @@ def num_numbers(space, image: str) -> int:
 class Part(NamedTuple):
     """A part of an observation as the environment shows it, but an image as its stack shows it.
 
-    path: of keys to it; space: of what is shown; read: makes a flat vector of that."""
+    path: of keys to it; space: of what is shown; read: makes a flat vector of that; kind: that of
+    kind_of, "color" for pixels with three colours."""
 
     path: tuple[Any, ...]
     space: Any
     read: Callable[[Any], Any]
+    kind: str = "numbers"
 
 
 class ObserveParts(Wrapper):
@@ -94,18 +96,18 @@ class ObserveParts(Wrapper):
                 treatment[name] = f"{type(leaf).__name__}, left out"
                 continue
             read: Any = partial(spaces.flatten, leaf)
-            shown[name] = Part(path, leaf, read)
+            shown[name] = Part(path, leaf, read, kind)
             if kind == "pixels":
                 from ppo.envs.images import ImageStack
 
                 read = ImageStack(leaf, size, num_images, image == "color")
                 self.stacks.append(read)
                 images[name] = read.space
-                shown[name] = Part(path, read.space, np.ravel)
+                shown[name] = Part(path, read.space, np.ravel, "color" if read.is_color else kind)
                 treatment[name] = read.treatment
             elif kind == "categories":
                 read = encode_categories
-                shown[name] = Part(path, leaf, read)
+                shown[name] = Part(path, leaf, read, kind)
                 vectors[name] = spaces.Box(0, 1, (leaf.low.size * len(ONE_HOT),))
                 treatment[name] = f"{leaf.shape} categories, one-hot"
             else:
@@ -182,17 +184,3 @@ def pack(space, parts: Mapping[str, Any]):
         box = space.parts[name]
         row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
     return observation
-
-
-def pack_rows(space, parts: Mapping[str, ndarray]) -> ndarray:
-    """Pack n parts (n, ...) each, given by name, into flattened observations (n, *observation)."""
-    num_rows = len(next(iter(parts.values())))
-    if not hasattr(space, "parts"):  # a Box as it is
-        (part,) = parts.values()
-        return part.reshape(num_rows, *space.shape)
-    observations = np.zeros((num_rows, *space.shape), space.dtype)
-    columns = observations.reshape(num_rows, -1)
-    for name, part in parts.items():
-        box = space.parts[name]
-        columns[:, space.places[name]].view(box.dtype)[:] = part.reshape(num_rows, -1)
-    return observations

@@ -31,7 +31,7 @@ COMMON = [name for name in OPTIONS if name not in NAMED]
 # Base, description and flags of each class.
 CLASSES: dict[str, tuple[str, str, Iterable[str]]] = {
     "CommonFlags": ("TypedDict", "Flags that all functions take by name.", COMMON),
-    "PolicyFlags": ("CommonFlags", "Flags of ppo.load_policy.", ["eval_env"]),
+    "LoadPolicyFlags": ("CommonFlags", "Flags of ppo.load_policy.", ["eval_env"]),
     "TrainFlags": ("CommonFlags", "Flags of ppo.train.", ["model"]),
     "ConfigFlags": (
         "TrainFlags",

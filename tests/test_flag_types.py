@@ -59,7 +59,7 @@ def test_the_types_of_flags_are_written_from_the_flags() -> None:
     ("function", "kind", "left_out"),
     [
         (ppo.train, flag_types.TrainFlags, {"env_name", "callback"}),
-        (ppo.load_policy, flag_types.PolicyFlags, {"learner", "callback"}),
+        (ppo.load_policy, flag_types.LoadPolicyFlags, {"learner", "callback"}),
         (ppo.tuned_config, flag_types.ConfigFlags, {"env_name"}),
     ],
 )

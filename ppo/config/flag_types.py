@@ -311,7 +311,7 @@ class CommonFlags(TypedDict, total=False):
     """Show the traceback of an error."""
 
 
-class PolicyFlags(CommonFlags, total=False):
+class LoadPolicyFlags(CommonFlags, total=False):
     """Flags of ppo.load_policy."""
 
     eval_env: Text | None

@@ -180,15 +180,14 @@ def family_of(spaces: Spaces) -> str:
     "continuous" or "discrete", the name of a preset in ppo/config/presets."""
     if images_of(spaces.observations):
         return "images"
-    if _is_treated(spaces, "categories"):
+    if _has_kind(spaces, "categories"):
         return "categories"
     return "continuous" if isinstance(spaces.actions, Box) else "discrete"
 
 
-def _is_treated(spaces: Spaces, as_what: str) -> bool:
-    """Return whether a part of the observations is seen as "categories", or "in color"."""
-    treatment = getattr(spaces.observations, "treatment", {})
-    return any(as_what in words for words in treatment.values())
+def _has_kind(spaces: Spaces, kind: str) -> bool:
+    """Return whether a part of the observations is of a kind of ppo.envs.observations.Part."""
+    return any(part.kind == kind for part in getattr(spaces.observations, "shown", {}).values())
 
 
 def _check_environment_flags(config: Config, environment: _Environment) -> None:
@@ -197,7 +196,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
     meaningless = [] if images else ["screen_size"]
-    if not images and not _is_treated(spaces, "categories"):
+    if not images and not _has_kind(spaces, "categories"):
         meaningless.append("image")
     for family in FAMILIES:
         if family.name != environment.family:
@@ -208,7 +207,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
                 f"--{name} means nothing for {config.env_name}: leave it out, and give no "
                 "preset that sets it"
             )
-    if images and config.image == "color" and not _is_treated(spaces, "in color"):
+    if images and config.image == "color" and not _has_kind(spaces, "color"):
         raise ConfigError(
             f"--image=color: no image of {config.env_name} has three channels, red, green and "
             "blue: leave it out, all channels are kept"

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from ppo.envs.arrays import to_numpy
 from ppo.envs.infos import info_of
-from ppo.envs.observations import Part, pack_rows
+from ppo.envs.observations import Part, pack
 from ppo.envs.spaces import action_columns, check_columns, leaves
 from ppo.models.parts import parts_of
 
@@ -49,7 +49,9 @@ def read_observations(
     if len({*kinds.values()}) > 1:
         sizes = ", ".join(f"{name} of {kind}" for name, kind in kinds.items())
         raise ValueError(f"the parts of the observation are not of one length: {sizes}")
-    return pack_rows(space, found), is_batch
+    parts_of_rows = zip(*found.values(), strict=True)
+    packed = [pack(space, dict(zip(found, row, strict=True))) for row in parts_of_rows]
+    return np.stack(packed), is_batch
 
 
 def _as_rows(value, space, name: str) -> tuple[ndarray, bool]:

@@ -6,7 +6,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from ppo.config.config import Config
-from ppo.config.flag_types import PolicyFlags
+from ppo.config.flag_types import LoadPolicyFlags
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import as_env_name
@@ -24,7 +24,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 @restored_process()
 def load_policy(
-    path: str | Path, env_name=None, model: str | None = None, **changes: Unpack[PolicyFlags]
+    path: str | Path, env_name=None, model: str | None = None, **changes: Unpack[LoadPolicyFlags]
 ) -> Policy:
     """Load the policy of a checkpoint, or of a file of Policy.save. path: the file.
 

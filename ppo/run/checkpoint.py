@@ -296,8 +296,9 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         return f"the newest is {self.written[-1]}" if self.written else "there is none"
 
     def _is_milestone(self, state: State) -> bool:
-        is_due = self.keep_every and state["iteration"] % self.keep_every == 0
-        return bool(is_due and state["iteration"])
+        if not self.keep_every:
+            return False
+        return state["iteration"] > 0 and state["iteration"] % self.keep_every == 0
 
     def _path(self, state: State) -> Path:
         return self.folder / f"{state['step']:012d}.safetensors"

@@ -43,7 +43,7 @@ def make_histograms(
     image = None
     newest = split(observation_space, torch.from_numpy(rollout.observations[-1, :1]))
     for name in images_of(observation_space):
-        num_channels = 3 if "in color" in observation_space.treatment[name] else 1
+        num_channels = 3 if observation_space.shown[name].kind == "color" else 1
         image = newest[name][0, ..., -num_channels:].numpy().copy()
         break
     return Histograms({name: x for name, x in values.items() if len(x)}, image)
