@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,12 +23,12 @@ LINK = re.compile(r"(!?)(\[[^\[\]]*\])\(([^)\s#:]+)(#[^)\s]*)?\)")  # not to htt
 def build(folder: Path) -> None:
     """Write pages, configuration and site to a folder. Ends the process with a sentence if a link
     leads nowhere, or if the generator warns of anything."""
-    settings = (DOCS / "zensical.toml").read_text()
-    (repository,) = re.findall(r'^link = "(.+)"$', settings, re.MULTILINE)
-    if name := os.environ.get("GITHUB_REPOSITORY"):
-        own = f"{os.environ['GITHUB_SERVER_URL']}/{name}"
-        settings = settings.replace(repository, own)
-        repository = own
+    package = ConfigParser(interpolation=None)
+    package.read(ROOT / "setup.cfg")
+    repository = package["metadata"]["url"]
+    if name := os.environ.get("GITHUB_REPOSITORY"):  # such as a fork's own
+        repository = f"{os.environ['GITHUB_SERVER_URL']}/{name}"
+    settings = (DOCS / "zensical.toml").read_text().replace("REPOSITORY", repository)
     if address := os.environ.get("SITE_URL"):
         settings = settings.replace("[project]\n", f'[project]\nsite_url = "{address}/"\n', 1)
     shutil.rmtree(folder / "pages", ignore_errors=True)

@@ -167,6 +167,7 @@ def test_what_leads_nowhere_ends_the_build(
     docs = tmp_path / "docs"
     docs.mkdir()
     shutil.copy(PROGRAM.with_name("zensical.toml"), docs)
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/page.md"):
         (tmp_path / name).write_text("# Page\n\n")
     with (docs / "page.md").open("a") as page:
