@@ -209,7 +209,7 @@ def test_seconds_of_what_was_not_solved_are_bounds() -> None:
         *("50.0", "> 900", "unsolved")
     ]
     assert solve.middle([*runs, unsolved], 900) == runs[1]
-    assert solve.show_ratio([runs[0]], [runs[1]], 900) == "> 18.0"
+    assert solve.show_ratio([runs[0]], [runs[1]], 900) == "> 18.00"
     assert solve.show_ratio([runs[0]], [unsolved], 900) == ""
 
 

@@ -181,6 +181,7 @@ def test_a_preset_is_a_config_named_after_an_environment_or_where_it_is_from(pat
     assert path.stem in gymnasium.registry or path.stem in ("Atari", *SPACES, *OTHER_TRAINERS)
     assert (
         load_preset("auto", path.stem, fail)
+        == load_preset("auto", f"EnvPool/{path.stem}", fail)
         == load_preset("auto", "Other-v0", lambda: path.stem)
         == load_preset(path.stem, "Other-v0", fail)
         == load_preset(str(path), "Other-v0", fail)

@@ -123,8 +123,9 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
 
 def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
     """Return the name of the environment's preset if there is one, else that of its family, the
-    result of find_family."""
-    return env_name if env_name in known_presets() else find_family()
+    result of find_family. EnvPool's environments learn as gymnasium's of the same id do."""
+    own = env_name.removeprefix("EnvPool/")
+    return own if own in known_presets() else find_family()
 
 
 def known_presets() -> list[str]:
