@@ -30,6 +30,8 @@ ours, for as many steps. Compare seconds only if both were measured on the same 
   otherwise; by the family's values Ant has them
 - envpool: trained on EnvPool's environment of this id (pip install envpool), evaluated on
   gymnasium's
+- simple_spread, multiwalker: teams of PettingZoo (pip install mpe2 "pettingzoo[sisl]"), of which a
+  return is an agent's; published is random play (ppo check)
 - HiddenVelocity is CartPole that shows positions only, in examples/own_environment.py
 """
 
@@ -66,10 +68,11 @@ FAMILIES = {
     "minigrid:MiniGrid-DoorKey-5x5-v0": "--preset=categories --total_steps=100000",
 }
 # Trained on EnvPool's environments, and evaluated on gymnasium's.
-ENVPOOL = {
-    "LunarLander-v3": "--preset=LunarLander-v3",
-    "BipedalWalker-v3": "--preset=BipedalWalker-v3",
-    "HalfCheetah-v5": "--preset=continuous",
+ENVPOOL = ("LunarLander-v3", "BipedalWalker-v3", "HalfCheetah-v5")
+# Of PettingZoo: a policy that all of a team share, and the return of an agent.
+TEAMS = {
+    "simple_spread": "--env_name=mpe2:simple_spread_v3",
+    "multiwalker": "--env_name=pettingzoo.sisl:multiwalker_v9 --num_envs=18",
 }
 # By default, which is by the family's values where there are none of their own.
 MORE = {
@@ -86,9 +89,10 @@ RUNS = {
         for env_name, flags in FAMILIES.items()
     },
     **{
-        f"{env_name}-envpool": f"--env_name=EnvPool/{env_name} --eval_env={env_name} {flags}"
-        for env_name, flags in ENVPOOL.items()
+        f"{env_name}-envpool": f"--env_name=EnvPool/{env_name} --eval_env={env_name}"
+        for env_name in ENVPOOL
     },
+    **TEAMS,
     "CartPole-v1-tutorial": (
         "--preset=none --env_id=CartPole-v1 --total_timesteps=200000 --learning_rate=2.5e-4"
         " --num_envs=4 --num_steps=128 --num_minibatches=4 --update_epochs=4 --gamma=0.99"
@@ -130,12 +134,21 @@ PUBLISHED = {
     "MountainCar-v0": "-110.4",
     "MountainCarContinuous-v0": "88.3 (20 k)",
     "Pendulum-v1": "-172.2 (100 k)",
+    "multiwalker": "random play -106",
     "Pong": "20.99 (10 M)",
     "Reacher-v5": "Tianshou -4.1",
+    "simple_spread": "random play -24.9",
     "Swimmer-v5": "281.6; Tianshou 66.7",
     "Walker2d-v5": "3,479; Tianshou 3,588",
 }
-GAMES = {"Pong": 18, "Breakout": 300, "CarRacing": 700}  # seen as images; goals of returns
+# Whose curves are drawn: those seen as images, with goals of returns, and teams, with random play's.
+CURVES = {
+    "Pong": 18,
+    "Breakout": 300,
+    "CarRacing": 700,
+    "simple_spread": -24.9,
+    "multiwalker": -106,
+}
 POINTS = 50  # of a curve in the results
 CHECKED = 10  # first iterations, whose metrics are hashed
 
@@ -285,16 +298,16 @@ def seconds_of(runs: Sequence[harness.Result]) -> float:
 
 
 def draw(results: dict[str, harness.Result]) -> None:
-    """Draw return against steps for each of GAMES, of all runs whose names begin with it."""
-    for game, goal in GAMES.items():
+    """Draw return against steps for each of CURVES, of all runs whose names begin with it."""
+    for name, level in CURVES.items():
         figure, axes = pyplot.subplots(figsize=(8, 5))
         for run, result in results.items():
-            for each in result["runs"] if run.startswith(game) else ():
+            for each in result["runs"] if run.startswith(name) else ():
                 axes.plot(*zip(*each["curve"], strict=True), label=f"{run}, seed {each['seed']}")
-        axes.axhline(goal, color="gray", linewidth=0.5)
-        axes.set(xlabel="agent steps", ylabel="mean return of the last 100 games", title=game)
+        axes.axhline(level, color="gray", linewidth=0.5)
+        axes.set(xlabel="agent steps", ylabel="mean return of the last 100 episodes", title=name)
         axes.legend()
-        harness.save_figure(f"learning/{game}.png", figure)
+        harness.save_figure(f"learning/{name}.png", figure)
 
 
 def read_ours() -> dict[str, harness.Result]:
@@ -305,7 +318,7 @@ def read_ours() -> dict[str, harness.Result]:
 
 def write_page(results: dict[str, harness.Result]) -> None:
     parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results)]
-    parts += [f"![{game}]({game}.png)" for game in GAMES]
+    parts += [f"![{name}]({name}.png)" for name in CURVES]
     parts += show_beside(results, harness.read_all("learning"))
     harness.write_page("learning/README.md", __doc__, *parts)
 
