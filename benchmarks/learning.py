@@ -141,7 +141,8 @@ PUBLISHED = {
     "Swimmer-v5": "281.6; Tianshou 66.7",
     "Walker2d-v5": "3,479; Tianshou 3,588",
 }
-# Whose curves are drawn: those seen as images, with goals of returns, and teams, with random play's.
+# Whose curves are drawn. A line is the goal of returns of what is seen as images, and of a team the
+# return of random play.
 CURVES = {
     "Pong": 18,
     "Breakout": 300,
