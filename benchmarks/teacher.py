@@ -54,7 +54,7 @@ TASKS = {
         goal="--stop_when=env/success_rate>0.9",
         teacher="--env_name=envs/my_env.py:Reach --learning_rate=1e-3 --total_steps=300000",
         student="--env_name=envs/my_env.py:CameraReach --model=models/student.py:CameraStudent "
-        "--screen_size=36 --learning_rate=1e-3 --total_steps=200000",
+        "--screen_size=36 --learning_rate=1e-3 --total_steps=100000",
         parts="--teacher_parts=joints",
     ),
 }
