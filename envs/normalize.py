@@ -14,6 +14,7 @@ from ppo.system.state_dict import State
 
 EPSILON = 1e-8
 CLIP = 10.0
+KEPT = 1e15  # samples that outweigh any further ones
 Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
 AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of all ranks
 
@@ -92,6 +93,16 @@ class NormalizeObservation:
         if self.enabled:
             samples = self._numbers(observations).reshape(-1, *self.shift.shape)
             self.statistics.update(samples, all_reduce)
+            self._share_statistics()
+
+    def keep(self, observations: ndarray) -> None:
+        """Keep the statistics of observations (N, *observation) from now on, as they weigh more
+        than any that come. Numbers that are the same in all of them are only shifted."""
+        if self.enabled:
+            self.update(observations, lambda moments: moments)
+            is_same = np.ptp(self._numbers(observations), axis=0) < EPSILON
+            self.statistics.variance[is_same] = 1
+            self.statistics.count = np.float64(KEPT)
             self._share_statistics()
 
     def load_state_dict(self, state: State) -> None:

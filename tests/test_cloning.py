@@ -245,20 +245,21 @@ def test_the_gradient_is_that_of_the_definition(kind: str) -> None:
 def test_frozen_weights_and_the_deviation_stay(kind: str) -> None:
     cloning = make_cloning(kind, (40, 30, 20), freeze="policy_head")
     before = {name: x.clone() for name, x in named_tensors(cloning.model).items()}
+    if kind == "continuous":
+        assert (before["policy_head.log_std"] == 3 * KINDS[kind]["log_std_init"]).all()
     cloning.run(3)
     for name, tensor in named_tensors(cloning.model).items():
         is_same = torch.equal(tensor, before[name])
         assert is_same == name.startswith("policy_head"), name
 
 
-def test_the_deviation_stays_and_the_actions_are_learned() -> None:
-    cloning = make_cloning("continuous", (200,), log_std_init=-0.7, hidden_size=32)
+def test_the_deviation_is_set_and_the_actions_are_learned() -> None:
+    cloning = make_cloning("continuous", (200,), clone_log_std=-0.7, hidden_size=32)
     cloning.tables["actions"][:] = cloning.tables["observations"][:, :1]
-    log_std = cloning.model.policy_head.log_std.clone()
     before = cloning.score()
     cloning.run(100)
     after = cloning.score()
-    assert torch.equal(cloning.model.policy_head.log_std, log_std)
+    assert (cloning.model.policy_head.log_std == -0.7).all()
     assert before.error is not None
     assert after.error is not None
     assert after.accuracy is None
@@ -326,6 +327,21 @@ def test_statistics_of_observations_are_those_of_the_demonstrations() -> None:
     np.testing.assert_allclose(statistics.variance, seen.var(0), rtol=1e-4)
     wanted = (examples.observations - seen.mean(0)) / seen.std(0)
     np.testing.assert_allclose(cloning.tables["observations"], wanted, atol=1e-3)
+    before = parts.normalize_observation(seen)
+    for _ in range(100):  # as training adds its own
+        parts.normalize_observation.update(np.full((1000, 4), 50, np.float32), lambda x: x)
+    np.testing.assert_allclose(parts.normalize_observation(seen), before, atol=1e-5)
+
+
+def test_what_was_always_the_same_is_only_shifted() -> None:
+    parts = make_parts("CartPole-v1")
+    examples = examples_of(parts, (40, 30, 20))
+    examples.observations[:, 2] = 0.25
+    cloning = Cloning(parts, examples)
+    np.testing.assert_allclose(cloning.tables["observations"][:, 2], 0, atol=1e-6)
+    seen = examples.observations[:1].copy()
+    seen[:, 2] = 1.5
+    assert parts.normalize_observation(seen)[0, 2] == pytest.approx(1.25, rel=1e-5)
 
 
 def test_a_tenth_of_the_episodes_is_held_out() -> None:

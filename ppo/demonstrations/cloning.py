@@ -1,10 +1,12 @@
 """Cloning: fit a new run's policy, and its values, to demonstrations.
 
 The policy maximises the likelihood of the demonstrated actions (Pomerleau 1991, "Efficient Training
-of Artificial Neural Networks for Autonomous Navigation"); its deviation stays as it is, since the
-actions of a good player would make it so small that nothing else was tried any more. The values are
-fitted to the discounted returns of the demonstrations, so that PPO's first advantages are not those
-of a value function that knows nothing."""
+of Artificial Neural Networks for Autonomous Navigation"). Its deviation is set, not fitted: the
+actions of a good player would make it so small that nothing else was tried any more, and a large
+one would spoil what was learned. The statistics of observations stay those of the demonstrations:
+where they follow the first falls of training, the policy sees other numbers in the same state, and
+is another policy. The values are fitted to the discounted returns of the demonstrations, so that
+PPO's first advantages are not those of a value function that knows nothing."""
 
 import math
 import time
@@ -111,7 +113,7 @@ class Cloning:
         (self.learned,) = np.nonzero(is_step & ~is_held_out)
         (self.held_out,) = np.nonzero(is_step & is_held_out)
 
-        parts.normalize_observation.update(examples.observations[is_step], _only_these)
+        parts.normalize_observation.keep(examples.observations[is_step])
         observations = parts.normalize_observation(examples.observations)
         if observations.dtype == np.float64:
             observations = observations.astype(np.float32)
@@ -131,8 +133,12 @@ class Cloning:
             )
         has_images = images_of(parts.spaces.observations)
         self.learning_rate = IMAGE_LEARNING_RATE if has_images else LEARNING_RATE
-        kept = [name for name, _ in self.model.named_parameters() if name.endswith("log_std")]
-        self.frozen = frozen_weights(self.model, ",".join(filter(None, [config.freeze, *kept])))
+        frozen = config.freeze.split(",") if config.freeze else []
+        deviations = [name for name, _ in self.model.named_parameters() if name.endswith("log_std")]
+        for name in deviations:
+            if not name.startswith(tuple(frozen)):
+                torch.nn.init.constant_(self.model.get_parameter(name), config.clone_log_std)
+        self.frozen = frozen_weights(self.model, ",".join(frozen + deviations))
         self.optimizer = make_optimizer(
             Config(), self.learner.weights, self.learner.gradients, self.learning_rate
         )
