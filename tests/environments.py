@@ -202,6 +202,9 @@ SPACES: dict[str, Any] = {
         {"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (1,)), "c": spaces.MultiBinary(2)}
     ),
     "Tuple": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"x": spaces.Box(-1, 1, (1,))}))),
+    "Arms": spaces.Dict(
+        {"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(2), "c": spaces.Box(-1, 1, (1,))}
+    ),
     "NumpyCategorical": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
 }
 

@@ -1,5 +1,6 @@
 """Cloning: what is fitted, to what, and that it is exact."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def make_cloning(kind: str, lengths: tuple[int, ...], **values: Any) -> Cloning:
     defaults = {"hidden_size": 8, "normalize_observations": False, "seed": 1}
-    parts = make_parts(**{**defaults, **KINDS[kind], **values})
+    parts = make_parts(**{**defaults, **KINDS.get(kind, {}), **values})
     with torch.no_grad():  # the initial logits are nearly equal
         parts.learner.weights.mul_(3)
     return Cloning(parts, examples_of(parts, lengths))
@@ -253,17 +254,43 @@ def test_frozen_weights_and_the_deviation_stay(kind: str) -> None:
         assert is_same == name.startswith("policy_head"), name
 
 
-def test_the_deviation_is_set_and_the_actions_are_learned() -> None:
-    cloning = make_cloning("continuous", (200,), clone_log_std=-0.7, hidden_size=32)
+def test_actions_are_learned_while_the_deviation_stays() -> None:
+    cloning = make_cloning("continuous", (200,), log_std_init=-0.7, hidden_size=32)
     cloning.tables["actions"][:] = cloning.tables["observations"][:, :1]
+    log_std = cloning.model.policy_head.log_std.clone()
     before = cloning.score()
     cloning.run(100)
+    cloning.fit_deviation()  # no episode is held out
     after = cloning.score()
-    assert (cloning.model.policy_head.log_std == -0.7).all()
+    assert torch.equal(cloning.model.policy_head.log_std, log_std)
     assert before.error is not None
     assert after.error is not None
     assert after.accuracy is None
     assert after.error < 0.2 * before.error
+
+
+@pytest.mark.parametrize(
+    ("freeze", "wanted"),
+    [(None, ([-1.0, -2.0], [0.0])), ("policy_head.heads.0", ([0.0, 0.0], [0.0]))],
+)
+def test_the_deviation_becomes_that_of_the_held_out_actions(freeze: str | None, wanted) -> None:
+    kwargs = {"shown": "Discrete", "done": "Arms"}
+    cloning = make_cloning(
+        "", (2000,) * 3, env_name="Identity-v0", env_kwargs=kwargs, freeze=freeze
+    )
+    cloning.tables["actions"].zero_()
+    spread = torch.tensor([math.exp(-1), 1e-3, 0, 5.0])  # below the lowest, and above the initial
+    for rows in (cloning.held_out, cloning.learned):
+        noise = torch.randn(len(rows), 4, generator=torch.Generator().manual_seed(1))
+        _, modes, _ = cloning.predict(rows)
+        is_held_out = rows is cloning.held_out
+        cloning.tables["actions"][rows] = modes + noise * spread * (1 if is_held_out else 100)
+    before = float(cloning.predict(cloning.held_out)[0].mean())
+    cloning.fit_deviation()
+    found = [x for name, x in cloning.model.named_parameters() if name.endswith("log_std")]
+    for own, log_std in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(own.detach(), log_std, atol=0.05)
+    assert float(cloning.predict(cloning.held_out)[0].mean()) <= before
 
 
 def test_returns_are_those_of_the_definition() -> None:

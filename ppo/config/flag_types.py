@@ -130,9 +130,6 @@ class CommonFlags(TypedDict, total=False):
     clone_epochs: int
     """Number of epochs over the demonstrations."""
 
-    clone_log_std: float
-    """Log standard deviation of continuous actions after cloning, in place of --log_std_init."""
-
     teacher: Text | None
     """Run or checkpoint of a policy whose distributions of actions are learned in the states that
     the student meets; none: no teacher."""

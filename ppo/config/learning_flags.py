@@ -235,10 +235,6 @@ class CloningFlags(Flags):
         form="FILE.npz or minari:ID",
     )
     clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
-    clone_log_std: float = fixed_flag(
-        -2.0,
-        "Log standard deviation of continuous actions after cloning, in place of --log_std_init.",
-    )
 
 
 class AlgorithmFlags(Flags):

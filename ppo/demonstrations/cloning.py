@@ -1,12 +1,11 @@
 """Cloning: fit a new run's policy, and its values, to demonstrations.
 
 The policy maximises the likelihood of the demonstrated actions (Pomerleau 1991, "Efficient Training
-of Artificial Neural Networks for Autonomous Navigation"). Its deviation is set, not fitted: the
-actions of a good player would make it so small that nothing else was tried any more, and a large
-one would spoil what was learned. The statistics of observations stay those of the demonstrations:
-where they follow the first falls of training, the policy sees other numbers in the same state, and
-is another policy. The values are fitted to the discounted returns of the demonstrations, so that
-PPO's first advantages are not those of a value function that knows nothing."""
+of Artificial Neural Networks for Autonomous Navigation"); its deviation that of the held-out
+actions. The statistics of observations stay those of the demonstrations: where they follow the
+first falls of training, the policy sees other numbers in the same state, and is another policy. The
+values are fitted to the discounted returns of the demonstrations, so that PPO's first advantages
+are not those of a value function that knows nothing."""
 
 import math
 import time
@@ -39,6 +38,7 @@ LEARNING_RATE = 3e-3  # decays to 0
 IMAGE_LEARNING_RATE = 1e-3
 BATCH_SIZE = 32  # rows, or whole episodes of a recurrent model until they have as many
 EVALUATION_ROWS = 1024
+LOWEST_LOG_STD = -2.0  # of continuous actions, so that others are tried
 SECONDS_BETWEEN_LINES = 5
 CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
@@ -65,6 +65,7 @@ def _clone_here(parts) -> tuple[State, str]:
         raise unusable(name, error) from error
     cloning = Cloning(parts, examples)
     cloning.run(config.clone_epochs)
+    cloning.fit_deviation()
     note = (
         f"cloned {len(examples.was_cut)} episodes, {examples.is_step.sum():,} steps, of {name}, "
         f"{cloning.describe_score()}"
@@ -135,10 +136,12 @@ class Cloning:
         self.learning_rate = IMAGE_LEARNING_RATE if has_images else LEARNING_RATE
         frozen = config.freeze.split(",") if config.freeze else []
         deviations = [name for name, _ in self.model.named_parameters() if name.endswith("log_std")]
-        for name in deviations:
-            if not name.startswith(tuple(frozen)):
-                torch.nn.init.constant_(self.model.get_parameter(name), config.clone_log_std)
         self.frozen = frozen_weights(self.model, ",".join(frozen + deviations))
+        self.deviations = [
+            self.model.get_parameter(name)
+            for name in deviations
+            if not name.startswith(tuple(frozen))
+        ]
         self.optimizer = make_optimizer(
             Config(), self.learner.weights, self.learner.gradients, self.learning_rate
         )
@@ -272,26 +275,56 @@ class Cloning:
         return self.returns + self.discounts * values[self.last_rows[self.episodes]]
 
     @torch.no_grad()
-    def score(self) -> Score:
-        """Score the model on the held-out episodes; if there are none, on all."""
-        leaf_spaces = [leaf for _, leaf in leaves(self.action_space)]
-        cuts = np.cumsum([math.prod(leaf.shape) for leaf in leaf_spaces])[:-1]
-        losses, choices, distances = [], [], []
-        rows = self.held_out if len(self.held_out) else self.learned
+    def fit_deviation(self) -> None:
+        """Give continuous actions the deviation that makes the held-out ones most likely, from
+        LOWEST_LOG_STD to what they have: what is known less well is explored more.
+
+        gSDE keeps its own, and all do if no episode is held out."""
+        if self.config.use_sde or not len(self.held_out) or not self.deviations:
+            return
+        is_number = [
+            isinstance(leaf, Box)
+            for _, leaf in leaves(self.action_space)
+            for _ in range(math.prod(leaf.shape))
+        ]
+        sizes = [parameter.numel() for parameter in self.deviations]
+        if sum(sizes) != sum(is_number):  # some are frozen, or a model of its own has others
+            return
+        _, actions, wanted = self.predict(self.held_out)
+        squares = (actions - wanted)[:, is_number].square().mean(0)
+        fitted = (squares.log() / 2).clamp(min=LOWEST_LOG_STD).split(sizes)
+        for parameter, log_std in zip(self.deviations, fitted, strict=True):
+            parameter.copy_(torch.minimum(parameter, log_std.to(parameter)))
+
+    @torch.no_grad()
+    def predict(self, rows: ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return of the S steps of some rows, on the CPU, minus the log-probability (S,) of the
+        demonstrated action, the most likely one (S, D), and the demonstrated one (S, D)."""
+        found = []
         for part in self.minibatches(rows, EVALUATION_ROWS):
             distribution, _, batch = self.forward(part)
-            is_step = batch["is_step"]
-            losses.append(-distribution.log_prob(batch["actions"])[is_step].cpu().numpy())
-            pair = [x[is_step].cpu().numpy() for x in (distribution.mode(), batch["actions"])]
-            split = (np.split(columns, cuts, axis=1) for columns in pair)
-            for leaf, own, wanted in zip(leaf_spaces, *split, strict=True):
-                if isinstance(leaf, Box):
-                    convert = action_converter(leaf, self.config.squash_actions)
-                    distances.append(np.abs(convert(own) - convert(wanted), dtype=np.float64))
-                else:
-                    choices.append(own == wanted)
+            actions = batch["actions"]
+            columns = -distribution.log_prob(actions), distribution.mode(), actions
+            found.append([x[batch["is_step"]].cpu() for x in columns])
+        losses, modes, demonstrated = zip(*found, strict=True)
+        return torch.cat(losses), torch.cat(modes), torch.cat(demonstrated)
+
+    def score(self) -> Score:
+        """Score the model on the held-out episodes; if there are none, on all."""
+        rows = self.held_out if len(self.held_out) else self.learned
+        losses, *columns = (x.numpy() for x in self.predict(rows))
+        leaf_spaces = [leaf for _, leaf in leaves(self.action_space)]
+        cuts = np.cumsum([math.prod(leaf.shape) for leaf in leaf_spaces])[:-1]
+        choices, distances = [], []
+        split = (np.split(actions, cuts, axis=1) for actions in columns)
+        for leaf, own, wanted in zip(leaf_spaces, *split, strict=True):
+            if isinstance(leaf, Box):
+                convert = action_converter(leaf, self.config.squash_actions)
+                distances.append(np.abs(convert(own) - convert(wanted), dtype=np.float64))
+            else:
+                choices.append(own == wanted)
         return Score(
-            float(np.concatenate(losses).mean()),
+            float(losses.mean()),
             float(np.concatenate([x.ravel() for x in choices]).mean()) if choices else None,
             float(np.concatenate([x.ravel() for x in distances]).mean()) if distances else None,
         )
