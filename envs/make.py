@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box
 
 from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
@@ -16,8 +17,8 @@ from ppo.envs.errors import EnvironmentUnavailable, ManyMade
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
-from ppo.envs.observations import can_observe, num_numbers, observe
-from ppo.envs.spaces import find_empty, holds_numbers
+from ppo.envs.observations import num_numbers, observe
+from ppo.envs.spaces import holds_numbers, leaves
 from ppo.system.hardware import physical_memory
 
 Finish = Callable[[Any, Env], Env]
@@ -101,7 +102,8 @@ def check_spaces(config, env) -> None:
     about = f"--env_name={config.env_name} observes {observes} and acts in {actions}"
     if not (isinstance(observes, Space) and isinstance(actions, Space)):
         raise EnvironmentUnavailable(f"{about}: give it both spaces, of gymnasium.spaces")
-    if not (can_observe(observes) and holds_numbers(actions)):
+    can_observe = any(holds_numbers(leaf) for _, leaf in leaves(observes))
+    if not (can_observe and holds_numbers(actions)):
         raise EnvironmentUnavailable(
             f"{about}, one of which has no fixed size or holds no number: choose another "
             "environment"
@@ -112,10 +114,10 @@ def check_spaces(config, env) -> None:
             f"{about}: its observations of {numbers:,} numbers do not fit into memory; choose "
             "another environment, or a wrapper that observes less"
         )
-    for space in (observes, actions):
-        if empty := find_empty(space):
+    for _, leaf in (*leaves(observes), *leaves(actions)):
+        if isinstance(leaf, Box) and not (leaf.low <= leaf.high).all():
             raise EnvironmentUnavailable(
-                f"{about}: nothing is in {empty}, whose bounds are not in order or no numbers"
+                f"{about}: nothing is in {leaf}, whose bounds are not in order or no numbers"
             )
 
 

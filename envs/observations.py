@@ -27,11 +27,6 @@ def observe(env: Env, image: str, size: int, num_images: int) -> Env:
     return ObserveParts(env, image, size, num_images)
 
 
-def can_observe(space) -> bool:
-    """Return whether any leaf of a space has a fixed number of numbers, and can be observed."""
-    return any(holds_numbers(leaf) for _, leaf in leaves(space))
-
-
 def kind_of(space, image: str) -> str:
     """Return how a leaf space is observed: "pixels", "categories", "numbers" or "left out".
 

@@ -154,19 +154,6 @@ def holds_numbers(space) -> bool:
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
-def find_empty(space):
-    """Return the first leaf of a space that contains nothing, as a bound is not a number, or a low
-    one is above a high one, or there are no choices; None if there is none."""
-    for _, leaf in leaves(space):
-        if isinstance(leaf, Box):
-            is_empty = not (leaf.low <= leaf.high).all()
-        else:
-            is_empty = np.less(getattr(leaf, "nvec", getattr(leaf, "n", 1)), 1).any()
-        if is_empty:
-            return leaf
-    return None
-
-
 def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield (path, space) for each leaf of a nested space; a path is the tuple of keys to it.
 
@@ -179,7 +166,7 @@ def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...],
 
 
 def choices_of(leaf) -> ndarray:
-    """Return among how many choices each of the D numbers of a leaf that is no Box is one: (D,)."""
+    """Return the number of choices (D,) that each column of a discrete leaf has."""
     if isinstance(leaf, MultiBinary):
         return np.full(math.prod(leaf.shape), 2)
     if isinstance(leaf, MultiDiscrete):
