@@ -17,7 +17,7 @@ from ppo.envs.errors import EnvironmentUnavailable, ManyMade
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
-from ppo.envs.observations import num_numbers, observe
+from ppo.envs.observations import ObserveParts, kind_of, num_numbers
 from ppo.envs.spaces import holds_numbers, leaves
 from ppo.system.hardware import physical_memory
 
@@ -26,12 +26,16 @@ COPIES = 8  # of an observation that a process holds at once: bounds of its spac
 
 
 def preprocess(config, env: Env) -> Env:
-    """Join the parts of an environment's observations in one Box, and stack them.
+    """Join the parts of an environment's observations in one Box, unless they are one of numbers
+    already, and stack them.
 
     config: as in make_env."""
     frame_stack = config.frame_stack
-    num_images = 4 if frame_stack == "auto" else frame_stack
-    env = observe(env, config.image, config.screen_size, num_images)
+    space = env.observation_space
+    is_plain = isinstance(space, Box) and space.shape and kind_of(space, config.image) == "numbers"
+    if not is_plain:
+        num_images = 4 if frame_stack == "auto" else frame_stack
+        env = ObserveParts(env, config.image, config.screen_size, num_images)
     if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
         env = stack_vectors(env, frame_stack)
     return env
