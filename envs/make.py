@@ -65,9 +65,9 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
 
 def _make_checked(spec: EnvSpec, config) -> Env:
     """Make an environment with the user's wrappers, CheckData, RepeatAction and RecordEpisode."""
-
     entry_point: Any = spec.entry_point
-    if not isinstance(entry_point, str) and not _is_env_class(entry_point):
+    is_env_class = isinstance(entry_point, type) and issubclass(entry_point, Env)
+    if not isinstance(entry_point, str) and not is_env_class:
         spec = dataclasses.replace(spec, entry_point=partial(_make_single, spec.id, entry_point))
 
     def make():
@@ -84,10 +84,6 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip, config.reward_term)
     return RecordEpisode(env)
-
-
-def _is_env_class(entry_point) -> bool:
-    return isinstance(entry_point, type) and issubclass(entry_point, Env)
 
 
 def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
