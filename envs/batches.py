@@ -4,7 +4,7 @@ Worlds differ in what they do where an episode ends. A Batch hides it: its step 
 actions led to, the last observation of an episode included, and restart the first observations of
 new episodes. ppo.envs.adapt chooses the class for a world."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,16 +159,21 @@ class MaskedReset(Batch):
         return self.last, infos
 
     def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs, seed=[int(seed) for seed in seeds])
+        return self._reset_world(self.num_envs, seed=self._seeds(range(self.num_envs), seeds))
 
     def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
         """Reset the k columns ended; return their observations (k, ...), and infos (n, ...)."""
-        all_seeds: list[int | None] = [None] * self.num_envs
-        for i, seed in zip(np.flatnonzero(ended), seeds, strict=True):
-            all_seeds[i] = int(seed)
+        own_seeds = self._seeds(np.flatnonzero(ended), seeds)
         options = {"reset_mask": np.array(ended)}
-        observations, infos = self._reset_world(self.num_envs, seed=all_seeds, options=options)
+        observations, infos = self._reset_world(self.num_envs, seed=own_seeds, options=options)
         return map_arrays(lambda array: array[ended], observations), infos
+
+    def _seeds(self, columns: Iterable[int], seeds: Sequence[int]) -> Any:
+        """Return the seeds of some columns as the world takes them: with None for the others."""
+        all_seeds: list[int | None] = [None] * self.num_envs
+        for i, seed in zip(columns, seeds, strict=True):
+            all_seeds[i] = int(seed)
+        return all_seeds
 
 
 class AtariVector(MaskedReset):
@@ -178,15 +183,8 @@ class AtariVector(MaskedReset):
         super().__init__(env, max_episode_steps)
         self.reuses_memory = False
 
-    def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs, seed=signed_seeds(seeds))
-
-    def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        options = {"reset_mask": np.array(ended)}
-        observations, infos = self._reset_world(
-            self.num_envs, seed=signed_seeds(seeds), options=options
-        )
-        return map_arrays(lambda array: array[ended], observations), infos
+    def _seeds(self, columns: Iterable[int], seeds: Sequence[int]) -> ndarray:
+        return signed_seeds(seeds)
 
 
 class SameStep(Batch):
