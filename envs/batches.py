@@ -27,9 +27,8 @@ class Batch:
     """n environments that step together, each in its column.
 
     num_envs: n; observation_space, action_space: of one environment; present: (n,) bool, the
-    columns whose next action counts, None if all do, always; can_restart: whether restart may be
-    called for columns whose episodes have not ended; note: a sentence for the user, or "", which
-    may come with a step.
+    columns whose next action counts, None if all do, always; note: a sentence for the user, or "",
+    which may come with a step.
 
     Observations are arrays (n, ...), nested in dicts and tuples as the space is. Those that step
     returns keep their values until the next step, those of reset and restart, too."""
@@ -43,7 +42,6 @@ class Batch:
         self.observation_space = find_attribute(env, "single_observation_space")
         self.action_space = find_attribute(env, "single_action_space")
         self.present: ndarray | None = None
-        self.can_restart = False
         self.note = ""
         self.spec = getattr(env, "spec", None)
         self.metadata = getattr(env, "metadata", None) or {}
@@ -117,6 +115,7 @@ class Batch:
 
 class MaskedReset(Batch):
     """A world whose reset takes options={"reset_mask": columns}, so that everything is exact.
+    Columns may be restarted before their episodes have ended.
 
     These are gymnasium's SyncVectorEnv and AsyncVectorEnv in any autoreset mode, and ale_py's
     AtariVectorEnv. The mask comes before their own autoreset, which never happens, or, in
@@ -125,7 +124,6 @@ class MaskedReset(Batch):
     def __init__(self, env, max_episode_steps: int | None = None) -> None:
         """max_episode_steps: truncate episodes of this length; None: only as the world does."""
         super().__init__(env)
-        self.can_restart = True
         self.max_episode_steps = max_episode_steps
         self.lengths = np.zeros(self.num_envs, np.int64)  # of the open episodes
         self.last: Any = None  # observations

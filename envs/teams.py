@@ -38,7 +38,6 @@ class Team(Batch):
         self.render_mode = getattr(first, "render_mode", None)
         self.spec = None
         self.note = ""
-        self.can_restart = False
         self.observation_space, self.action_space = _common_spaces(first)
         # A mask beside what an agent observes, as PettingZoo's classic games have it.
         self.has_masks_inside = ACTION_MASK in getattr(self.observation_space, "spaces", ())
