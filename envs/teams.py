@@ -94,8 +94,7 @@ class Team(Batch):
 
     def restart(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Any]:
         """Begin new episodes in the copies all of whose agents' episodes are over."""
-        of_column = dict(zip(np.flatnonzero(ended).tolist(), seeds, strict=True))
-        for column, seed in of_column.items():
+        for column, seed in zip(np.flatnonzero(ended).tolist(), seeds, strict=True):
             number = column // self.size
             if self.is_over[number]:
                 self._reset(number, seed)
