@@ -142,13 +142,11 @@ class Worker:
                 raise
             if not np.isfinite(self.actions).all():
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
-            culprit = "the policy" if self.is_sampling else self._describe_env()
+            culprit = "the policy"
+            if not self.is_sampling:
+                called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
+                culprit = f"{called} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
-
-    def _describe_env(self) -> str:
-        """Name the environment, or the batch, that was called last."""
-        called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
-        return f"{called} of {self.config.env_name}"
 
     def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,
