@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import harness
-from ppo.envs.envpool import PREFIX, make_envpool
+from ppo.envs.envpool import ENVPOOL, make_envpool
 
 GAME = "PongNoFrameskip-v4"
 PHASES = ("seconds_collecting", "seconds_learning")
@@ -207,7 +207,7 @@ def sb3_envs(workload: Workload, is_documented: bool, seed: int) -> Any:
 
     if workload.env_name == GAME:
         return VecFrameStack(make_atari_env(GAME, workload.num_envs, seed), 4)
-    if workload.env_name.startswith(PREFIX):
+    if workload.env_name.startswith(ENVPOOL):
         return sb3_envpool(workload, seed)
     made = workload.env_name if is_documented else plain_maker(workload.env_name)
     envs: Any = make_vec_env(made, workload.num_envs, vec_env_cls=DummyVecEnv)

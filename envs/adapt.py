@@ -23,7 +23,7 @@ def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None
             f"{type(env).__name__} is a batch of {batch.num_envs} environments, not of {num_envs}: "
             "make as many as its parameter num_envs says"
         )
-    if max_episode_steps and not batch.can_restart:
+    if max_episode_steps and not isinstance(batch, MaskedReset):
         raise EnvironmentUnavailable(
             f"--max_episode_steps={max_episode_steps} cannot be kept, as {type(env).__name__} "
             "cannot reset a single environment: give the limit to the environment itself"

@@ -7,6 +7,7 @@ from numpy import ndarray
 from ppo.envs.arrays import malformed
 from ppo.envs.checks import MAX_FLOAT32, convert, describe_value, largest_number
 from ppo.envs.errors import InvalidEnvOutput
+from ppo.envs.spaces import choices_of
 
 
 class CheckBatch:
@@ -68,9 +69,7 @@ def _bounds(space) -> tuple[ndarray, ndarray]:
         largest = largest_number(space.dtype)
         return np.maximum(space.low, -largest), np.minimum(space.high, largest)
     start = np.asarray(getattr(space, "start", 0))
-    if isinstance(space, spaces.MultiBinary):
-        return start, start + 1
-    return start, start + np.asarray(getattr(space, "nvec", getattr(space, "n", None))) - 1
+    return start, start + choices_of(space).reshape(space.shape) - 1
 
 
 def _blame(observations: ndarray, is_valid: ndarray, problem: str) -> None:

@@ -62,11 +62,10 @@ class BatchWorker(Worker):
         columns = self.columns
         columns.step(self.to_actions(self.actions))
         ended = (columns.terminations | columns.truncations) & columns.present
-        present = np.flatnonzero(columns.present)
         if self.checker:
             self._write_arrays(t, ended)
         else:
-            self._write_columns(t, present)
+            self._write_columns(t)
         seeds: list[int] = []
         if ended.any():
             self._apply_task_params()
@@ -144,11 +143,11 @@ class BatchWorker(Worker):
                 )
         return observations
 
-    def _write_columns(self, t: int, present: ndarray) -> None:
+    def _write_columns(self, t: int) -> None:
         """Write what each column has got, by way of its wrappers."""
         rollout = self.rollout
         rollout.rewards[t] = 0
-        for i in present.tolist():
+        for i in np.flatnonzero(self.columns.present).tolist():
             observation, reward, terminated, truncated, info = self.envs[i].step(None)
             rollout.rewards[t, i] = reward
             if terminated or truncated:

@@ -4,7 +4,7 @@ Worlds differ in what they do where an episode ends. A Batch hides it: its step 
 actions led to, the last observation of an episode included, and restart the first observations of
 new episodes. ppo.envs.adapt chooses the class for a world."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,8 @@ class Batch:
     """n environments that step together, each in its column.
 
     num_envs: n; observation_space, action_space: of one environment; present: (n,) bool, the
-    columns whose next action counts, None if all do, always; can_restart: whether restart may be
-    called for columns whose episodes have not ended; note: a sentence for the user, or "", which
-    may come with a step.
+    columns whose next action counts, None if all do, always; note: a sentence for the user, or "",
+    which may come with a step.
 
     Observations are arrays (n, ...), nested in dicts and tuples as the space is. Those that step
     returns keep their values until the next step, those of reset and restart, too."""
@@ -43,7 +42,6 @@ class Batch:
         self.observation_space = find_attribute(env, "single_observation_space")
         self.action_space = find_attribute(env, "single_action_space")
         self.present: ndarray | None = None
-        self.can_restart = False
         self.note = ""
         self.spec = getattr(env, "spec", None)
         self.metadata = getattr(env, "metadata", None) or {}
@@ -117,6 +115,7 @@ class Batch:
 
 class MaskedReset(Batch):
     """A world whose reset takes options={"reset_mask": columns}, so that everything is exact.
+    Columns may be restarted before their episodes have ended.
 
     These are gymnasium's SyncVectorEnv and AsyncVectorEnv in any autoreset mode, and ale_py's
     AtariVectorEnv. The mask comes before their own autoreset, which never happens, or, in
@@ -125,7 +124,6 @@ class MaskedReset(Batch):
     def __init__(self, env, max_episode_steps: int | None = None) -> None:
         """max_episode_steps: truncate episodes of this length; None: only as the world does."""
         super().__init__(env)
-        self.can_restart = True
         self.max_episode_steps = max_episode_steps
         self.lengths = np.zeros(self.num_envs, np.int64)  # of the open episodes
         self.last: Any = None  # observations
@@ -159,16 +157,21 @@ class MaskedReset(Batch):
         return self.last, infos
 
     def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs, seed=[int(seed) for seed in seeds])
+        return self._reset_world(self.num_envs, seed=self._seeds(range(self.num_envs), seeds))
 
     def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
         """Reset the k columns ended; return their observations (k, ...), and infos (n, ...)."""
-        all_seeds: list[int | None] = [None] * self.num_envs
-        for i, seed in zip(np.flatnonzero(ended), seeds, strict=True):
-            all_seeds[i] = int(seed)
+        own_seeds = self._seeds(np.flatnonzero(ended), seeds)
         options = {"reset_mask": np.array(ended)}
-        observations, infos = self._reset_world(self.num_envs, seed=all_seeds, options=options)
+        observations, infos = self._reset_world(self.num_envs, seed=own_seeds, options=options)
         return map_arrays(lambda array: array[ended], observations), infos
+
+    def _seeds(self, columns: Iterable[int], seeds: Sequence[int]) -> Any:
+        """Return the seeds of some columns as the world takes them: with None for the others."""
+        all_seeds: list[int | None] = [None] * self.num_envs
+        for i, seed in zip(columns, seeds, strict=True):
+            all_seeds[i] = int(seed)
+        return all_seeds
 
 
 class AtariVector(MaskedReset):
@@ -178,15 +181,8 @@ class AtariVector(MaskedReset):
         super().__init__(env, max_episode_steps)
         self.reuses_memory = False
 
-    def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs, seed=signed_seeds(seeds))
-
-    def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        options = {"reset_mask": np.array(ended)}
-        observations, infos = self._reset_world(
-            self.num_envs, seed=signed_seeds(seeds), options=options
-        )
-        return map_arrays(lambda array: array[ended], observations), infos
+    def _seeds(self, columns: Iterable[int], seeds: Sequence[int]) -> ndarray:
+        return signed_seeds(seeds)
 
 
 class SameStep(Batch):

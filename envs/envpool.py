@@ -15,7 +15,7 @@ from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.infos import Infos
 from ppo.errors import suggest
 
-PREFIX = "EnvPool/"  # of ids, such as EnvPool/LunarLander-v3
+ENVPOOL = "EnvPool/"  # of ids, such as EnvPool/LunarLander-v3
 NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
 
 
@@ -71,7 +71,7 @@ def make_envpool(
         raise EnvironmentUnavailable(
             f"--env_name={env_name} needs EnvPool: pip install envpool"
         ) from error
-    task = env_name.removeprefix(PREFIX)
+    task = env_name.removeprefix(ENVPOOL)
     known = envpool.list_all_envs()
     if task not in known:
         hint = suggest(task, known, "envpool.list_all_envs() lists all")

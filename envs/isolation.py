@@ -6,8 +6,7 @@ first look and evaluations, with the same timeouts and messages. What a program 
 train, such as load_policy and Policy.evaluate, uses environments in the program's process."""
 
 import atexit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from ppo.envs.channel import wait_for_any
@@ -101,14 +100,6 @@ class Isolation:
             self._end()
             raise
         return reply[0]
-
-    @contextmanager
-    def closed_at_end(self) -> Iterator[None]:
-        """Close it when the context, or a function decorated by this, is left in any way."""
-        try:
-            yield
-        finally:
-            self.close()
 
     def close(self) -> None:
         """End the process at once, if there is one."""

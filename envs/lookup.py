@@ -16,8 +16,7 @@ from gymnasium import Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.env_factories import EnvObject, unpickle
-from ppo.envs.envpool import PREFIX as ENVPOOL
-from ppo.envs.envpool import make_envpool
+from ppo.envs.envpool import ENVPOOL, make_envpool
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.errors import PPOError, suggest

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box
 
 from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
@@ -16,8 +17,8 @@ from ppo.envs.errors import EnvironmentUnavailable, ManyMade
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
-from ppo.envs.observations import can_observe, num_numbers, observe
-from ppo.envs.spaces import find_empty, holds_numbers
+from ppo.envs.observations import ObserveParts, kind_of, num_numbers
+from ppo.envs.spaces import holds_numbers, leaves
 from ppo.system.hardware import physical_memory
 
 Finish = Callable[[Any, Env], Env]
@@ -25,12 +26,16 @@ COPIES = 8  # of an observation that a process holds at once: bounds of its spac
 
 
 def preprocess(config, env: Env) -> Env:
-    """Join the parts of an environment's observations in one Box, and stack them.
+    """Join the parts of an environment's observations in one Box, unless they are one of numbers
+    already, and stack them.
 
     config: as in make_env."""
     frame_stack = config.frame_stack
-    num_images = 4 if frame_stack == "auto" else frame_stack
-    env = observe(env, config.image, config.screen_size, num_images)
+    space = env.observation_space
+    is_plain = isinstance(space, Box) and space.shape and kind_of(space, config.image) == "numbers"
+    if not is_plain:
+        num_images = 4 if frame_stack == "auto" else frame_stack
+        env = ObserveParts(env, config.image, config.screen_size, num_images)
     if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
         env = stack_vectors(env, frame_stack)
     return env
@@ -60,9 +65,9 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
 
 def _make_checked(spec: EnvSpec, config) -> Env:
     """Make an environment with the user's wrappers, CheckData, RepeatAction and RecordEpisode."""
-
     entry_point: Any = spec.entry_point
-    if not isinstance(entry_point, str) and not _is_env_class(entry_point):
+    is_env_class = isinstance(entry_point, type) and issubclass(entry_point, Env)
+    if not isinstance(entry_point, str) and not is_env_class:
         spec = dataclasses.replace(spec, entry_point=partial(_make_single, spec.id, entry_point))
 
     def make():
@@ -81,10 +86,6 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     return RecordEpisode(env)
 
 
-def _is_env_class(entry_point) -> bool:
-    return isinstance(entry_point, type) and issubclass(entry_point, Env)
-
-
 def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
     """Return what a user's class or function makes. Raises ManyMade if that is a team."""
     made = make(**kwargs)
@@ -101,7 +102,8 @@ def check_spaces(config, env) -> None:
     about = f"--env_name={config.env_name} observes {observes} and acts in {actions}"
     if not (isinstance(observes, Space) and isinstance(actions, Space)):
         raise EnvironmentUnavailable(f"{about}: give it both spaces, of gymnasium.spaces")
-    if not (can_observe(observes) and holds_numbers(actions)):
+    can_observe = any(holds_numbers(leaf) for _, leaf in leaves(observes))
+    if not (can_observe and holds_numbers(actions)):
         raise EnvironmentUnavailable(
             f"{about}, one of which has no fixed size or holds no number: choose another "
             "environment"
@@ -112,10 +114,10 @@ def check_spaces(config, env) -> None:
             f"{about}: its observations of {numbers:,} numbers do not fit into memory; choose "
             "another environment, or a wrapper that observes less"
         )
-    for space in (observes, actions):
-        if empty := find_empty(space):
+    for _, leaf in (*leaves(observes), *leaves(actions)):
+        if isinstance(leaf, Box) and not (leaf.low <= leaf.high).all():
             raise EnvironmentUnavailable(
-                f"{about}: nothing is in {empty}, whose bounds are not in order or no numbers"
+                f"{about}: nothing is in {leaf}, whose bounds are not in order or no numbers"
             )
 
 

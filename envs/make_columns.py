@@ -45,7 +45,12 @@ def make_columns(
             batch = _make_team(spec, config, indices)
         batch.spec = spec
         check_spaces(config, batch)
-        return Columns(batch, partial(_wrap_column, config, finish), beat)
+
+        def wrap(column: Env) -> Env:
+            """Put the wrappers of a single environment around a column."""
+            return finish(config, RecordEpisode(CheckData(column, config.strict_spaces)))
+
+        return Columns(batch, wrap, beat)
 
 
 def make_one_column(config, index: int, finish: Finish = preprocess) -> Env:
@@ -84,10 +89,7 @@ def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
     copies: list[Any] = []
     start = 0
     while not copies or start < len(indices):
-        kwargs = spec.kwargs
-        if copies:
-            env_kwargs = tasks_of(config.env_kwargs)[0]
-            kwargs = look_up(config.env_name, fill_in(env_kwargs, indices[start]))[0].kwargs
+        kwargs = {**spec.kwargs, **fill_in(tasks_of(config.env_kwargs)[0], indices[start])}
         if takes(make, "index"):
             kwargs = {"index": indices[start], **kwargs}
         made = make(**kwargs)
@@ -96,11 +98,6 @@ def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
         copies.append(made)
         start += len(made.possible_agents)
     return Team(copies, config.max_episode_steps)
-
-
-def _wrap_column(config, finish: Finish, column: Env) -> Env:
-    """Put the wrappers of a single environment around a column."""
-    return finish(config, RecordEpisode(CheckData(column, config.strict_spaces)))
 
 
 def _check_flags(config) -> None:

@@ -17,21 +17,6 @@ MIN_SIDE_OF_PIXELS = 36  # uint8 arrays with shorter sides hold categories, such
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
 
 
-def observe(env: Env, image: str, size: int, num_images: int) -> Env:
-    """Wrap an environment in ObserveParts, unless its observations are one plain numeric Box.
-
-    image, size, num_images: see ObserveParts."""
-    space = env.observation_space
-    if isinstance(space, spaces.Box) and space.shape and kind_of(space, image) == "numbers":
-        return env
-    return ObserveParts(env, image, size, num_images)
-
-
-def can_observe(space) -> bool:
-    """Return whether any leaf of a space has a fixed number of numbers, and can be observed."""
-    return any(holds_numbers(leaf) for _, leaf in leaves(space))
-
-
 def kind_of(space, image: str) -> str:
     """Return how a leaf space is observed: "pixels", "categories", "numbers" or "left out".
 

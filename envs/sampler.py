@@ -10,8 +10,6 @@ from numpy import ndarray
 from ppo.envs.seeding import Stream, seed_sequence
 from ppo.envs.shared import SharedArray
 
-ALL = slice(None)
-
 
 @dataclass
 class RolloutSampler:
@@ -45,7 +43,7 @@ class RolloutSampler:
             noise.append(self.actor.draw_noise(generator, self.num_steps))
         self.noise = np.stack(noise, axis=1)
 
-    def __call__(self, t: int, columns: slice = ALL) -> None:
+    def __call__(self, t: int, columns: slice = slice(None)) -> None:
         """Write the actions of row t, its features and the recurrent states of row t + 1."""
         rollout = self.rollout
         states = rollout.states[t + 1, columns]

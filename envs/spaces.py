@@ -102,10 +102,8 @@ def mask_converter(space) -> Converter:
         return convert_parts
     if isinstance(space, Box):
         return lambda allowed: np.ones(0, np.bool_)
-    sizes = getattr(space, "nvec", getattr(space, "n", 0))
-    if isinstance(space, MultiBinary):
-        sizes = [2] * _num_columns(space)
-    exists = np.arange(np.max(sizes)) < np.reshape(sizes, (-1, 1))
+    sizes = choices_of(space)
+    exists = np.arange(sizes.max()) < sizes[:, None]
 
     def convert(allowed):
         mask = exists.copy()
@@ -129,23 +127,20 @@ def check_columns(space, columns: ndarray) -> None:
     """Raise ValueError unless columns (n, D) are a policy's actions in a space."""
     if columns.shape[1] != _num_columns(space):
         raise ValueError(f"actions of {columns.shape[1]} numbers are not of {space}")
-    cuts = np.cumsum([math.prod(leaf.shape) for _, leaf in leaves(space)])[:-1]
-    for (_, leaf), own in zip(leaves(space), np.split(columns, cuts, axis=1), strict=True):
-        most = 2 if isinstance(leaf, MultiBinary) else getattr(leaf, "n", np.inf)
-        sizes = np.ravel(getattr(leaf, "nvec", most))
-        least = -np.inf if isinstance(leaf, Box) else 0
-        if not (np.isfinite(own) & (own >= least) & (own < sizes)).all():
+    for leaf, own in _split_columns(space, columns):
+        is_inside = np.isfinite(own)
+        if not isinstance(leaf, Box):
+            is_inside &= (own >= 0) & (own < choices_of(leaf))
+        if not is_inside.all():
             raise ValueError(f"an action is outside of {leaf}")
 
 
 def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
     """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
     allowed = np.ones(len(columns), np.bool_)
-    for _, leaf in leaves(space):
-        own, columns = np.split(columns, [math.prod(leaf.shape)], axis=1)
+    for leaf, own in _split_columns(space, columns):
         if not isinstance(leaf, Box):
-            sizes = getattr(leaf, "nvec", getattr(leaf, "n", 0))
-            most = 2 if isinstance(leaf, MultiBinary) else np.max(sizes)
+            most = choices_of(leaf).max()
             mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
             choices = mask.reshape(*own.shape, most)
             chosen = np.take_along_axis(choices, own[..., None].astype(np.int64), axis=-1)
@@ -159,19 +154,6 @@ def holds_numbers(space) -> bool:
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
-def find_empty(space):
-    """Return the first leaf of a space that contains nothing, as a bound is not a number, or a low
-    one is above a high one, or there are no choices; None if there is none."""
-    for _, leaf in leaves(space):
-        if isinstance(leaf, Box):
-            is_empty = not (leaf.low <= leaf.high).all()
-        else:
-            is_empty = np.less(getattr(leaf, "nvec", getattr(leaf, "n", 1)), 1).any()
-        if is_empty:
-            return leaf
-    return None
-
-
 def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield (path, space) for each leaf of a nested space; a path is the tuple of keys to it.
 
@@ -183,14 +165,13 @@ def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...],
         yield from leaves(part, (*path, key))
 
 
-def num_choices(leaf) -> int:
-    """Return how many numbers describe the distribution over a leaf of an action space: one for
-    each choice, or for each number of a Box."""
-    if isinstance(leaf, Discrete):
-        return int(leaf.n)
+def choices_of(leaf) -> ndarray:
+    """Return the number of choices (D,) that each column of a discrete leaf has."""
+    if isinstance(leaf, MultiBinary):
+        return np.full(math.prod(leaf.shape), 2)
     if isinstance(leaf, MultiDiscrete):
-        return int(leaf.nvec.sum())
-    return math.prod(leaf.shape)
+        return np.ravel(leaf.nvec)
+    return np.array([leaf.n])
 
 
 def _parts(space) -> dict[Any, Any]:
@@ -200,6 +181,13 @@ def _parts(space) -> dict[Any, Any]:
     if isinstance(space, Dict):
         return dict(space.spaces)
     return {}
+
+
+def _split_columns(space, columns: ndarray) -> Iterator[tuple[Any, ndarray]]:
+    """Pair each leaf of an action space with its own of the policy's columns (n, D)."""
+    parts = [leaf for _, leaf in leaves(space)]
+    cuts = np.cumsum([_num_columns(leaf) for leaf in parts])[:-1]
+    return zip(parts, np.split(columns, cuts, axis=1), strict=True)
 
 
 def _num_columns(space) -> int:

@@ -38,7 +38,6 @@ class Team(Batch):
         self.render_mode = getattr(first, "render_mode", None)
         self.spec = None
         self.note = ""
-        self.can_restart = False
         self.observation_space, self.action_space = _common_spaces(first)
         # A mask beside what an agent observes, as PettingZoo's classic games have it.
         self.has_masks_inside = ACTION_MASK in getattr(self.observation_space, "spaces", ())
@@ -95,8 +94,7 @@ class Team(Batch):
 
     def restart(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Any]:
         """Begin new episodes in the copies all of whose agents' episodes are over."""
-        of_column = dict(zip(np.flatnonzero(ended).tolist(), seeds, strict=True))
-        for column, seed in of_column.items():
+        for column, seed in zip(np.flatnonzero(ended).tolist(), seeds, strict=True):
             number = column // self.size
             if self.is_over[number]:
                 self._reset(number, seed)

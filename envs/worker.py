@@ -114,12 +114,19 @@ class Worker:
         self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
 
     def _make_envs(self) -> list[Any]:
-        """Make the environments of the slice."""
+        """Make the environments of the slice. Raises EnvironmentUnavailable if one observes another
+        shape than that of the first look: it may depend on the environment's number."""
         shape = self.rollout.observations.shape[2:]
         envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
             self.calls.beat(START, i)
-            envs.append(_make(self.config, env_id, shape))
+            env = make_env(self.config, env_id)
+            if env.observation_space.shape != shape:
+                raise EnvironmentUnavailable(
+                    f"environment {env_id} of {self.config.env_name} observes "
+                    f"{env.observation_space}, others {shape}: give all of them the same spaces"
+                )
+            envs.append(env)
         return envs
 
     def run(self, method: str, *arguments):
@@ -135,13 +142,11 @@ class Worker:
                 raise
             if not np.isfinite(self.actions).all():
                 raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
-            culprit = "the policy" if self.is_sampling else self._describe_env()
+            culprit = "the policy"
+            if not self.is_sampling:
+                called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
+                culprit = f"{called} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
-
-    def _describe_env(self) -> str:
-        """Name the environment, or the batch, that was called last."""
-        called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
-        return f"{called} of {self.config.env_name}"
 
     def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,
@@ -280,15 +285,3 @@ class Worker:
         except Exception:  # whatever was raised, a new episode avoids it
             return False
         return np.array_equal(observation, last_seen)
-
-
-def _make(config, env_id: int, shape):
-    """Make an environment. Raises EnvironmentUnavailable if its observations do not have this
-    shape, that of the first look: it may depend on the environment's number."""
-    env = make_env(config, env_id)
-    if env.observation_space.shape != shape:
-        raise EnvironmentUnavailable(
-            f"environment {env_id} of {config.env_name} observes {env.observation_space}, others "
-            f"{shape}: give all of them the same spaces"
-        )
-    return env

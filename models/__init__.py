@@ -97,18 +97,3 @@ def make_model(config, observation_space, action_space):
                 f"--{flag} is for continuous actions, these are {action_space}: leave it out"
             )
     return model
-
-
-def make_actor(new_model, layout, weights):
-    """Make an actor from weights (P,): a NumpyActor if there is a layout, else an Actor.
-
-    new_model: makes the torch model; not called, and may be None, if there is a layout.
-    layout: from ppo.models.numpy_mlp.layout_of; with one, torch is not imported.
-    """
-    if layout:
-        from ppo.models.numpy_mlp import NumpyActor
-
-        return NumpyActor(layout, weights)
-    from ppo.models.actor import Actor
-
-    return Actor(new_model(), weights)

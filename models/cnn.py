@@ -31,9 +31,8 @@ class ImageTrunk(Trunk):
     def __init__(self, make_convolutions: MakeConvolutions, shape, config, size: int) -> None:
         super().__init__()
         height, width, num_channels = shape
-        with torch.device(
-            "cpu"
-        ):  # not on the meta device: the shape of the output must be computed
+        # Not on the meta device: the shape of the output must be computed.
+        with torch.device("cpu"):
             self.layers = nn.Sequential(*make_convolutions(num_channels), FlattenPixels())
             try:
                 pixels = torch.zeros(1, num_channels, height, width)

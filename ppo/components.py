@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import flatdim
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
@@ -29,7 +30,6 @@ from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import leaves, num_choices
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import persistent_buffers, to_vector
@@ -127,7 +127,7 @@ def check_layers(config: Config, spaces: Spaces) -> None:
     They are counted before any is made: a system that gives out more memory than it has would kill
     the process as it fills them."""
     num_inputs = sum(math.prod(box.shape) for box in vectors_of(spaces.observations).values())
-    num_outputs = sum(num_choices(leaf) for _, leaf in leaves(spaces.actions))
+    num_outputs = flatdim(spaces.actions)
     needed = 0
     for layers, outputs in ((config.policy_layers, num_outputs), (config.value_layers, 1)):
         sizes = layer_sizes(layers or config.hidden_size, config.num_layers)

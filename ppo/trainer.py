@@ -1,7 +1,7 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from warnings import catch_warnings
@@ -84,7 +84,7 @@ def run(
     with STOP as stop, stop.raising(), ExitStack() as stack:
         enter = stack.enter_context
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
-            enter(ISOLATION.closed_at_end())
+            enter(closing(ISOLATION))
             enter(catch_warnings())
             ignore_overflow()
             ISOLATION.start()

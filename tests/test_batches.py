@@ -82,7 +82,6 @@ def assert_same(shown: list[Any], expected: list[Any]) -> None:
 def test_sync_vector_env_is_the_same_as_single_environments(mode: Any, copy: bool) -> None:
     batch = adapt(SyncVectorEnv([cartpole] * N, copy=copy, autoreset_mode=mode))
     assert type(batch) is MaskedReset
-    assert batch.can_restart
     assert batch.present is None
     shown = play(batch, 60)
     assert_same(shown, play(Singles([cartpole() for _ in range(N)]), 60))

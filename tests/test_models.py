@@ -1,24 +1,19 @@
-"""The registry of models: which one reads what, how they are made, and who acts by them."""
+"""The registry of models: which one reads what, and how they are made."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch.nn.utils import parameters_to_vector
 
 from ppo.config.config import Config
-from ppo.models import MODELS, ModelEntry, choose_model, make_actor, make_model
-from ppo.models.actor import Actor
+from ppo.models import MODELS, ModelEntry, choose_model, make_model
 from ppo.models.actor_critic import FeedForward, Recurrent
 from ppo.models.cnn import ImageTrunk
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
-from ppo.models.numpy_mlp import NumpyActor, layout_of
-from tests.running import ROOT, make_network
+from tests.running import make_network
 
 VECTOR, IMAGES = spaces.Box(-1, 1, (3,)), spaces.Box(0, 255, (84, 84, 4), np.uint8)
 DISCRETE = spaces.Discrete(6)
@@ -113,34 +108,3 @@ def test_a_class_that_cannot_be_used_is_refused(name: str, message: str) -> None
 def test_flags_for_continuous_actions_are_refused_for_choices(flag: str) -> None:
     with pytest.raises(ModelMismatch, match=f"^--{flag} is for continuous actions"):
         make_network(VECTOR, DISCRETE, **{flag: True})
-
-
-def test_a_layout_alone_decides_who_acts() -> None:
-    model = make_network(VECTOR, DISCRETE)
-    weights = parameters_to_vector(model.parameters()).detach().numpy()
-    by_numpy = make_actor(None, layout_of(model), weights)
-    by_torch = make_actor(lambda: make_network(VECTOR, DISCRETE, seed=1), None, weights)
-    assert isinstance(by_numpy, NumpyActor)
-    assert isinstance(by_torch, Actor)
-    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    np.testing.assert_array_equal(by_numpy(observations, None), by_torch(observations, None))
-
-
-def test_importing_models_and_acting_by_a_layout_imports_no_torch() -> None:
-    code = """
-import sys
-import numpy as np
-from ppo.models import make_actor
-from ppo.models.numpy_mlp import Layout
-sizes = {"policy_trunk.layers.0": (2, 3), "policy_head.logits": (4, 2), "value_head": (1, 2)}
-shapes = {}
-for name, (out, width) in sizes.items():
-    shapes |= {f"{name}.weight": (out, width), f"{name}.bias": (out,)}
-weights = np.zeros(sum(int(np.prod(shape)) for shape in shapes.values()), np.float32)
-actor = make_actor(None, Layout(shapes, "tanh", 4, None, "", 0), weights)
-print(actor(np.zeros((1, 3), np.float32), None).tolist(), "torch" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[[0]] False\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env, Wrapper
-from gymnasium.spaces import Box, MultiBinary
+from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.config.config import Config
@@ -26,7 +26,7 @@ from ppo.demonstrations.format import (
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.make import make_env, preprocess
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import ACTION_MASK, leaves, num_choices
+from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
 from ppo.errors import ConfigError
 from ppo.system.hardware import physical_memory
 
@@ -177,8 +177,7 @@ def _mask_tables(action_space, masks: Sequence[Any]) -> dict[str, ndarray]:
     for path, leaf in leaves(action_space):
         if isinstance(leaf, Box):
             continue
-        size = num_choices(leaf) * (2 if isinstance(leaf, MultiBinary) else 1)
-        table = np.ones((len(masks), size), np.bool_)
+        table = np.ones((len(masks), choices_of(leaf).sum()), np.bool_)
         for row, mask in zip(table, masks, strict=True):
             for key in path:
                 mask = None if mask is None else _part(mask, key)

@@ -10,7 +10,8 @@ from numpy import ndarray
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.models import make_actor, make_model
+from ppo.models import make_model
+from ppo.models.numpy_mlp import NumpyActor
 from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
@@ -54,8 +55,12 @@ class ActorFactory:
     device: str = "cpu"
 
     def __call__(self, weights: ndarray):
-        """Return a ppo.models.actor.Actor or a NumpyActor that acts with weights (P,)."""
-        return make_actor(self.make_model, self.layout, weights)
+        """Return an actor with weights (P,): a NumpyActor if there is a layout, else an Actor."""
+        if self.layout:
+            return NumpyActor(self.layout, weights)
+        from ppo.models.actor import Actor  # imports torch
+
+        return Actor(self.make_model(), weights)
 
     def make_model(self):
         """Make the model of an actor without a layout. Raises ModelMismatch as make_model does."""
