@@ -166,7 +166,7 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
         default = "none" if option.default in (None, ()) else option.default
         if isinstance(default, bool):
             default = str(default).lower()
-        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,()]*:)?$", entry)
+        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,()-]*:)?$", entry)
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 
 
