@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str]) -> None:
     if isinstance(run, type):
         from ppo.config.flags import parse_flags
 
-        run(**parse_flags(arguments, run, name))()
+        run(**parse_flags(arguments, run, name, about=command.about))()
     else:
         run(arguments)
 

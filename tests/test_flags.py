@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ppo.__main__ import main
 from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
@@ -163,7 +164,9 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
         entry = next(entry for entry in entries if re.match(rf"--{option.name}\b", entry))
         assert f" {option.metadata['help']} (" in entry
         default = "none" if option.default in (None, ()) else option.default
-        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,]*:)?$", entry)
+        if isinstance(default, bool):
+            default = str(default).lower()
+        assert re.search(rf"; default: {re.escape(str(default))}\)( [A-Z][\w ,()-]*:)?$", entry)
         assert all(re.search(rf"--{alias}\b", entry) for alias in option.metadata["aliases"])
 
 
@@ -178,6 +181,18 @@ def test_help_is_in_groups_titled_by_the_classes_that_define_the_flags(capsys, m
         own = [name for name in NAMES if name in base.__annotations__]
         assert re.findall(r"^  --(\w+)", section, re.M) == own
     assert titles[-len(Config.__bases__)] == "Environment and preprocessing"
+
+
+@pytest.mark.parametrize("command", all_commands())
+def test_help_fits_in_80_columns_and_says_first_what_the_command_does(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    if command != "train":
+        assert lines[2] == all_commands()[command].about
 
 
 @pytest.mark.parametrize("command", all_commands())

@@ -14,6 +14,7 @@ from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.policy.policy import Policy
 from ppo.tools.check import Check
+from ppo.tools.export import Export
 from ppo.tools.plots import Plot
 from ppo.tools.report import Report
 from ppo.tools.tune.command import Tune
@@ -25,6 +26,7 @@ COMMANDS = {
     "tune": Tune,
     "check": Check,
     "evaluate": Evaluate,
+    "export": Export,
     "plot": Plot,
     "report": Report,
 }
@@ -65,7 +67,7 @@ def test_flags_and_commands_take_what_they_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.toml").write_text("num_envs = 16\n")
+    Path("mine.yml").write_text("num_envs: 16\n")
     tried = 0
     for code in right_column():
         words = shlex.split(code)

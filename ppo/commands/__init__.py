@@ -24,9 +24,9 @@ CORE = {
     ),
     "evaluate": Command(
         "ppo.commands.evaluate:Evaluate",
-        "Evaluate a saved policy and print its mean return.",
+        "Evaluate saved policies, and print their returns.",
     ),
-    "set": Command("ppo.commands.set:Set", "Change settings of a running run."),
+    "set": Command("ppo.commands.set:Set", "Change settings of a run while it trains."),
 }
 
 

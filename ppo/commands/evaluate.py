@@ -39,30 +39,30 @@ class Evaluate(PolicyFlags):
     runs: list[str] = flag(
         (),
         "Folders of runs, their names in runs/, or files of checkpoints; several of the same "
-        "environment play the same episodes, and make a table.",
+        "environment play the same episodes and are compared in a table.",
         nargs="+",
     )
-    episodes: Count = flag(100, "Number of episodes.")
+    episodes: Count = flag(100, "Number of episodes, of each policy.")
     env_kwargs: Any | None = flag(
-        None, "Keyword arguments of a variant of the environment; none: those of the run."
+        None, "Keyword arguments of the environment; none: those of the run."
     )
     max_steps: Count = flag(
         MAX_STEPS, "Steps after which an episode is cut off; its return so far counts."
     )
-    num_envs: Count = flag(8, "Number of environments stepped in parallel.")
+    num_envs: Count = flag(8, "Number of parallel environments.")
     stochastic: bool = flag(
-        False, "Sample actions as in training instead of taking the most likely ones."
+        False, "Sample actions, as in training, instead of taking the most likely ones."
     )
     seed: int | None = flag(
         None, "Seed of the episodes; none: the seed of the run.", low=0, high=2**32 - 1
     )
-    render: Literal["human"] | None = flag(None, "Show the episodes in a window.")
+    render: Literal["human"] | None = flag(None, "Show the episodes in a window; none: no window.")
     video: str | None = flag(
         None, "New .mp4 or .gif file for a video of the episodes; none: no video."
     )
     record: str | None = flag(
         None,
-        "New .npz file, or minari:ID, for the episodes as demonstrations; none: they are not kept.",
+        "New .npz file, or minari:ID, for the episodes as demonstrations; none: no file.",
     )
     output: str | None = flag(
         None,

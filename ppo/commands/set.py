@@ -13,7 +13,7 @@ class Set(Flags):
     run: str = flag("", "Folder of a run, or its name in runs/.", nargs=None)
     settings: list[str] = flag(
         (),
-        "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01; a schedule counts "
+        "New values, such as learning_rate=1e-4 or entropy_coef=linear:0.01, whose schedule counts "
         "from the start of the run.",
         nargs="+",
     )

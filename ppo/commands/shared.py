@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ppo.config.flags import flag
+from ppo.config.flags import Flags, flag
 from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
@@ -15,18 +15,22 @@ from ppo.policy.policy import Policy
 VIDEOS = (".mp4", ".gif")
 
 
-class PolicyFlags(TimeoutFlags):
-    """Saved policy."""
+class TrustFlags(Flags):
+    """Code of your own, which a file alone is not trusted to name."""
 
     env_name: str | None = flag(
         None,
-        "The run's environment, repeated to trust it if it is an import path, or given as one if "
-        "it was a class or function in Python.",
+        "Environment, repeated if it is an import path, or given as one if it was a class or "
+        "function in Python; none: that of the run.",
     )
-    wrapper: list[str] = flag(
-        (), "The run's wrappers, repeated to trust them if they are import paths."
+    wrapper: list[str] = flag((), "Wrappers, repeated if they are import paths.")
+    model: str | None = flag(
+        None, "Network, repeated if it is an import path; none: that of the run."
     )
-    model: str | None = flag(None, "The run's model, repeated to trust it if it is an import path.")
+
+
+class PolicyFlags(TimeoutFlags, TrustFlags):
+    """Flags of commands that load policies."""
 
     def load(self, path: Path, **changes) -> Policy:
         """Load the policy of a checkpoint, and print warnings about its environment.
@@ -44,11 +48,9 @@ class PolicyFlags(TimeoutFlags):
 
 
 class PolicyCommand(PolicyFlags):
-    """Where the policy is."""
+    """Flags of commands for one policy."""
 
-    run: str = flag(
-        "", "The folder of a run, its name in runs/, or a checkpoint's file.", nargs=None
-    )
+    run: str = flag("", "Folder of a run, its name in runs/, or a checkpoint's file.", nargs=None)
 
 
 def folder_of(checkpoint: Path) -> Path:

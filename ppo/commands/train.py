@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ppo.config.settings import RunSettings
 
 LAUNCH = "TORCHELASTIC_RUN_ID"  # torchrun's --rdzv_id, the same after a restart
-ABOUT = "Train PPO on a gymnasium environment, or run a command (its flags: ppo COMMAND --help):\n"
+ABOUT = "Train PPO on a gymnasium environment, or run a command (ppo COMMAND --help):\n"
 
 
 def train(arguments: Sequence[str]) -> None:

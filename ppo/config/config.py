@@ -21,15 +21,15 @@ PRESETS = Path(__file__).parent / "presets"
 
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
 class Config(
-    LoggingFlags,
-    RunFlags,
     TimeoutFlags,
-    ExecutionFlags,
-    AlgorithmFlags,
     TeacherFlags,
     CloningFlags,
     FineTuningFlags,
+    ExecutionFlags,
+    LoggingFlags,
+    RunFlags,
     NetworkFlags,
+    AlgorithmFlags,
     EnvironmentFlags,
 ):
     """All settings of a run. The plain defaults are those of Baselines' PPO2 for Atari games, but

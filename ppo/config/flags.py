@@ -103,12 +103,13 @@ def parse_flags(
     """Return the texts that a command line gives, by field name; kind(**texts) converts them.
 
     --config names a file of further flags; those of the command line take precedence. For --help,
-    print about and the flags, and raise HelpShown; the flags of kind and of each of its bases are a
-    group, titled by the first line of its docstring. command: its name, for the help. Raises
-    ConfigError for an unknown flag, a missing value, or a file that cannot be read.
+    print about and the flags, and raise HelpShown; the flags of each base of kind are a group,
+    titled by the first line of its docstring, after those of kind itself. command: its name, for
+    the help. Raises ConfigError for an unknown flag, a missing value, or an unreadable file.
     """
     options = {option.name: option for option in fields(kind)}
-    values = [name.upper() for name, option in options.items() if "nargs" in option.metadata]
+    positional = [option for option in options.values() if "nargs" in option.metadata]
+    values = [option.name.upper() for option in positional]
     parser = _Parser(
         usage=" ".join(["ppo", command, *values, "[--flag=value ...]"]),
         description=about,
@@ -122,11 +123,15 @@ def parse_flags(
         help="TOML, YAML or JSON file of flags (learning_rate = 3e-4), which the command line "
         "overrides.",
     )
+    for option in positional:
+        nargs, help = option.metadata["nargs"], option.metadata["help"]
+        parser.add_argument(option.name, metavar=option.name.upper(), nargs=nargs, help=help)
     for base in reversed(kind.__mro__):
         title = str(base.__doc__).partition("\n")[0].removesuffix(".")
         group = parser.add_argument_group(title)  # not shown if it stays empty
         for name in inspect.get_annotations(base):
-            _add_flag(group, options[name])
+            if "nargs" not in options[name].metadata:
+                _add_flag(parser if base is kind else group, options[name])
     arguments = [_with_underscores(text) for text in arguments]
     parsed, unknown = parser.parse_known_args(arguments)
     given = vars(parsed)
@@ -173,10 +178,9 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
     metadata = option.metadata
     name = option.name
     help = metadata["help"]
-    if "nargs" in metadata:
-        group.add_argument(name, metavar=name.upper(), nargs=metadata["nargs"], help=help)
-        return
     default = "none" if option.default in (None, ()) else option.default
+    if isinstance(default, bool):
+        default = str(default).lower()
     options: Settings = {}
     if get_origin(option.type) is list:
         options = {"action": "append"}

@@ -36,91 +36,206 @@ class EnvironmentFlags(Flags):
 
     env_name: str = fixed_flag(
         "LunarLander-v3",
-        "Gymnasium id, module:id, or a class or function as module:Name or file.py:Name; also of "
-        "EnvPool (EnvPool/ID), of a batch or of a team (docs/environments.md).",
+        "Environment: a gymnasium id, such as CartPole-v1 or package:Name-v0, or a class or "
+        "function that makes one, as module:Name or file.py:Name; also EnvPool/ID, vector "
+        "environments and PettingZoo's parallel ones (docs/environments.md).",
         "env",
         "env_id",
         imports=True,
     )
-    eval_env: str | None = flag(
-        None,
-        "Environment of evaluations and videos, observed and acted in alike; none: --env_name.",
-        imports=True,
-    )
     env_kwargs: Any = fixed_flag(
         "{}",
-        "Keyword arguments of the environment; {9000+10*index} is evaluated for each, and entries "
-        "of a list are assigned in turn.",
+        "Keyword arguments of the environment; {index} and {9000+10*index} in a text stand for the "
+        "environment's number, and the entries of a list are given to the environments in turn.",
     )
-    max_episode_steps: Count | None = fixed_flag(
-        None, "Steps after which an episode is truncated; none: the registered limit."
+    num_envs: Count = fixed_flag(
+        8, "Number of parallel environments; in multi-agent environments, of agents."
     )
     wrapper: list[Call] = fixed_flag(
         (),
-        "Wrapper class, with Python literals as arguments; repeat the flag to wrap that again.",
+        "Wrapper of the environment, with Python literals as arguments; repeat the flag for "
+        "several, the innermost first.",
         imports=True,
     )
-    num_envs: Count = fixed_flag(
-        8, "Number of environments stepped in parallel; of a team, of agents."
+    max_episode_steps: Count | None = fixed_flag(
+        None,
+        "Time limit: steps after which an episode is truncated; none: the one that is registered "
+        "with the environment's id.",
+    )
+    eval_env: str | None = flag(
+        None,
+        "Environment of evaluations and videos, with the same observation and action spaces; none: "
+        "that of --env_name.",
+        imports=True,
     )
     normalize_observations: bool | Auto = fixed_flag(
         "auto",
-        "Standardise observations by running mean and variance; auto: all but images.",
+        "Normalise observations by their running mean and standard deviation, clipped at 10; auto: "
+        "all but images.",
+    )
+    normalize_keys: str | None = fixed_flag(
+        None,
+        "Comma-separated keys of a Dict observation to normalise, nested ones as arm.joints; none: "
+        "all but images.",
     )
     normalize_rewards: bool | Auto = fixed_flag(
         "auto",
-        "Divide rewards by the running standard deviation of the return; auto: unless rewards are "
-        "clipped or observations are images.",
-    )
-    normalize_keys: str | None = fixed_flag(
-        None, "Comma-separated names of the parts to standardise; none: all but images."
-    )
-    reward_term: list[str] = fixed_flag(
-        (),
-        "Name of a number in each step's info to keep in the rollout for a learner of your own; "
-        "repeat the flag for further ones.",
+        "Divide rewards by the running standard deviation of the discounted return, clipped at 10; "
+        "auto: unless --clip_rewards is on or observations are images.",
     )
     clip_rewards: bool = fixed_flag(False, "Replace each reward by its sign: -1, 0 or 1.")
-    strict_spaces: bool = flag(
-        False, "Raise an error, not a warning, for an observation outside of the space."
-    )
-    fresh_env_per_episode: bool = flag(
-        False,
-        "Create a new environment for each episode, for one that keeps state across resets.",
-    )
-    frame_stack: Count | Auto = fixed_flag(
+    image: Literal["gray", "color", "categories"] | Auto = fixed_flag(
         "auto",
-        "Number of successive images or vectors in an observation; auto: 4 for images, else 1.",
-        high=100,
+        "How images are read: in gray or in color, resized, or as categories, one-hot; auto: as "
+        "categories if smaller than 36 x 36 pixels, else in gray.",
     )
     screen_size: Count = fixed_flag(
         84, "Height and width in pixels to which images are resized.", high=1024
     )
-    image: Literal["gray", "color", "categories"] | Auto = fixed_flag(
+    frame_stack: Count | Auto = fixed_flag(
         "auto",
-        "How images are seen: in gray or in color, resized, or as categories, one-hot; auto: as "
-        "categories below 36 x 36, else in gray.",
+        "Number of latest observations, images or vectors, that are stacked into one; auto: 4 for "
+        "images, else 1.",
+        high=100,
     )
     frame_skip: Count | Auto = fixed_flag(
         "auto",
-        "Number of frames for which each action is repeated; auto: 4 for Atari games, else 1.",
+        "Number of frames for which each action is repeated, summing rewards; auto: 4 for Atari "
+        "games, else 1.",
         "action_repeat",
         high=1000,
     )
     noop_max: int = fixed_flag(
         30,
-        "Maximum of the random number of no-op frames at the start of an Atari game.",
+        "Atari: maximum number of no-op frames at the start of a game; the number is random.",
         low=0,
         high=1000,
     )
     end_on_life_loss: bool = fixed_flag(
-        False, "End the episode, but not the game, when a life is lost in an Atari game."
+        False, "Atari: end the episode, but not the game, when a life is lost, in training only."
     )
     sticky_actions: Fraction | Auto = fixed_flag(
-        "auto", "Probability that an Atari game repeats the last action; auto: that of its id."
+        "auto", "Atari: probability that the last action is repeated; auto: that of the id."
     )
     full_action_space: bool = fixed_flag(
-        False, "Use all 18 actions of an Atari game, including those without effect in it."
+        False, "Atari: use all 18 actions, including those without effect in the game."
+    )
+    reward_term: list[str] = fixed_flag(
+        (),
+        "Key of a number in each step's info to keep in rollout.reward_terms, for a --learner of "
+        "your own; repeat the flag for several.",
+    )
+    strict_spaces: bool = flag(
+        False, "Raise an error instead of a warning for an observation outside of its space."
+    )
+    fresh_env_per_episode: bool = flag(
+        False, "Make a new environment for each episode, for one that keeps state across resets."
+    )
+
+
+class AlgorithmFlags(Flags):
+    """PPO."""
+
+    preset: str = fixed_flag(
+        "auto",
+        "Values for flags that are not given: the name of a preset or a JSON file; auto: those "
+        "tuned for the environment or its family, none: the defaults shown here.",
+    )
+    total_steps: int = flag(
+        1_000_000,
+        "Number of environment steps, of all environments together, rounded down to whole "
+        "rollouts; 0: only clone --demonstrations.",
+        "total_timesteps",
+        low=0,
+    )
+    num_iterations: Count | None = flag(
+        None,
+        "Maximum number of iterations, of a rollout and its epochs each; none: as many as fit in "
+        "--total_steps.",
+    )
+    seed: int = fixed_flag(
+        0, "Random seed of weights, environments and actions.", low=0, high=2**32 - 1
+    )
+    learning_rate: Positive | Scheduled = live_flag(
+        2.5e-4,
+        "Learning rate; linear: decays to 0 over the run, adaptive: rises and falls to keep the KL "
+        "divergence near --target_kl, or else 0.01.",
+        "lr",
+        high=1e30,
+        schedules=(*LINEAR, "adaptive"),
+    )
+    num_steps: Count = fixed_flag(128, "Steps of each environment per rollout.")
+    num_epochs: Count = live_flag(
+        4, "Number of epochs over each rollout.", "ppo_epochs", "update_epochs"
+    )
+    num_minibatches: Count = flag(
+        4, "Number of minibatches, and so of gradient steps, per epoch.", "num_batches"
+    )
+    batch_size: Count | None = flag(
+        None,
+        "Minibatch size in transitions; none: the rollout's size divided by --num_minibatches.",
+        "minibatch_size",
+    )
+    gamma: Fraction = flag(0.99, "Discount factor.")
+    gae_lambda: Fraction = live_flag(
+        0.95, "Lambda of generalized advantage estimation (GAE).", "lam"
+    )
+    clip_coef: Positive | Scheduled = live_flag(
+        0.1,
+        "Clipping range of the probability ratio around 1; linear: decays to 0 over the run.",
+        "epsilon",
+        "clip_range",
+        schedules=LINEAR,
+    )
+    clip_value_coef: Positive | Scheduled | Auto | None = flag(
+        "auto",
+        "Clipping range of the change of values; linear: decays to 0 over the run, auto: "
+        "--clip_coef, none: no clipping.",
+        "clip_range_vf",
+        schedules=LINEAR,
+    )
+    normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
+        "minibatch",
+        "Normalise advantages within each minibatch, within the rollout, or not at all.",
+    )
+    entropy_coef: float | Scheduled = live_flag(
+        0.01,
+        "Coefficient of the entropy bonus; linear: decays to 0 over the run.",
+        "ent_coef",
+        low=0,
+        schedules=LINEAR,
+    )
+    value_coef: float = live_flag(
+        0.5,
+        "Coefficient of the value loss, which is half the squared error.",
+        "value_loss_coef",
+        "vf_coef",
+        low=0,
+    )
+    max_grad_norm: float = live_flag(
+        0.5, "Maximum norm to which the gradient is clipped; 0: no clipping.", low=0
+    )
+    target_kl: Positive | None = live_flag(
+        None,
+        "End the epochs of an iteration when the approximate KL divergence exceeds 1.5 times this; "
+        "none: never.",
+    )
+    optimizer: Call = fixed_flag(
+        "torch.optim:Adam",
+        "Optimizer class, with Python literals as arguments other than the learning rate.",
+        imports=True,
+    )
+    learner: ImportPath | Auto = flag(
+        "auto",
+        "Subclass of ppo.Learner, for a loss or advantages of your own; auto: the fastest built-in "
+        "one that supports the model.",
+        imports=True,
+    )
+    callback: list[ImportPath] = flag(
+        (),
+        "Subclass of ppo.Callback, for code of your own during training; repeat the flag for "
+        "several.",
+        imports=True,
     )
 
 
@@ -134,19 +249,26 @@ class NetworkFlags(Flags):
         imports=True,
     )
     hidden_size: Count | Auto = fixed_flag(
-        "auto", "Units per hidden layer; auto: the usual size of the model.", high=65536
+        "auto",
+        "Units per hidden layer; auto: 64 for mlp, 128 for lstm and gru, 256 for impala, 512 for "
+        "cnn and cnn_small.",
+        high=65536,
     )
-    num_layers: Count = fixed_flag(2, "Number of hidden layers for vectors.", high=100)
+    num_layers: Count = fixed_flag(
+        2, "Number of hidden layers for observations that are vectors.", high=100
+    )
     policy_layers: Layers | None = fixed_flag(
         None,
-        "Units of each hidden layer of the mlp's policy; none: --num_layers of --hidden_size.",
+        "Units of each hidden layer of the mlp's policy network; none: --num_layers of "
+        "--hidden_size.",
     )
     value_layers: Layers | None = fixed_flag(
         None,
-        "Units of each hidden layer of the mlp's value; none: --num_layers of --hidden_size.",
+        "Units of each hidden layer of the mlp's value network; none: --num_layers of "
+        "--hidden_size.",
     )
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = fixed_flag(
-        "tanh", "Activation function of the hidden layers for vectors."
+        "tanh", "Activation function of these hidden layers."
     )
     share_trunk: bool | Auto = fixed_flag(
         "auto",
@@ -157,26 +279,29 @@ class NetworkFlags(Flags):
         "auto",
         "Initial log standard deviation of continuous actions; auto: 0, or -2 with --use_sde.",
     )
-    use_sde: bool = fixed_flag(
-        False, "Explore by gSDE: noise that depends on the state and is kept for several steps."
-    )
-    sde_sample_freq: int = flag(
-        -1, "Number of steps after which gSDE draws new noise; -1: once per rollout.", low=-1
-    )
     squash_actions: bool = fixed_flag(
         False, "Bound continuous actions by tanh instead of by clipping."
+    )
+    use_sde: bool = fixed_flag(
+        False,
+        "Explore continuous actions by generalized state-dependent exploration (gSDE) instead of "
+        "independent noise.",
+    )
+    sde_sample_freq: int = flag(
+        -1, "Steps after which gSDE samples new noise; -1: once per rollout.", low=-1
     )
 
 
 class FineTuningFlags(Flags):
-    """Weights of another run."""
+    """Fine-tuning."""
 
     init_from: str | None = fixed_flag(
         None, "Run or checkpoint whose weights a new run starts with; none: random weights."
     )
     init_parts: str = fixed_flag(
         ",".join(PARTS),
-        "Parts to load from --init_from; reward statistics always start anew.",
+        "Parts to load from --init_from; the normalizer is that of observations, reward statistics "
+        "always start anew.",
         pattern=f"({PART})(,({PART}))*",
         form=f"some of {','.join(PARTS)}",
     )
@@ -191,137 +316,48 @@ class FineTuningFlags(Flags):
     )
     critic_warmup: int = fixed_flag(
         0,
-        "Iterations at the start in which only weights of the value are trained, and observation "
-        "statistics that hold samples stay as they are.",
+        "Iterations at the start in which only the value network is trained; the policy and loaded "
+        "observation statistics do not change.",
         low=0,
-    )
-
-
-class TeacherFlags(Flags):
-    """A teacher."""
-
-    teacher: str | None = flag(
-        None,
-        "Run or checkpoint of a policy whose distributions of actions are learned in the states "
-        "that the student meets; none: no teacher.",
-    )
-    teacher_coef: float | Scheduled = live_flag(
-        "linear:1",
-        "Coefficient of the KL divergence of the policy from the teacher; linear: decays to 0 over "
-        "the run, so that the student may become better than the teacher.",
-        low=0,
-        schedules=LINEAR,
-    )
-    teacher_parts: str | None = flag(
-        None,
-        "Comma-separated parts of observations that the teacher reads; none: all.",
-    )
-    teacher_model: ImportPath | None = flag(
-        None, "Import path of the teacher's model if it is a class of yours.", imports=True
-    )
-    distill: bool = flag(
-        False, "Learn the policy from the teacher alone, without policy loss and entropy bonus."
     )
 
 
 class CloningFlags(Flags):
-    """Demonstrations."""
+    """Demonstrations (behaviour cloning)."""
 
     demonstrations: str | None = fixed_flag(
         None,
-        "Episodes whose actions a new run learns to imitate before it trains; none: it begins from "
-        "zero.",
+        "Recorded episodes whose actions a new run learns to imitate before PPO; none: no cloning.",
         pattern=r"minari:.+|.+\.npz",
         form="FILE.npz or minari:ID",
     )
     clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
 
 
-class AlgorithmFlags(Flags):
-    """PPO."""
+class TeacherFlags(Flags):
+    """Teacher (policy distillation)."""
 
-    preset: str = fixed_flag(
-        "auto", "Name of a set of tuned values; auto: that of the environment or its family."
-    )
-    seed: int = fixed_flag(0, "Random seed.", low=0, high=2**32 - 1)
-    total_steps: int = flag(
-        1_000_000,
-        "Total number of environment steps, rounded down to whole rollouts; 0: clone "
-        "--demonstrations only.",
-        "total_timesteps",
-        low=0,
-    )
-    num_iterations: Count | None = flag(
-        None, "Maximum number of iterations; none: as many as fit in --total_steps."
-    )
-    num_steps: Count = fixed_flag(128, "Number of steps per environment in a rollout.")
-    num_epochs: Count = live_flag(
-        4, "Number of epochs over each rollout.", "ppo_epochs", "update_epochs"
-    )
-    num_minibatches: Count = flag(
-        4, "Number of minibatches, and so of gradient steps, per epoch.", "num_batches"
-    )
-    batch_size: Count | None = flag(
+    teacher: str | None = flag(
         None,
-        "Number of transitions per minibatch; none: as --num_minibatches gives.",
-        "minibatch_size",
+        "Run or checkpoint of a policy that the new policy learns to imitate in the states that it "
+        "visits itself; none: no teacher.",
     )
-    learning_rate: Positive | Scheduled = live_flag(
-        2.5e-4,
-        "Learning rate; linear: decays to 0 over the run, adaptive: follows the KL divergence.",
-        "lr",
-        high=1e30,
-        schedules=(*LINEAR, "adaptive"),
-    )
-    optimizer: Call = fixed_flag(
-        "torch.optim:Adam",
-        "Optimizer class, with Python literals as arguments other than the learning rate.",
-        imports=True,
-    )
-    learner: ImportPath | Auto = flag(
-        "auto",
-        "Subclass of ppo.Learner; auto: the fastest built-in one that supports the model.",
-        imports=True,
-    )
-    callback: list[ImportPath] = flag(
-        (),
-        "Subclass of ppo.Callback; repeat the flag for several.",
-        imports=True,
-    )
-    gamma: Fraction = flag(0.99, "Discount factor.")
-    gae_lambda: Fraction = live_flag(0.95, "Lambda of generalized advantage estimation.", "lam")
-    clip_coef: Positive | Scheduled = live_flag(
-        0.1,
-        "Clipping range of the probability ratio around 1; linear: decays to 0.",
-        "epsilon",
-        "clip_range",
-        schedules=LINEAR,
-    )
-    clip_value_coef: Positive | Scheduled | Auto | None = flag(
-        "auto",
-        "Clipping range of the change of values; auto: --clip_coef, none: no clipping.",
-        "clip_range_vf",
-        schedules=LINEAR,
-    )
-    value_coef: float = live_flag(
-        0.5, "Coefficient of the value loss.", "value_loss_coef", "vf_coef", low=0
-    )
-    entropy_coef: float | Scheduled = live_flag(
-        0.01,
-        "Coefficient of the entropy bonus; linear: decays to 0 over the run.",
-        "ent_coef",
+    teacher_coef: float | Scheduled = live_flag(
+        "linear:1",
+        "Coefficient of the KL divergence of the policy from the teacher in the loss; linear: "
+        "decays to 0 over the run.",
         low=0,
         schedules=LINEAR,
     )
-    max_grad_norm: float = live_flag(
-        0.5,
-        "Maximum global norm of the gradient, to which larger ones are scaled; 0: no clipping.",
-        low=0,
+    distill: bool = flag(
+        False, "Learn the policy from the teacher alone, without policy loss and entropy bonus."
     )
-    target_kl: Positive | None = live_flag(
-        None, "Stop the epochs of an iteration when the KL divergence exceeds 1.5 times this."
+    teacher_parts: str | None = flag(
+        None,
+        "Comma-separated keys of a Dict observation that the teacher reads; none: all.",
     )
-    normalize_advantages: Literal["minibatch", "rollout", "none"] = flag(
-        "minibatch",
-        "Standardise advantages within each minibatch, within the rollout, or not at all.",
+    teacher_model: ImportPath | None = flag(
+        None,
+        "Import path of the teacher's network if it is a class of your own; none: a built-in one.",
+        imports=True,
     )

@@ -23,50 +23,8 @@ def seconds_of(duration: str) -> float:
     return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
-class ExecutionFlags(Flags):
-    """Processes and devices."""
-
-    num_workers: int | Auto = flag(
-        "auto",
-        "Number of processes that step the environments; 0: the trainer's own, auto: one per core.",
-        low=0,
-        per_host=True,
-    )
-    inference: Literal["auto", "worker", "learner"] = flag(
-        "auto", "Where actions are computed; auto: learner for images on CUDA without --overlap."
-    )
-    overlap: bool = flag(
-        False, "Collect the next rollout while learning, with weights that are one update older."
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = flag(
-        "auto",
-        "Floating-point type of networks; auto: bfloat16 for images if the hardware supports it.",
-    )
-    device: str = flag(
-        "cpu",
-        "Device of the learner; auto: the fastest one that suits the network.",
-        pattern=r"cpu|cuda(:\d+)?|mps|auto",
-        form="cpu, cuda, cuda:N, mps or auto",
-    )
-    compile: bool = flag(False, "Compile the loss by torch.compile, on CUDA only.")
-    torch_deterministic: bool = flag(
-        False, "Use only deterministic algorithms in torch; on the CPU all are."
-    )
-
-
-class TimeoutFlags(Flags):
-    """Timeouts of environments."""
-
-    step_timeout: Positive = run_flag(
-        60.0, "Seconds without a finished step after which a worker is replaced."
-    )
-    reset_timeout: Positive = run_flag(
-        120.0, "Seconds without a finished reset, or start, after which a worker is replaced."
-    )
-
-
 class RunFlags(Flags):
-    """Run folder, checkpoints and evaluation."""
+    """Run folder, evaluation, stopping and checkpoints."""
 
     name: str | None = run_flag(
         None,
@@ -87,26 +45,17 @@ class RunFlags(Flags):
         "Number of runs with successive seeds, each in its own process and folder.",
         high=1000,
     )
-    checkpoint_every: Count = run_flag(
-        100,
-        "Iterations between checkpoints, at most ten minutes; the last three and the best are "
-        "kept.",
-    )
-    keep_every: Count | None = run_flag(
+    eval_every: Count | None = flag(
         None,
-        "Iterations between checkpoints that are kept for good, in milestones/; none: none are.",
+        "Iterations between evaluations, of which the best is kept; none: only at the end.",
     )
     eval_episodes: int = flag(
         20,
-        "Number of episodes per evaluation, with the most likely actions; the run ends with one.",
+        "Episodes per evaluation, with deterministic actions; the run ends with one, unless 0.",
         low=0,
     )
     eval_max_steps: Count = flag(
         30_000, "Steps after which an evaluation episode is cut off; its return so far counts."
-    )
-    eval_every: Count | None = flag(
-        None,
-        "Iterations between evaluations, of which the best is kept; none: only at the end.",
     )
     best_by: str | None = run_flag(
         None,
@@ -114,19 +63,28 @@ class RunFlags(Flags):
     )
     stop_when: str | None = run_flag(
         None,
-        "Condition that ends the run, such as env/success_rate>0.9, a mean over 100 episodes; "
-        "solved>=200: the mean return of an evaluation, solved: the same with the environment's "
-        "reward_threshold.",
+        "Condition that ends the run: on a metric, such as env/success_rate>0.9, a mean over the "
+        "last 100 episodes; or solved>=200, on the mean return of an evaluation of 100 episodes; "
+        "solved alone takes the environment's reward_threshold.",
         pattern=f"solved|{CONDITION}",
         form="metric or solved, <, <=, > or >= and number, or solved alone",
+    )
+    patience: Count | None = run_flag(
+        None, "Iterations without a new highest value of --best_by after which the run ends."
     )
     max_time: str | None = run_flag(
         None,
         "Time after which the run ends, including the time before it was resumed.",
         **DURATION,
     )
-    patience: Count | None = run_flag(
-        None, "Iterations without a new highest value of --best_by after which the run ends."
+    checkpoint_every: Count = run_flag(
+        100,
+        "Iterations between checkpoints, which are at most ten minutes apart; the last three and "
+        "the best are kept.",
+    )
+    keep_every: Count | None = run_flag(
+        None,
+        "Iterations between checkpoints that are kept for good, in milestones/; none: none are.",
     )
 
 
@@ -141,15 +99,19 @@ class LoggingFlags(Flags):
         form=f"none, some of {','.join(LOGGERS)}, or module:Name(name=value, ...)",
         imports=True,
     )
-    log_every: Count | None = run_flag(
-        None, "Iterations between lines on the console; none: a line every 5 seconds."
-    )
     verbose: int = run_flag(
         1, "Verbosity: 0 nothing, 1 progress, 2 also every setting and metric.", low=0, high=2
     )
+    log_every: Count | None = run_flag(
+        None, "Iterations between lines on the console; none: a line every 5 seconds."
+    )
     show: str | None = run_flag(
         None,
-        "Comma-separated extra metrics to print, such as env/success_rate.",
+        "Comma-separated further metrics to print in each line, such as env/success_rate.",
+    )
+    report: bool = run_flag(True, "Write curve.png and report.html at the end of the run.")
+    video_every: Count | None = run_flag(
+        None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
     )
     histogram_every: Count | None = run_flag(
         10,
@@ -165,10 +127,6 @@ class LoggingFlags(Flags):
         None, "Comma-separated tags, in addition to environment, model and preset."
     )
     log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
-    video_every: Count | None = run_flag(
-        None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
-    )
-    report: bool = run_flag(True, "Write curve.png and report.html at the end of the run.")
     debug: bool = run_flag(False, "Show the traceback of an error.")
 
     @property
@@ -180,3 +138,51 @@ class LoggingFlags(Flags):
         if "none" in names or not self.verbose:
             names.discard("console")
         return names - {"none"}
+
+
+class ExecutionFlags(Flags):
+    """Processes and devices."""
+
+    num_workers: int | Auto = flag(
+        "auto",
+        "Number of worker processes that step the environments; 0: none, the trainer's own process "
+        "steps them, auto: one per core.",
+        low=0,
+        per_host=True,
+    )
+    device: str = flag(
+        "cpu",
+        "Device on which the policy is trained; auto: cuda for images if there is one, else cpu.",
+        pattern=r"cpu|cuda(:\d+)?|mps|auto",
+        form="cpu, cuda, cuda:N, mps or auto",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = flag(
+        "auto",
+        "Floating-point type of networks; auto: bfloat16 for images if the hardware supports it, "
+        "else float32.",
+    )
+    overlap: bool = flag(
+        False,
+        "Collect the next rollout while learning (double buffering), with weights that are one "
+        "update older.",
+    )
+    inference: Literal["auto", "worker", "learner"] = flag(
+        "auto",
+        "Where actions are computed: by each worker for its own environments, or by the learner "
+        "for all; auto: learner for images on CUDA without --overlap, else worker.",
+    )
+    compile: bool = flag(False, "Compile the loss by torch.compile, on CUDA only.")
+    torch_deterministic: bool = flag(
+        False, "Use only deterministic algorithms in torch; on the CPU all are."
+    )
+
+
+class TimeoutFlags(Flags):
+    """Timeouts of environments."""
+
+    step_timeout: Positive = run_flag(
+        60.0, "Seconds that a step may take before its worker is replaced."
+    )
+    reset_timeout: Positive = run_flag(
+        120.0, "Seconds that a reset, or a worker's start, may take before the worker is replaced."
+    )

@@ -5,24 +5,26 @@ from ppo.commands import Command
 COMMANDS = {
     "check": Command(
         "ppo.tools.check:Check",
-        "Check an environment before training on it, and recommend flags.",
+        "Check an environment before training, and recommend flags.",
         takes_environment=True,
     ),
     "tune": Command(
         "ppo.tools.tune.command:tune", "Tune hyperparameters with Optuna.", takes_environment=True
     ),
-    "runs": Command("ppo.tools.overview:Runs", "List runs and their results."),
+    "runs": Command("ppo.tools.overview:Runs", "List runs and their results, the newest last."),
     "plot": Command(
         "ppo.tools.plots:Plot",
-        "Plot learning curves of runs; runs that differ only by seed become one curve.",
+        "Plot learning curves, one for all seeds of the same settings.",
     ),
     "report": Command(
         "ppo.tools.report:Report",
-        "Write a report of a run, or a comparison of several, as one HTML page.",
+        "Write an HTML page about a run, or one that compares several.",
     ),
-    "render": Command("ppo.tools.render:Render", "Make a video of an episode of a run's training."),
+    "render": Command(
+        "ppo.tools.render:Render", "Replay an episode of a run's training as a video."
+    ),
     "export": Command(
         "ppo.tools.export:Export",
-        "Export a policy as an ONNX file that maps observations to actions.",
+        "Export a policy, with its preprocessing, to an ONNX file.",
     ),
 }

@@ -101,7 +101,7 @@ def number(value: float) -> str:
 class Runs(Flags):
     """Print a table of the runs in a folder, the newest last."""
 
-    folder: str = flag("runs", "Folder to search for runs, recursively.")
+    folder: str = flag("runs", "Folder in which to look for runs, at any depth.")
 
     def __call__(self) -> None:
         """Print the table, and a warning about each run that is damaged. Raises ConfigError if no

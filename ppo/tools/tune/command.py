@@ -31,6 +31,7 @@ from ppo.system.files import folder_name, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra
 from ppo.system.output import discard
+from ppo.tools import COMMANDS
 from ppo.tools.tune.space import NOT_SEARCHED, default_space, parse_space
 
 with extra("tune"):
@@ -50,18 +51,20 @@ NOT_PART_OF_STUDY = {"run_dir", "name", "num_workers", "debug"}
 
 
 class TuneFlags(Flags):
-    """Search."""
+    """Hyperparameter search."""
 
     space: str | Auto = run_flag(
         "auto",
         "Search space, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
         "num_steps=128|512'; auto: the default of the environment's family.",
     )
-    trials: Count = run_flag(50, "Number of trials in the study, each of --seeds runs.")
+    trials: Count = run_flag(50, "Number of trials, each of --seeds runs.")
     jobs: Count | Auto = run_flag(
-        "auto", "Number of parallel runs; auto: one per core, each in one process."
+        "auto", "Number of parallel runs, by default each in one process; auto: one per core."
     )
-    budget: str | None = run_flag(None, "Time after which no further trial starts.", **DURATION)
+    budget: str | None = run_flag(
+        None, "Time after which no further trial starts; none: no limit.", **DURATION
+    )
     score: Literal["return", "steps", "seconds"] = run_flag(
         "return",
         "Objective: the highest return of the evaluation, or the fewest steps or seconds until "
@@ -69,19 +72,19 @@ class TuneFlags(Flags):
     )
     pruner: Literal["median", "none"] = run_flag(
         "median",
-        "Which trials end early: those whose return is below the median at the same step, or none; "
-        "always none for --score=seconds.",
+        "End a trial early if its return is below the median of the others at the same step; not "
+        "with --score=seconds.",
     )
     storage: str | None = run_flag(
         None,
-        "URL of a database that machines share the study by; none: a file in its folder.",
+        "URL of a database by which several machines share the study; none: a file in its folder.",
     )
     write_preset: str | None = run_flag(
-        None, "JSON file to write the best values to, for --preset."
+        None, "JSON file to write the best values to, for --preset; none: no file."
     )
 
 
-class Tune(TuneFlags, Config):
+class Tune(Config, TuneFlags):
     """All flags of the command."""
 
 
@@ -91,7 +94,7 @@ def tune(arguments: Sequence[str]) -> None:
     Raises ConfigError, also if the study was begun with other flags or no trial has succeeded,
     EnvironmentUnavailable or WorkerError for the environment, Interrupted after a signal.
     """
-    given = parse_flags(arguments, Tune, "tune")
+    given = parse_flags(arguments, Tune, "tune", about=COMMANDS["tune"].about)
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
     given, settings = configure(as_arguments({"num_workers": 0, **given}))
     config = settings.given
