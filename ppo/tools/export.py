@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.commands.shared import PolicyCommand, new_file
+from ppo.commands.shared import PolicyCommand
 from ppo.config.flags import flag
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, ExportMismatch
@@ -19,7 +19,7 @@ from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
-from ppo.system.files import atomic_write
+from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
 from ppo.tools.random_play import play, play_columns
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from ppo.callbacks.highlights import Note, find_episode, video_path
-from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
+from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of
 from ppo.config.flags import flag
 from ppo.envs.episodes import MAX_REPLAY_STEPS, WHOLE_EPISODE
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
@@ -16,6 +16,7 @@ from ppo.errors import CheckpointError, ReplayMismatch
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.run.reader import EPISODES
+from ppo.system.files import new_file
 
 
 class Render(PolicyCommand):
