@@ -40,7 +40,7 @@ class Teacher:
 
     def __init__(self, config: Config, spaces: Spaces, path: Path, state: State) -> None:
         self.name = config.teacher
-        self.digest = digest_of(state)
+        self.digest = digest(state)
         self.read = PartsReader(spaces.observations, _names_of_parts(config, spaces.observations))
         spaces = spaces._replace(observations=self.read.space)
         own = _settings_of(config, path, state)
@@ -122,12 +122,6 @@ def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -
                 "none here: use policy_head(...) in both models"
             )
     return teacher
-
-
-def digest_of(state: State) -> str:
-    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
-    tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
-    return digest(tensors, {name: x for name, x in state.items() if name not in tensors})
 
 
 def _load(config: Config) -> tuple[Path, State]:
