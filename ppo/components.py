@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
-from ppo.algorithm.critic_warmup import CriticWarmup, with_critic_warmup
-from ppo.algorithm.distillation import TEACHER, Distillation, with_teacher
+from ppo.algorithm.critic_warmup import CriticWarmup
+from ppo.algorithm.distillation import TEACHER, Distillation
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import keeps_gradients, with_numpy_gradients
+from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
 from ppo.algorithm.parameters import temporary_weights
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.config.config import Config
@@ -63,17 +63,18 @@ def make_learner(
     if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
     own = own or Learner
-    if config.teacher:
-        own = with_teacher(own)
+    added: list[type[Learner]] = []  # override methods of own; the first takes precedence
     options: dict[str, Any] = {}
     layout = layout_of(model)
-    if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
-        own = with_numpy_gradients(own)
-        options["layout"] = layout
     if config.critic_warmup:
-        own = with_critic_warmup(own)
-    make: Callable[..., Learner] = partial(own, **options)
-    return make_named("learner", config.learner, make, model, config, ranks)
+        added.append(CriticWarmup)
+    if config.teacher:  # whose term of the loss is in torch only
+        added.append(Distillation)
+    elif config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
+        added.append(NumpyLearner)
+        options["layout"] = layout
+    kind = type(own.__name__, (*added, own), {}) if added else own
+    return make_named("learner", config.learner, kind, model, config, ranks, **options)
 
 
 def prepare_run(
