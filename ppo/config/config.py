@@ -132,30 +132,6 @@ def known_presets() -> list[str]:
     return [path.stem for path in sorted(PRESETS.glob("*.json"))]
 
 
-def fewest_flags(run: Settings) -> Settings:
-    """Return the fewest flags by which a new command line leads to the settings of a run.
-
-    run: the content of its config.json. A flag is left out where the run has the value of its
-    preset, or else the default one; "auto" is what it stood for in the run, if that is known."""
-    auto = run.get("auto") or {}  # earlier versions did not record it
-    names = [x for x in Config.names(scope="training") if x in run and x != "preset"]
-    choices = []
-    for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
-        try:
-            tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
-        except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
-            continue
-        plain = Config(**tuned).__getstate__()
-        plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
-        if run.get("num_minibatches") != plain["num_minibatches"]:
-            plain["batch_size"] = None  # as settings_of has it
-        flags = {"env_name": run["env_name"]}
-        if preset != "auto":
-            flags["preset"] = preset
-        choices.append(flags | {name: run[name] for name in names if run[name] != plain[name]})
-    return min(choices, key=len)
-
-
 def folder_to_resume(given: Settings) -> Path | None:
     """Return the folder of the run to resume, or None to begin a new one.
 
