@@ -1,4 +1,4 @@
-"""All settings of a run in one frozen, validated dataclass; presets; folders of runs."""
+"""All settings of a run in one frozen, validated dataclass; presets."""
 
 import json
 from collections.abc import Callable
@@ -130,39 +130,3 @@ def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
 def known_presets() -> list[str]:
     """Return the names of the presets in ppo/config/presets."""
     return [path.stem for path in sorted(PRESETS.glob("*.json"))]
-
-
-def folder_to_resume(given: Settings) -> Path | None:
-    """Return the folder of the run to resume, or None to begin a new one.
-
-    given: flags, as texts. --resume=auto is --run_dir, if that has a checkpoint. Raises ConfigError
-    if there is no such folder, or if --resume and --run_dir contradict each other.
-    """
-    name = str(given.get("resume"))
-    run_dir = given.get("run_dir")
-    if name == "auto":
-        if not run_dir:
-            raise ConfigError(
-                "--resume=auto: give --run_dir as well, the folder of the run to start or to resume"
-            )
-        if any(Path(run_dir).glob("checkpoints/0*")):
-            return Path(run_dir)
-        return None
-    if name.lower() == "none":
-        return None
-    if run_dir not in (None, name):
-        raise ConfigError(
-            f"--run_dir={run_dir}: leave it out, the run is resumed in --resume={name}"
-        )
-    folder = run_folder(name)
-    if not folder.is_dir():
-        raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
-    return folder
-
-
-def run_folder(name: str) -> Path:
-    """Return the folder of a run from its path or its name in runs/; it need not exist."""
-    named = Path("runs", name)
-    if named.is_dir() and not Path(name).is_dir():
-        return named
-    return Path(name)

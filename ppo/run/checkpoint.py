@@ -21,10 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ppo.config.config import run_folder
 from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
-from ppo.run.reader import MILESTONES
+from ppo.run.reader import MILESTONES, run_folder
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show

@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ppo.callbacks.highlights import find_episode, video_path
-from ppo.config.config import Config, load_preset, run_folder
+from ppo.config.config import Config, load_preset
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
 from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
-from ppo.run.reader import RunRecord, read_run
+from ppo.run.reader import RunRecord, read_run, run_folder
 from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
 from ppo.system.output import shorten
 from ppo.tools.overview import NOTHING, describe_evaluation, evaluations_of, overview
