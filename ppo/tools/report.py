@@ -14,7 +14,6 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from ppo.callbacks.highlights import find_episode, video_path
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
@@ -35,7 +34,7 @@ from ppo.tools.plots import (
     name_of,
     target_of,
 )
-from ppo.tools.render import replay
+from ppo.tools.render import find_episode, replay, video_path
 
 PAGE = Path(__file__).parent / "page"
 MAX_NOTES = 200  # in the page; events.jsonl has all of them
