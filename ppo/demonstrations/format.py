@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -20,15 +20,6 @@ from ppo.system.files import atomic_write, open_regular
 from ppo.system.hardware import physical_memory
 
 Tables = dict[str, ndarray]
-TABLES = (
-    "observations",
-    "actions",
-    "rewards",
-    "terminations",
-    "truncations",
-    "action_masks",
-    "seeds",
-)
 NEEDED = ("observations", "actions", "terminations", "truncations")
 MAX_READ = 1 << 20  # bytes of a file that are read at once, such as the list of what it holds
 MAX_RATIO = 1032  # by which deflate, the compression of zip files, can shorten at most
@@ -59,6 +50,9 @@ class Demonstrations:
         (ends,) = np.nonzero(self.terminations | self.truncations)
         stops = (ends + np.arange(len(ends)) + 2).tolist()
         return [range(*pair) for pair in zip([0, *stops[:-1]], stops, strict=True)]
+
+
+KINDS = [field.name for field in fields(Demonstrations)]  # of tables in a file
 
 
 def name_of(path: Sequence[Any]) -> str:
@@ -171,11 +165,11 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
     """Return the demonstrations in tables by their names in a file, such as "actions.arm".
 
     Raises ValueError if one is missing, unknown, or does not fit the others."""
-    found: dict[str, Tables] = {kind: {} for kind in TABLES}
+    found: dict[str, Tables] = {kind: {} for kind in KINDS}
     for name, table in tables.items():
         kind, _, part = name.partition(".")
-        if kind not in TABLES:
-            raise ValueError(f"it has {name}, which is none of {', '.join(TABLES)}")
+        if kind not in KINDS:
+            raise ValueError(f"it has {name}, which is none of {', '.join(KINDS)}")
         found[kind][part] = table
     for kind in NEEDED:
         if not found[kind]:
