@@ -234,14 +234,14 @@ def fit(demonstrations: Demonstrations, observation_space, action_space) -> Demo
 def check_inside(leaf, actions: ndarray, label: str) -> None:
     """Raise ValueError unless all actions (n, ...) are in a leaf of an action space."""
     if isinstance(leaf, Box):
-        are_inside = ((actions >= leaf.low) & (actions <= leaf.high)).reshape(len(actions), -1)
+        are_inside = bool(((actions >= leaf.low) & (actions <= leaf.high)).all())
     else:
-        are_inside = np.ones((len(actions), 1), np.bool_)
+        are_inside = True
         try:
             check_columns(leaf, action_columns(leaf, [actions]))
         except ValueError:
-            are_inside[:] = False
-    if not are_inside.all():
+            are_inside = False
+    if not are_inside:
         raise ValueError(f"its {label} are not all inside of {leaf}")
 
 
