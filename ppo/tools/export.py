@@ -139,7 +139,7 @@ def _observe(policy: Policy):
     """Return observations (n, *observation) of random play."""
     seed = policy.config.seed
     if policy.spaces.form == "team":  # none of whose agents is an environment
-        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS, close=True)
+        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS)
     else:
         record = play(policy.make_env(), seed, NUM_STEPS, close=True)
     return np.stack(record.observations)
