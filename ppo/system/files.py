@@ -132,14 +132,14 @@ def load_json(path: Path) -> Any:
     return parse_json(read_bytes(path))
 
 
-def read_json(path: Path, default):
-    """Return the content of a JSON file, or the default if the file is missing or damaged, or its
-    content is not of the default's type."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, or {} if the file is missing or damaged, or holds another
+    kind of value."""
     with suppress(OSError, ValueError):
         content = load_json(path)
-        if isinstance(content, type(default)):
+        if isinstance(content, dict):
             return content
-    return default
+    return {}
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
