@@ -174,10 +174,9 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
     for kind in NEEDED:
         if not found[kind]:
             raise ValueError(f"it has no {kind}")
-    single = {kind: found[kind].get("") for kind in ("rewards", "terminations", "truncations")}
     ends = []
     for kind in ("terminations", "truncations"):
-        flags = single[kind]
+        flags = found[kind].get("")
         if flags is None or flags.ndim != 1 or not np.isin(flags, (0, 1)).all():
             raise ValueError(f"its {kind} are not one 0 or 1 for each step")
         ends.append(flags.astype(np.bool_))
@@ -189,7 +188,7 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
         raise ValueError("its last step ends no episode, neither by termination nor by truncation")
     num_episodes = int((terminations | truncations).sum())
     seeds = found["seeds"].get("", np.full(num_episodes, -1))
-    rewards = single["rewards"]
+    rewards = found["rewards"].get("")
     if rewards is not None and not (rewards.ndim == 1 and np.isfinite(rewards).all()):
         raise ValueError("its rewards are not one finite number for each step")
     num_rows = num_steps + num_episodes
