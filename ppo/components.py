@@ -1,25 +1,24 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
-import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import flatdim
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
-from ppo.algorithm.critic_warmup import CriticWarmup, with_critic_warmup
-from ppo.algorithm.distillation import TEACHER, Distillation, with_teacher
+from ppo.algorithm.critic_warmup import CriticWarmup
+from ppo.algorithm.distillation import TEACHER, Distillation
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import keeps_gradients, with_numpy_gradients
+from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
 from ppo.algorithm.parameters import temporary_weights
 from ppo.algorithm.rollout import Batch, Rollout
+from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
@@ -33,9 +32,8 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import persistent_buffers, to_vector
-from ppo.models.mlp import layer_sizes
 from ppo.models.numpy_mlp import layout_of
-from ppo.models.parts import images_of, vectors_of
+from ppo.models.parts import images_of
 from ppo.policy.build import ActorFactory, describe_observations, new_model, new_normalizer
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
@@ -45,13 +43,11 @@ from ppo.run.folder import FAULTS
 from ppo.run.saved import as_checkpoint_error
 from ppo.run.state import compare_settings
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
-from ppo.system.hardware import available_cores, check_memory, within_limits
+from ppo.system.hardware import available_cores, within_limits
 from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
-LARGE_ROLLOUT = 2**31  # bytes of observations
-LARGE_NETWORK = 50_000_000  # weights
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
@@ -63,17 +59,18 @@ def make_learner(
     if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
     own = own or Learner
-    if config.teacher:
-        own = with_teacher(own)
+    added: list[type[Learner]] = []  # override methods of own; the first takes precedence
     options: dict[str, Any] = {}
     layout = layout_of(model)
-    if config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
-        own = with_numpy_gradients(own)
-        options["layout"] = layout
     if config.critic_warmup:
-        own = with_critic_warmup(own)
-    make: Callable[..., Learner] = partial(own, **options)
-    return make_named("learner", config.learner, make, model, config, ranks)
+        added.append(CriticWarmup)
+    if config.teacher:  # whose term of the loss is in torch only
+        added.append(Distillation)
+    elif config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
+        added.append(NumpyLearner)
+        options["layout"] = layout
+    kind = type(own.__name__, (*added, own), {}) if added else own
+    return make_named("learner", config.learner, kind, model, config, ranks, **options)
 
 
 def prepare_run(
@@ -119,37 +116,6 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
     configure_process(available_cores() if images else 1, config.torch_deterministic)
     # For losses that draw random numbers.
     torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
-
-
-def check_layers(config: Config, spaces: Spaces) -> None:
-    """Raise ConfigError if the layers of an MLP would need more than the machine's memory.
-
-    They are counted before any is made: a system that gives out more memory than it has would kill
-    the process as it fills them."""
-    num_inputs = sum(math.prod(box.shape) for box in vectors_of(spaces.observations).values())
-    num_outputs = flatdim(spaces.actions)
-    needed = 0
-    for layers, outputs in ((config.policy_layers, num_outputs), (config.value_layers, 1)):
-        sizes = layer_sizes(layers or config.hidden_size, config.num_layers)
-        widths = pairwise([num_inputs, *sizes, outputs])
-        # float32 weights, gradients and Adam's two moments.
-        needed += 16 * sum(math.prod(pair) for pair in widths)
-    what = f"a network from {num_inputs:,} numbers to {num_outputs:,}"
-    check_memory("hidden_size or the number of layers", needed, what)
-
-
-def describe_size(config: Config, spaces: Spaces, num_weights: int) -> list[str]:
-    """Return a warning for the user if a run is very large, as far as its spaces tell."""
-    shape = spaces.observations.shape
-    num_bytes = math.prod(shape) * spaces.observations.dtype.itemsize * config.rollout_size
-    if num_bytes < LARGE_ROLLOUT and num_weights < LARGE_NETWORK:
-        return []
-    # Forward and backward, and again to evaluate; a core multiplies some 1e10 numbers a second.
-    seconds = 8 * num_weights * config.rollout_size * config.num_epochs / 1e10
-    return [
-        f"this run is large: {num_bytes / 2**30:.1f} GiB of observations in a rollout, "
-        f"{num_weights:,} weights, some {seconds:,.0f} s for the update of an iteration on a core"
-    ]
 
 
 def _check_learner(learner: Learner, config: Config) -> None:

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from ppo import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients, with_numpy_gradients
+from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
 from ppo.algorithm.rollout import Batch
-from ppo.components import Components
+from ppo.components import Components, make_learner
 from ppo.config.config import Config
-from ppo.models.numpy_mlp import layout_of
 from tests.running import make_components, worker_of
 
 
@@ -144,7 +143,7 @@ def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
     assert keeps_gradients(Doubled)
     assert not keeps_gradients(Other)
     model = make_components("Counting-v0").model
-    made = with_numpy_gradients(Doubled)(model, Config(), layout=layout_of(model))
+    made = make_learner(model, Config(), own=Doubled)
     assert isinstance(made, Doubled)
     assert isinstance(made, NumpyLearner)
     plain, doubled = (collected(**options)[1] for options in ({}, {"learner": f"{__name__}:Own"}))

@@ -67,8 +67,8 @@ def test_values_given_on_resuming_take_precedence_over_earlier_changes(tmp_path:
     write_json(tmp_path / "set.json", {"num_epochs": 3})
     forget_changes(tmp_path, ["num_epochs", "seed"])
     kept = {name: CHANGES[name] for name in ("learning_rate", "entropy_coef")}
-    assert read_json(tmp_path / "set-7.json", {}) == kept
-    assert read_json(tmp_path / "set.json", {}) == {}
+    assert read_json(tmp_path / "set-7.json") == kept
+    assert read_json(tmp_path / "set.json") == {}
 
 
 def test_a_value_given_on_resuming_is_forgotten_in_all_changes(cartpole_copy: Path) -> None:

@@ -37,7 +37,7 @@ class OwnLearner(Learner):
 
 
 def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
-    assert type(make_components("Counting-v0", **SMALL).learner) is NumpyLearner
+    assert isinstance(make_components("Counting-v0", **SMALL).learner, NumpyLearner)
     assert type(make_components("Counting-v0", **SMALL, activation="gelu").learner) is Learner
 
 

@@ -10,9 +10,11 @@ import gymnasium
 import pytest
 
 import ppo.config.config
-from ppo.config.config import Config, folder_to_resume, load_preset, run_folder
+from ppo.config.config import Config, load_preset
 from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError
+from ppo.run.reader import run_folder
+from ppo.run.saved import folder_to_resume
 from ppo.tools.tune.space import SPACES
 
 PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))

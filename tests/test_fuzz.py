@@ -359,9 +359,8 @@ def seal(path: Path, state: dict[str, Any]) -> None:
     tensors = {name: value.contiguous() for name, value in state.items() if torch.is_tensor(value)}
     values = {name: value for name, value in state.items() if name not in tensors}
     values["format"] = checkpoint.FORMAT
-    values["sha256"] = checkpoint.digest(
-        {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16}, values
-    )
+    sealed = {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16}
+    values["sha256"] = checkpoint.digest({**values, **sealed})
     save_file(tensors, path, {"state": json.dumps(values, sort_keys=True)})
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ppo import load_policy
-from ppo.callbacks.highlights import EpisodeHighlights, find_episode
+from ppo.callbacks.highlights import EpisodeHighlights
 from ppo.envs.episodes import PlayedEpisode
 from ppo.run.reader import EPISODES
-from ppo.tools.render import replay
+from ppo.tools.render import find_episode, replay
 
 
 def episodes(folder: Path) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main
 from ppo import Config, train
-from ppo.callbacks.highlights import find_episode
 from ppo.run.loggers.logger import GROUPED
+from ppo.tools.render import find_episode
 from tests.running import BRIEF, metrics, run_main
 
 RUN = (*BRIEF, "--checkpoint_every=3")

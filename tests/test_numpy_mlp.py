@@ -111,14 +111,14 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
     own = Own(lambda layers: model.policy_trunk, SPACES["choice"], config)
     assert layout_of(own) is None
     assert layout_of(ActorCritic()) is None
-    assert type(make_learner(model, Config(clip_value_coef=None))) is NumpyLearner
+    assert isinstance(make_learner(model, Config(clip_value_coef=None)), NumpyLearner)
     assert type(make_learner(own, Config(clip_value_coef=None))) is Learner
     for values in (LSTM, GRU):  # which only act in numpy
         recurrent = make_model(SPACES["choice"], **values)
         assert layout_of(recurrent).cell == values["model"]
         assert type(make_learner(recurrent, Config(clip_value_coef=None))) is Learner
     parts = make_components("Bandit-v0")
-    assert type(parts.learner) is NumpyLearner
+    assert isinstance(parts.learner, NumpyLearner)
     own_parts = Components(parts.settings, SINGLE_PROCESS, OwnLearner)
     assert type(own_parts.learner) is OwnLearner
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import imageio.v3
 import pytest
 
-from ppo.callbacks.highlights import find_episode
 from ppo.run.reader import EPISODES
+from ppo.tools.render import find_episode
 from tests.running import Call, run_main
 
 

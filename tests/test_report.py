@@ -13,7 +13,6 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo.callbacks.highlights import find_episode
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.config.settings import settings_of
@@ -21,6 +20,7 @@ from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
 from ppo.tools.plots import PANELS, curve, draw
+from ppo.tools.render import find_episode
 from ppo.tools.report import command, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 

@@ -1,11 +1,12 @@
-"""Checks of files that several commands share."""
+"""What several commands share, and checks of files that are to be written."""
 
 from pathlib import Path
 
 import pytest
 
-from ppo.commands.shared import check_folder, folder_of, interval_text, new_file
+from ppo.commands.shared import folder_of, interval_text
 from ppo.errors import ConfigError
+from ppo.system.files import check_folder, new_file
 
 
 def test_a_new_file_has_a_folder_and_a_known_suffix(tmp_path: Path) -> None:

@@ -69,8 +69,3 @@ class CriticWarmup(Learner):
                 "or give the values weights of their own"
             )
         return found
-
-
-def with_critic_warmup(own: type[Learner]) -> type[Learner]:
-    """Return a subclass of a learner's class that begins with a warm-up."""
-    return type(own.__name__, (CriticWarmup, own), {})

@@ -31,8 +31,3 @@ class Distillation(Learner):
     def _set_coefficients(self, remaining: float) -> None:
         super()._set_coefficients(remaining)
         self.teacher_coef = scheduled(self.config.teacher_coef, remaining)
-
-
-def with_teacher(own: type[Learner]) -> type[Learner]:
-    """Return a subclass of a learner's class that also learns from a teacher."""
-    return type(own.__name__, (Distillation, own), {})

@@ -304,13 +304,10 @@ class Learner:
         elif config.normalize_advantages == "rollout":
             rows = np.arange(len(advantages)) if present is None else np.flatnonzero(own)
             (whole,) = self.ranks.minibatch_moments(advantages, [Minibatch(rows, 1.0)])
-            if present is None:
-                advantages = self.standardize(advantages, whole)
-            else:
-                index = self.to_device(rows)
-                advantages = advantages * 0  # a copy
-                advantages[index] = self.standardize(batch["advantages"][index], whole)
-            batch = {**batch, "advantages": advantages}
+            index = self.to_device(rows)
+            standardized = advantages * 0  # stay 0 where no action was carried out
+            standardized[index] = self.standardize(advantages[index], whole)
+            batch = {**batch, "advantages": standardized}
         for part, statistics in zip(parts, moments, strict=True):
             minibatch = self._gather(batch, part.rows)
             if part.sequences is not None:

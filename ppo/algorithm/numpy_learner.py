@@ -162,11 +162,6 @@ def keeps_gradients(own: type[Learner]) -> bool:
     return overridden <= BESIDE_GRADIENTS
 
 
-def with_numpy_gradients(own: type[Learner]) -> type[NumpyLearner]:
-    """Return a subclass of a user's learner whose gradients are those of NumpyLearner."""
-    return type(own.__name__, (NumpyLearner, own), {}) if own is not Learner else NumpyLearner
-
-
 def clipped_surrogate(log_probs: ndarray, batch: Arrays, clip_coef: float) -> Gradient:
     """Compute the gradient of ppo.algorithm.losses.clipped_surrogate by log_probs, and metrics.
 

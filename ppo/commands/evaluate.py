@@ -11,14 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ppo.commands.shared import (
-    VIDEOS,
-    PolicyFlags,
-    check_folder,
-    folder_of,
-    interval_text,
-    new_file,
-)
+from ppo.commands.shared import VIDEOS, PolicyFlags, folder_of, interval_text
 from ppo.config.flags import Count, flag
 from ppo.demonstrations.files import check_new
 from ppo.errors import ConfigError, SaveFailed
@@ -27,7 +20,7 @@ from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint, load
 from ppo.run.statistics import confidence_interval
 from ppo.run.summary import Evaluation
-from ppo.system.files import load_json, write_json
+from ppo.system.files import check_folder, load_json, new_file, write_json
 from ppo.system.output import printable
 
 NOTHING = "-"  # where there is no value

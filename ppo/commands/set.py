@@ -1,9 +1,10 @@
 """Change settings of a running run."""
 
-from ppo.config.config import Config, run_folder
+from ppo.config.config import Config
 from ppo.config.flags import Flags, flag, parse_flags
 from ppo.errors import ConfigError
 from ppo.run.changes import PENDING, is_running, read_changes
+from ppo.run.reader import run_folder
 from ppo.system.files import write_json
 
 

@@ -1,14 +1,11 @@
-"""Flags and checks of files that several commands share."""
+"""What several commands share: flags of a saved policy, the folder of a checkpoint."""
 
-import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from ppo.config.flags import Flags, flag
 from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.isolation import ISOLATION
-from ppo.errors import ConfigError
 from ppo.policy.load import load_policy
 from ppo.policy.policy import Policy
 
@@ -59,37 +56,6 @@ def folder_of(checkpoint: Path) -> Path:
     if (run / "config.json").exists():
         return run
     return checkpoint.parent
-
-
-def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:
-    """Return the path of a file to be written, after making its folder.
-
-    flag: begins error messages, such as "--output=". Raises ConfigError if the file exists or has
-    another suffix, or if its folder is read-only or cannot be made.
-    """
-    path = Path(path)
-    if path.suffix not in suffixes:
-        raise ConfigError(f"{flag}{path}: give a name that ends with {' or '.join(suffixes)}")
-    if path.exists():
-        raise ConfigError(
-            f"{flag}{path} is there already, and nothing is overwritten: give another name"
-        )
-    return check_folder(flag, path)
-
-
-def check_folder(flag: str, path: Path) -> Path:
-    """Make the folder of a file; return the file's path. Raises ConfigError if nothing can be
-    written there."""
-    problem = "its folder is read-only"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            problem = "it is a folder"
-        elif os.access(path.parent, os.W_OK):
-            return path
-    except OSError as error:
-        problem = str(error.strerror)
-    raise ConfigError(f"{flag}{path} cannot be written to ({problem}): give another name")
 
 
 def interval_text(interval) -> str:

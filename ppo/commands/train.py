@@ -91,6 +91,6 @@ def resume_if_begun(given: Settings) -> Settings:
         name = given.get("name") or given.get("env_name") or Config.env_name
         folder = f"runs/{folder_name(name)}-{launch}"
     flags = {**given, "run_dir": folder}
-    if read_json(Path(folder, "config.json"), {}).get("launch") == launch:
+    if read_json(Path(folder, "config.json")).get("launch") == launch:
         flags["resume"] = "auto"
     return flags

@@ -1,4 +1,4 @@
-"""All settings of a run in one frozen, validated dataclass; presets; folders of runs."""
+"""All settings of a run in one frozen, validated dataclass; presets."""
 
 import json
 from collections.abc import Callable
@@ -131,63 +131,3 @@ def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
 def known_presets() -> list[str]:
     """Return the names of the presets in ppo/config/presets."""
     return [path.stem for path in sorted(PRESETS.glob("*.json"))]
-
-
-def fewest_flags(run: Settings) -> Settings:
-    """Return the fewest flags by which a new command line leads to the settings of a run.
-
-    run: the content of its config.json. A flag is left out where the run has the value of its
-    preset, or else the default one; "auto" is what it stood for in the run, if that is known."""
-    auto = run.get("auto") or {}  # earlier versions did not record it
-    names = [x for x in Config.names(scope="training") if x in run and x != "preset"]
-    choices = []
-    for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
-        try:
-            tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
-        except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
-            continue
-        plain = Config(**tuned).__getstate__()
-        plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
-        if run.get("num_minibatches") != plain["num_minibatches"]:
-            plain["batch_size"] = None  # as settings_of has it
-        flags = {"env_name": run["env_name"]}
-        if preset != "auto":
-            flags["preset"] = preset
-        choices.append(flags | {name: run[name] for name in names if run[name] != plain[name]})
-    return min(choices, key=len)
-
-
-def folder_to_resume(given: Settings) -> Path | None:
-    """Return the folder of the run to resume, or None to begin a new one.
-
-    given: flags, as texts. --resume=auto is --run_dir, if that has a checkpoint. Raises ConfigError
-    if there is no such folder, or if --resume and --run_dir contradict each other.
-    """
-    name = str(given.get("resume"))
-    run_dir = given.get("run_dir")
-    if name == "auto":
-        if not run_dir:
-            raise ConfigError(
-                "--resume=auto: give --run_dir as well, the folder of the run to start or to resume"
-            )
-        if any(Path(run_dir).glob("checkpoints/0*")):
-            return Path(run_dir)
-        return None
-    if name.lower() == "none":
-        return None
-    if run_dir not in (None, name):
-        raise ConfigError(
-            f"--run_dir={run_dir}: leave it out, the run is resumed in --resume={name}"
-        )
-    folder = run_folder(name)
-    if not folder.is_dir():
-        raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
-    return folder
-
-
-def run_folder(name: str) -> Path:
-    """Return the folder of a run from its path or its name in runs/; it need not exist."""
-    named = Path("runs", name)
-    if named.is_dir() and not Path(name).is_dir():
-        return named
-    return Path(name)

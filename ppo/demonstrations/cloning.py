@@ -22,7 +22,7 @@ from ppo.algorithm.parameters import frozen_weights, make_optimizer
 from ppo.config.config import Config
 from ppo.demonstrations.files import load_demonstrations, unusable
 from ppo.demonstrations.replay import Examples, replay
-from ppo.envs.normalize import Moments, NormalizeReward
+from ppo.envs.normalize import NormalizeReward
 from ppo.envs.seeding import Stream, seed_sequence
 from ppo.envs.spaces import action_converter, leaves
 from ppo.errors import NonFinite
@@ -30,6 +30,7 @@ from ppo.models.distributions import Distribution
 from ppo.models.parts import images_of
 from ppo.models.tensors import as_tensor
 from ppo.run.checkpoint import copy_state
+from ppo.system.distributed import SINGLE_PROCESS
 from ppo.system.output import show
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State
@@ -40,6 +41,7 @@ BATCH_SIZE = 32  # rows, or whole episodes of a recurrent model until they have 
 EVALUATION_ROWS = 1024
 LOWEST_LOG_STD = -2.0  # of continuous actions, so that others are tried
 SECONDS_BETWEEN_LINES = 5
+ALL_REDUCE = SINGLE_PROCESS.all_reduce_moments  # of demonstrations, which only rank 0 has read
 CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
 
@@ -165,7 +167,7 @@ class Cloning:
         scale = NormalizeReward(1, self.config.gamma, self.config.normalize_rewards)
         scaled = np.zeros(len(rewards), np.float32)
         scaled[steps] = scale(
-            rewards[steps, None].astype(np.float32), is_last_step[steps, None], _only_these
+            rewards[steps, None].astype(np.float32), is_last_step[steps, None], ALL_REDUCE
         )[:, 0]
         statistics.statistics.load_state_dict(vars(scale.statistics))
         return scaled
@@ -357,8 +359,3 @@ def known_returns(
         returns[row] = total
         discounts[row] = discount
     return returns, discounts
-
-
-def _only_these(moments: Moments) -> Moments:
-    """Return the moments of the demonstrations, which rank 0 alone has read."""
-    return moments

@@ -1,10 +1,10 @@
 """Where demonstrations are: a .npz file, or a dataset of Minari."""
 
-import os
 from pathlib import Path
 
 from ppo.demonstrations.format import Demonstrations, read_npz, write_npz
 from ppo.errors import ConfigError
+from ppo.system.files import new_file
 
 MINARI = "minari:"  # begins the name of a dataset
 SUFFIX = ".npz"
@@ -52,18 +52,7 @@ def check_new(name: str) -> str:
 
         check_new_dataset(name.removeprefix(MINARI))
         return name
-    path = Path(name)
-    if path.suffix != SUFFIX:
+    if Path(name).suffix != SUFFIX:
         raise ConfigError(f"--record={name}: give a name that ends with {SUFFIX}, or {MINARI}ID")
-    if path.exists():
-        raise ConfigError(
-            f"--record={name} is there already, and nothing is overwritten: give another name"
-        )
-    problem = "its folder is read-only"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if os.access(path.parent, os.W_OK):
-            return name
-    except OSError as error:
-        problem = str(error.strerror)
-    raise ConfigError(f"--record={name} cannot be written to ({problem}): give another name")
+    new_file("--record=", name, (SUFFIX,))
+    return name

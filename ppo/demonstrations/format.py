@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -20,15 +20,6 @@ from ppo.system.files import atomic_write, open_regular
 from ppo.system.hardware import physical_memory
 
 Tables = dict[str, ndarray]
-TABLES = (
-    "observations",
-    "actions",
-    "rewards",
-    "terminations",
-    "truncations",
-    "action_masks",
-    "seeds",
-)
 NEEDED = ("observations", "actions", "terminations", "truncations")
 MAX_READ = 1 << 20  # bytes of a file that are read at once, such as the list of what it holds
 MAX_RATIO = 1032  # by which deflate, the compression of zip files, can shorten at most
@@ -59,6 +50,9 @@ class Demonstrations:
         (ends,) = np.nonzero(self.terminations | self.truncations)
         stops = (ends + np.arange(len(ends)) + 2).tolist()
         return [range(*pair) for pair in zip([0, *stops[:-1]], stops, strict=True)]
+
+
+KINDS = [field.name for field in fields(Demonstrations)]  # of tables in a file
 
 
 def name_of(path: Sequence[Any]) -> str:
@@ -171,19 +165,18 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
     """Return the demonstrations in tables by their names in a file, such as "actions.arm".
 
     Raises ValueError if one is missing, unknown, or does not fit the others."""
-    found: dict[str, Tables] = {kind: {} for kind in TABLES}
+    found: dict[str, Tables] = {kind: {} for kind in KINDS}
     for name, table in tables.items():
         kind, _, part = name.partition(".")
-        if kind not in TABLES:
-            raise ValueError(f"it has {name}, which is none of {', '.join(TABLES)}")
+        if kind not in KINDS:
+            raise ValueError(f"it has {name}, which is none of {', '.join(KINDS)}")
         found[kind][part] = table
     for kind in NEEDED:
         if not found[kind]:
             raise ValueError(f"it has no {kind}")
-    single = {kind: found[kind].get("") for kind in ("rewards", "terminations", "truncations")}
     ends = []
     for kind in ("terminations", "truncations"):
-        flags = single[kind]
+        flags = found[kind].get("")
         if flags is None or flags.ndim != 1 or not np.isin(flags, (0, 1)).all():
             raise ValueError(f"its {kind} are not one 0 or 1 for each step")
         ends.append(flags.astype(np.bool_))
@@ -195,7 +188,7 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
         raise ValueError("its last step ends no episode, neither by termination nor by truncation")
     num_episodes = int((terminations | truncations).sum())
     seeds = found["seeds"].get("", np.full(num_episodes, -1))
-    rewards = single["rewards"]
+    rewards = found["rewards"].get("")
     if rewards is not None and not (rewards.ndim == 1 and np.isfinite(rewards).all()):
         raise ValueError("its rewards are not one finite number for each step")
     num_rows = num_steps + num_episodes
@@ -240,14 +233,14 @@ def fit(demonstrations: Demonstrations, observation_space, action_space) -> Demo
 def check_inside(leaf, actions: ndarray, label: str) -> None:
     """Raise ValueError unless all actions (n, ...) are in a leaf of an action space."""
     if isinstance(leaf, Box):
-        are_inside = ((actions >= leaf.low) & (actions <= leaf.high)).reshape(len(actions), -1)
+        are_inside = bool(((actions >= leaf.low) & (actions <= leaf.high)).all())
     else:
-        are_inside = np.ones((len(actions), 1), np.bool_)
+        are_inside = True
         try:
             check_columns(leaf, action_columns(leaf, [actions]))
         except ValueError:
-            are_inside[:] = False
-    if not are_inside.all():
+            are_inside = False
+    if not are_inside:
         raise ValueError(f"its {label} are not all inside of {leaf}")
 
 

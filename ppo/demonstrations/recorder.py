@@ -213,11 +213,11 @@ def record(
     is_own = not isinstance(env, Env)
     if flags and not is_own:
         raise ConfigError(f"{', '.join(flags)}: the environment is made already: leave them out")
-    check_new(str(path))
+    recording = Recording(path)
     if is_own:
         config = settings_of({**flags, "env_name": as_env_name(env)}).config
         env = make_env(config, finish=lambda config, env: env)
-    recorder = Recorder(env, path)
+    recorder = Recorder(env, recording)
     returns = []
     for episode in range(episodes):
         observation, _ = recorder.reset(seed=integer_seed(seed, Stream.EVALUATION, episode))
@@ -228,7 +228,7 @@ def record(
             if terminated or truncated:
                 break
         returns.append(total)
-    recorder.recording.save()
+    recording.save()
     if is_own:
         env.close()
     return returns

@@ -47,11 +47,6 @@ def load_policy(
         settings = settings_of({**values, "device": "cpu", "compile": False}, saved)
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
-    found = {
-        name: state[name].numpy()
-        for name in add_prefix("normalize_observation", vars(normalize.statistics))
-    }
-    normalize.load_state_dict(select_prefix("normalize_observation", found))
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
     make_actor = ActorFactory(config, spaces, layout_of(network))
     attributes = state.get("env_attributes", {})
@@ -62,7 +57,8 @@ def check_fits(
     settings: RunSettings, state: State, to_resume: bool = False
 ) -> tuple[Any, NormalizeObservation]:
     """Compare the sizes that settings imply with a checkpoint's tensors, before memory is taken for
-    them; return an actor-critic whose weights have no values, and a new normaliser.
+    them; return an actor-critic whose weights have no values, and a normaliser of the checkpoint's
+    statistics.
 
     A model of the user's own class is trusted. to_resume: a policy by itself is not enough. Raises
     ConfigError if they differ."""
@@ -77,4 +73,6 @@ def check_fits(
     parameters = add_prefix("model", named_tensors(model))
     if problems := describe_mismatch(state, parameters | statistics):
         raise ConfigError(problems)
+    found = {name: state[name].numpy() for name in statistics}
+    normalize.load_state_dict(select_prefix("normalize_observation", found))
     return model, normalize

@@ -13,17 +13,18 @@ from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
 from ppo.config.settings import RunSettings
 from ppo.envs.first_look import Spaces
+from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import join
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
 from ppo.models.parts import images_of, parts_of, vectors_of
-from ppo.policy.build import new_model, new_normalizer
+from ppo.policy.build import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
 from ppo.run.saved import as_checkpoint_error, checked_settings
 from ppo.system.distributed import ProcessGroup
-from ppo.system.state_dict import State, add_prefix, select_prefix
+from ppo.system.state_dict import State, add_prefix
 
 NUM_ROWS = 1024  # of observations that it reads at once
 RESOLVED = ("model", "hidden_size", "share_trunk", "normalize_observations")
@@ -40,14 +41,11 @@ class Teacher:
 
     def __init__(self, config: Config, spaces: Spaces, path: Path, state: State) -> None:
         self.name = config.teacher
-        self.digest = digest_of(state)
+        self.digest = digest(state)
         self.read = PartsReader(spaces.observations, _names_of_parts(config, spaces.observations))
         spaces = spaces._replace(observations=self.read.space)
         own = _settings_of(config, path, state)
-        _check_fits(config, RunSettings(own, own, spaces, {}), state)
-        self.normalize = new_normalizer(own, spaces)
-        arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
-        self.normalize.load_state_dict(select_prefix("normalize_observation", arrays))
+        self.normalize = _check_fits(config, RunSettings(own, own, spaces, {}), state)
         self.model = new_model(own, spaces, to_act=config.device == "cpu")
         with torch.no_grad():
             for name, tensor in add_prefix("model", named_tensors(self.model)).items():
@@ -124,12 +122,6 @@ def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -
     return teacher
 
 
-def digest_of(state: State) -> str:
-    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
-    tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
-    return digest(tensors, {name: x for name, x in state.items() if name not in tensors})
-
-
 def _load(config: Config) -> tuple[Path, State]:
     """Return the path and the state of the teacher's checkpoint."""
     try:
@@ -168,8 +160,9 @@ def _settings_of(config: Config, path: Path, state: State) -> Config:
     return own
 
 
-def _check_fits(config: Config, settings: RunSettings, state: State) -> None:
-    """Raise ConfigError if a teacher of these settings and this state cannot teach a student."""
+def _check_fits(config: Config, settings: RunSettings, state: State) -> NormalizeObservation:
+    """Return the normaliser of a teacher of these settings and this state. Raises ConfigError if it
+    cannot teach a student."""
     observations = state.get("next.observations")  # a policy by itself has none
     shape = tuple(getattr(observations, "shape", ())[1:])
     here = settings.spaces.observations.shape
@@ -179,7 +172,7 @@ def _check_fits(config: Config, settings: RunSettings, state: State) -> None:
             "name the parts that it was trained on by --teacher_parts"
         )
     try:
-        check_fits(settings, state)
+        _, normalize = check_fits(settings, state)
     except ValueError as error:
         raise ConfigError(
             f"--teacher={config.teacher} does not fit ({error}): give one that was trained with "
@@ -190,3 +183,4 @@ def _check_fits(config: Config, settings: RunSettings, state: State) -> None:
             f"--squash_actions={config.squash_actions}: give that of the teacher, "
             f"{settings.config.squash_actions}"
         )
+    return normalize

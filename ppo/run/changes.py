@@ -2,21 +2,18 @@
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Collection
-from dataclasses import fields
 from os.path import lexists
 from pathlib import Path
 
 from ppo.config.config import Config
-from ppo.config.flags import Settings, as_arguments, convert
+from ppo.config.flags import Settings, as_arguments, check_values
 from ppo.errors import CheckpointError
 from ppo.run.folder import RunFolder
 from ppo.system.files import load_json, open_regular, write_json
 
 PENDING = "set.json"
-NAMES = re.compile(r"set(-\d+)?\.json")  # PENDING, and what it is renamed to
 MOVE = "move it away"
 
 
@@ -35,14 +32,13 @@ def read_changes(path: Path) -> Settings:
 
     Raises CheckpointError, naming the file and the setting, unless ppo set could have written them:
     a stranger's file must not change what a run imports, plays or allocates."""
-    options = {option.name: option for option in fields(Config) if option.metadata.get("live")}
     try:
         content = load_json(path)
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
-        if unknown := content.keys() - options:
+        if unknown := content.keys() - {*Config.names(live=True)}:
             raise ValueError(f"ppo set cannot change {min(unknown):.100}")
-        return {name: convert(options[name], value) for name, value in content.items()}
+        return check_values(Config, content)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -95,15 +91,10 @@ class Changes:
         return {}
 
 
-def changes_of(folder: Path) -> dict[Path, Settings]:
-    """Return the changes in each file of ppo set in a run's folder. Raises CheckpointError."""
-    found = (path for path in folder.glob("set*.json") if NAMES.fullmatch(path.name))
-    return {path: read_changes(path) for path in sorted(found)}
-
-
 def forget_changes(folder: Path, names: Collection[str]) -> None:
     """Remove the named settings, which a resumed run was given new values for, from all changes.
     Raises CheckpointError."""
-    for path, changes in changes_of(folder).items():
+    for path in (folder / PENDING, *folder.glob("set-[0-9]*.json")):
+        changes = read_changes(path)
         if changes.keys() & {*names}:
             write_json(path, {name: changes[name] for name in changes.keys() - names})

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from pathlib import Path
@@ -21,10 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ppo.config.config import run_folder
 from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
-from ppo.run.reader import MILESTONES
+from ppo.run.reader import MILESTONES, run_folder
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
@@ -90,7 +89,7 @@ def save(path: Path, state: State) -> None:
         if not name.startswith("callbacks.") and not tensor.isfinite().all():
             raise ValueError(f"{name} would be saved with numbers that are not finite")
     values["format"] = FORMAT
-    values["sha256"] = digest(tensors, values)
+    values["sha256"] = digest({**values, **tensors})
     content = safetensors.torch.save(tensors, {"state": json.dumps(values, sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary:
@@ -118,7 +117,7 @@ def load(path: Path) -> State:
                 raise ValueError(f"it has {len(names)} tensors")
             values = dict(json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in names}
-        if values.pop("sha256", None) != digest(tensors, values):
+        if values.pop("sha256", None) != digest({**values, **tensors}):
             raise ValueError("it is damaged: its content is not what was saved")
         if values.pop("format", None) != FORMAT:
             raise ValueError(f"this version reads format {FORMAT} only")
@@ -128,9 +127,11 @@ def load(path: Path) -> State:
     return {**values, **tensors}
 
 
-def digest(tensors: Mapping[str, Tensor], values: State) -> str:
-    """Return the SHA-256 of a checkpoint's content, in hexadecimal. values: those that are saved as
-    JSON, in which NaN and Infinity are read back, too."""
+def digest(state: State) -> str:
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal: of its values as JSON, in which
+    NaN and Infinity are read back, too, and of its tensors."""
+    tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
+    values = {name: x for name, x in state.items() if name not in tensors}
     result = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

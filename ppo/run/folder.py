@@ -91,7 +91,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise ConfigError(
                 f"the folder {self.path} cannot be written to ({error.strerror or error}): {choose}"
             ) from error
-        known = read_json(self.path / "config.json", {}).get("run_id")
+        known = read_json(self.path / "config.json").get("run_id")
         self.run_id = known if isinstance(known, str) and known.isalnum() else token_hex(4)
 
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:

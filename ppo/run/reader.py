@@ -45,6 +45,14 @@ RUN_SUMMARY: Form = {
 CONFIG: Form = {"env_name": str, "run_id": (str, None)}
 
 
+def run_folder(name: str) -> Path:
+    """Return the folder of a run from its path or its name in runs/; it need not exist."""
+    named = Path("runs", name)
+    if named.is_dir() and not Path(name).is_dir():
+        return named
+    return Path(name)
+
+
 def misfit(content, form: Form, name: str = "its content") -> str:
     """Return the name of the first part of JSON content that does not have a form, or "".
 

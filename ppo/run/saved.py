@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ppo.config.config import Config, folder_to_resume
+from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import load_newest
-from ppo.run.reader import read_optional
+from ppo.run.reader import read_optional, run_folder
 from ppo.system.output import show
 from ppo.system.state_dict import State
 
@@ -46,6 +46,34 @@ def run_settings(flags: Settings | Config) -> RunSettings:
             settings_of(objects, saved)
         raise
     return replace(settings, checkpoint=(path, state))
+
+
+def folder_to_resume(given: Settings) -> Path | None:
+    """Return the folder of the run to resume, or None to begin a new one.
+
+    given: flags, as texts. --resume=auto is --run_dir, if that has a checkpoint. Raises ConfigError
+    if there is no such folder, or if --resume and --run_dir contradict each other.
+    """
+    name = str(given.get("resume"))
+    run_dir = given.get("run_dir")
+    if name == "auto":
+        if not run_dir:
+            raise ConfigError(
+                "--resume=auto: give --run_dir as well, the folder of the run to start or to resume"
+            )
+        if any(Path(run_dir).glob("checkpoints/0*")):
+            return Path(run_dir)
+        return None
+    if name.lower() == "none":
+        return None
+    if run_dir not in (None, name):
+        raise ConfigError(
+            f"--run_dir={run_dir}: leave it out, the run is resumed in --resume={name}"
+        )
+    folder = run_folder(name)
+    if not folder.is_dir():
+        raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
+    return folder
 
 
 def _watching(folder: Path, flags: Settings) -> Settings:

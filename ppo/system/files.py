@@ -8,12 +8,14 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
+
+from ppo.errors import ConfigError
 
 TEMPORARY = ".tmp-"  # begins the names of files that are being written
 MAX_JSON_BYTES = 32 << 20  # in a file or in a line
@@ -130,14 +132,14 @@ def load_json(path: Path) -> Any:
     return parse_json(read_bytes(path))
 
 
-def read_json(path: Path, default):
-    """Return the content of a JSON file, or the default if the file is missing or damaged, or its
-    content is not of the default's type."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, or {} if the file is missing or damaged, or holds another
+    kind of value."""
     with suppress(OSError, ValueError):
         content = load_json(path)
-        if isinstance(content, type(default)):
+        if isinstance(content, dict):
             return content
-    return default
+    return {}
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -167,6 +169,37 @@ def lock_file(path: Path, wait: bool = False) -> FileIO:
         file.close()
         raise
     return file
+
+
+def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:
+    """Return the path of a file to be written, after making its folder.
+
+    flag: begins error messages, such as "--output=". Raises ConfigError if the file exists or has
+    another suffix, or if its folder is read-only or cannot be made.
+    """
+    path = Path(path)
+    if path.suffix not in suffixes:
+        raise ConfigError(f"{flag}{path}: give a name that ends with {' or '.join(suffixes)}")
+    if path.exists():
+        raise ConfigError(
+            f"{flag}{path} is there already, and nothing is overwritten: give another name"
+        )
+    return check_folder(flag, path)
+
+
+def check_folder(flag: str, path: Path) -> Path:
+    """Make the folder of a file; return the file's path. Raises ConfigError if nothing can be
+    written there."""
+    problem = "its folder is read-only"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            problem = "it is a folder"
+        elif os.access(path.parent, os.W_OK):
+            return path
+    except OSError as error:
+        problem = str(error.strerror)
+    raise ConfigError(f"{flag}{path} cannot be written to ({problem}): give another name")
 
 
 def folder_name(text: str) -> str:

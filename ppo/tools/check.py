@@ -99,12 +99,12 @@ def _findings_of_columns(config, seed: int) -> Iterator[str]:
     else:
         yield f"form: a batch ({type(batch).__name__} of ppo.envs)"
         what = f"{len(columns.envs)} environments"
-    record = play_columns(columns, seed, close=True)
+    record = play_columns(columns, seed)
     yield (
         f"a step of {what} takes {_duration(record.step_seconds)}, a reset of some of them "
         f"{_duration(record.reset_seconds)}"
     )
-    if is_same(record, play_columns(make(), seed, close=True)):
+    if is_same(record, play_columns(make(), seed)):
         yield (
             "the same seeds and actions lead to the same: runs repeat themselves; a resumed run "
             "begins new episodes, and is exact but for that"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.commands.shared import PolicyCommand, new_file
+from ppo.commands.shared import PolicyCommand
 from ppo.config.flags import flag
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, ExportMismatch
@@ -19,7 +19,7 @@ from ppo.models.parts import is_packed, parts_of, split, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
-from ppo.system.files import atomic_write
+from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
 from ppo.tools.random_play import play, play_columns
 
@@ -139,7 +139,7 @@ def _observe(policy: Policy):
     """Return observations (n, *observation) of random play."""
     seed = policy.config.seed
     if policy.spaces.form == "team":  # none of whose agents is an environment
-        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS, close=True)
+        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS)
     else:
         record = play(policy.make_env(), seed, NUM_STEPS, close=True)
     return np.stack(record.observations)

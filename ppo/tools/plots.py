@@ -14,12 +14,11 @@ import gymnasium
 import numpy as np
 from numpy import ndarray
 
-from ppo.commands.shared import new_file
-from ppo.config.config import Config, run_folder
+from ppo.config.config import Config
 from ppo.config.flags import Flags, flag
-from ppo.run.reader import RETURN, RunRecord, read_run
+from ppo.run.reader import RETURN, RunRecord, read_run, run_folder
 from ppo.run.statistics import confidence_interval, interquartile_mean
-from ppo.system.files import atomic_write
+from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
 
 POINTS = 200  # of a curve

@@ -60,10 +60,9 @@ def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomP
     return record
 
 
-def play_columns(
-    columns: Columns, seed: int, num_steps: int = 1_000, close: bool = False
-) -> RandomPlay:
-    """Do the same in all columns of a batch or a team, until they have num_steps steps together.
+def play_columns(columns: Columns, seed: int, num_steps: int = 1_000) -> RandomPlay:
+    """Do the same in all columns of a batch or a team, until they have num_steps steps together,
+    and close them.
 
     Rewards and observations of the record are those of columns that are present, column by column
     within a step; step_seconds and reset_seconds are of all columns at once."""
@@ -102,8 +101,7 @@ def play_columns(
         if ended.any():
             record.reset_seconds.append(time.perf_counter() - start)
         begin(begun)
-    if close:
-        close_env(columns)
+    close_env(columns)
     return record
 
 

@@ -1,21 +1,40 @@
 """Make a video of an episode of a run's training."""
 
+import base64
+import math
+import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ppo.callbacks.highlights import Note, find_episode, video_path
-from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of, new_file
+import numpy as np
+
+from ppo.commands.shared import VIDEOS, PolicyCommand, folder_of
 from ppo.config.flags import flag
 from ppo.envs.episodes import MAX_REPLAY_STEPS, WHOLE_EPISODE
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import check_columns
 from ppo.envs.video import filmed
-from ppo.errors import CheckpointError, ReplayMismatch
+from ppo.errors import CheckpointError, ConfigError, ReplayMismatch
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
-from ppo.run.reader import EPISODES
+from ppo.run.reader import EPISODES, Form, misfit
+from ppo.system.files import new_file, read_json_lines
+
+MAX_ACTION_BYTES = 1 << 30  # of an episode
+DTYPES = ("float32", "float64", "int64")  # of actions
+COUNTS = ("step", "episode_length", "environment", "number")
+EPISODE: Form = {
+    "kind": str,
+    "episode_return": float,
+    **dict.fromkeys(COUNTS, int),
+    "actions": str,
+    "shape": [int],
+    "dtype": str,
+    "attributes": (dict, list, None),
+}
+Note = dict[str, Any]  # an episode's entry in episodes.jsonl
 
 
 class Render(PolicyCommand):
@@ -57,10 +76,63 @@ class Render(PolicyCommand):
         )
 
 
+def find_episode(folder: Path, kind: str) -> Note:
+    """Return the best or worst episode of a run, or its last median one.
+
+    kind: "best", "median" or "worst". The result has the fields of a PlayedEpisode, such as actions
+    (L, D), its kind, and the step of its checkpoint. Raises ConfigError if there is none, or if its
+    line is damaged.
+    """
+    sign = {"best": 1, "median": 0, "worst": -1}[kind]
+    path = folder / EPISODES
+    best: Note | None = None
+    try:
+        for note in read_json_lines(path):
+            if note.get("kind") == kind:
+                if wrong := misfit(note, EPISODE):
+                    raise ValueError(f"{wrong} of an episode is not of its type")
+                # The last one wins a tie.
+                if not best or sign * (note["episode_return"] - best["episode_return"]) >= 0:
+                    best = note
+        if not best:
+            raise ValueError("it notes none")
+        for name in COUNTS:
+            if not 0 <= best[name] < 2**53:
+                raise ValueError(f"{name} of the episode is not a count")
+        attributes = dict(best.get("attributes") or {})
+        return {**best, "actions": _unpack(best), "attributes": attributes}
+    except (ValueError, TypeError, zlib.error) as error:
+        raise ConfigError(
+            f"there is no {kind} episode in {path} ({error}): one is noted with each checkpoint, "
+            "once an episode is over"
+        ) from error
+
+
+def _unpack(note: Note) -> np.ndarray:
+    """Return the actions (L, D) of an episode. Raises ValueError or zlib.error if they do not have
+    the shape that is noted, before that takes memory."""
+    shape = note["shape"]
+    if note["dtype"] not in DTYPES or len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"its actions are {note['dtype']} {shape}")
+    size = math.prod(shape) * np.dtype(note["dtype"]).itemsize
+    if size > MAX_ACTION_BYTES:
+        raise ValueError(f"its actions have more than {MAX_ACTION_BYTES:,} bytes")
+    content = zlib.decompressobj().decompress(base64.b64decode(note["actions"]), size + 1)
+    return np.frombuffer(content, note["dtype"]).reshape(shape)
+
+
+def video_path(folder: Path, episode: Note) -> Path:
+    """Return the path of an episode's video, which may not exist yet.
+
+    episode: as find_episode returns it.
+    """
+    return folder / "videos" / f"{episode['kind']}-{episode['step']}.mp4"
+
+
 def replay(policy: Policy, episode: Note, video: Path | None = None) -> None:
     """Replay an episode of training by its seed and actions.
 
-    episode: as ppo.callbacks.highlights.find_episode returns it; video: a new file, .mp4 or .gif.
+    episode: as find_episode returns it; video: a new file, .mp4 or .gif.
     Raises CheckpointError if the episode is not of this environment, ReplayMismatch if return or
     length differ from training; then no video is written."""
     actions = episode["actions"]

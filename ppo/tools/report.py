@@ -14,15 +14,13 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from ppo.callbacks.highlights import find_episode, video_path
-from ppo.commands.shared import check_folder, new_file
-from ppo.config.config import Config, fewest_flags, run_folder
-from ppo.config.flags import Flags, as_arguments, flag
+from ppo.config.config import Config, load_preset
+from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
 from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
-from ppo.run.reader import RunRecord, read_run
-from ppo.system.files import atomic_write, read_bytes, read_json_lines
+from ppo.run.reader import RunRecord, read_run, run_folder
+from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
 from ppo.system.output import shorten
 from ppo.tools.overview import NOTHING, describe_evaluation, evaluations_of, overview
 from ppo.tools.plots import (
@@ -36,7 +34,7 @@ from ppo.tools.plots import (
     name_of,
     target_of,
 )
-from ppo.tools.render import replay
+from ppo.tools.render import find_episode, replay, video_path
 
 PAGE = Path(__file__).parent / "page"
 MAX_NOTES = 200  # in the page; events.jsonl has all of them
@@ -89,6 +87,30 @@ def command(config: dict[str, Any]) -> str:
     """Return the shortest command line that repeats a run. config: the content of its
     config.json."""
     return shlex.join(["python", "main.py", *as_arguments(fewest_flags(config))])
+
+
+def fewest_flags(run: Settings) -> Settings:
+    """Return the fewest flags by which a new command line leads to the settings of a run.
+
+    run: the content of its config.json. A flag is left out where the run has the value of its
+    preset, or else the default one; "auto" is what it stood for in the run, if that is known."""
+    auto = run.get("auto") or {}  # earlier versions did not record it
+    names = [x for x in Config.names(scope="training") if x in run and x != "preset"]
+    choices = []
+    for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
+        try:
+            tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
+        except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
+            continue
+        plain = Config(**tuned).__getstate__()
+        plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
+        if run.get("num_minibatches") != plain["num_minibatches"]:
+            plain["batch_size"] = None  # as settings_of has it
+        flags = {"env_name": run["env_name"]}
+        if preset != "auto":
+            flags["preset"] = preset
+        choices.append(flags | {name: run[name] for name in names if run[name] != plain[name]})
+    return min(choices, key=len)
 
 
 def _describe(run: RunRecord, place: Path) -> Iterator[str]:

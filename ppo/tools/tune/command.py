@@ -14,7 +14,6 @@ import numpy as np
 from rich.live import Live
 
 from ppo.commands.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
-from ppo.commands.shared import new_file
 from ppo.commands.train import configure
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, Settings, as_arguments, parse_flags, run_flag
@@ -27,7 +26,7 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.run.loggers.console import NonExitingConsole
 from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import interquartile_mean
-from ppo.system.files import folder_name, write_json
+from ppo.system.files import folder_name, new_file, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra
 from ppo.system.output import discard
