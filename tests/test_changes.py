@@ -132,7 +132,7 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
     [
         (
             "gamma=0.9",
-            "ppo set cannot change gamma, but teacher_coef, num_epochs, learning_rate, gae_l",
+            "ppo set cannot change gamma, but learning_rate, num_epochs, gae_lambda, clip_co",
         ),
         ("learning_rate=fast", "--learning_rate=fast: expected number > 0 and <= 1e+30 or linear"),
         ("learning_rat=1", "unknown flag --learning_rat: did you mean --learning_rate?"),
