@@ -71,7 +71,10 @@ FAMILIES = {
 ENVPOOL = ("LunarLander-v3", "BipedalWalker-v3", "HalfCheetah-v5")
 # Of PettingZoo: a policy that all of a team share, and the return of an agent.
 TEAMS = {
-    "simple_spread": "--env_name=mpe2:simple_spread_v3",
+    "simple_spread": (
+        "--env_name=mpe2:simple_spread_v3 --num_envs=96 --num_steps=50 --num_minibatches=4"
+        " --learning_rate=linear:0.0005 --gamma=0.95 --entropy_coef=0 --total_steps=600000"
+    ),
     "multiwalker": "--env_name=pettingzoo.sisl:multiwalker_v9 --num_envs=18",
 }
 # By default, which is by the family's values where there are none of their own.
