@@ -75,7 +75,7 @@ TEAMS = {
         "--env_name=mpe2:simple_spread_v3 --num_envs=96 --num_steps=50 --num_minibatches=4"
         " --learning_rate=linear:0.0005 --gamma=0.95 --entropy_coef=0 --total_steps=600000"
     ),
-    "multiwalker": "--env_name=pettingzoo.sisl:multiwalker_v9 --num_envs=18",
+    "multiwalker": "--env_name=pettingzoo.sisl:multiwalker_v9 --num_envs=18 --total_steps=500000",
 }
 # By default, which is by the family's values where there are none of their own.
 MORE = {
