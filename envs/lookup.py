@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EADDRINUSE
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -135,7 +136,7 @@ def explained_errors(env_name: str) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         known = [*gymnasium.registry]
-        fallback = "gymnasium.pprint_registry() lists all"
+        fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
         if module:
             imported = import_code(module)
             known += dir(imported)
@@ -150,7 +151,10 @@ def explained_errors(env_name: str) -> Iterator[None]:
     except BaseException as error:
         is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
         if not is_explained and not re.search(UNSUITABLE, str(error)):
-            raise worker_error(f"environment {env_name}", error) from error
+            culprit = f"environment {env_name}"
+            if getattr(error, "errno", None) == EADDRINUSE:  # two simulators with one port
+                culprit += " (--env_kwargs gives each a port, as {9000+index})"
+            raise worker_error(culprit, error) from error
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:
             hint = f": pip install {error.name}"
