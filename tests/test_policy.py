@@ -340,6 +340,14 @@ def test_an_import_path_in_a_checkpoint_must_be_repeated(
     assert env.action_space.contains(policy.predict(env.reset(seed=0)[0]))
 
 
+def test_a_run_is_loaded_from_its_folder(tmp_path: Path) -> None:
+    saved = train(Config(**iterations(1, run_dir=str(tmp_path / "run")))).checkpoint
+    found = load_policy(tmp_path / "run")
+    np.testing.assert_array_equal(found.weights, load_policy(saved).weights)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be read"):
+        load_policy(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["env_name", "model"])
 def test_an_import_path_that_is_not_repeated_is_not_imported(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
