@@ -105,7 +105,7 @@ def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:
                 missing.append((name, wanted))
     if missing:
         paths = ", ".join(wanted for _, wanted in missing)
-        flags = shlex.join(f"--{name}={wanted}" for name, wanted in missing)
+        flags = " ".join(f"--{name}={shlex.quote(wanted)}" for name, wanted in missing)
         raise CheckpointError(f"{path} would import {paths}: if you trust it, repeat {flags}")
 
 

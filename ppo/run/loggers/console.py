@@ -117,7 +117,7 @@ class ConsoleLogger(Logger):
         for name in ("env_name", "wrapper", "model"):
             for path in import_paths(vars(self.config), name):
                 given = "module:Name" if path.startswith("<") else path  # a class in Python
-                repeated += f" {shlex.quote(f'--{name}={given}')}"
+                repeated += f" --{name}={shlex.quote(given)}"
         following = f"next: ppo evaluate {folder} --episodes=100{repeated}"
         notes = self.run.path / EPISODES
         if notes.is_file() and notes.stat().st_size:  # batches and teams have none
