@@ -119,58 +119,59 @@ def convert(observation, space):
     return found if is_same else observation
 
 
-def checker(space) -> Checker:
+def checker(space, name: str = "observation") -> Checker:
     """Return a function that tells whether an observation lies within a space.
 
-    The function raises InvalidEnvOutput for malformed observations."""
+    The function raises InvalidEnvOutput for malformed observations. name: what they are called,
+    with the keys of a part joined by dots."""
     contains = space.contains
 
     def is_inside(observation) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise InvalidEnvOutput(
-                f"its observation is {describe_value(observation)}, not one of {space}"
+                f"its {name} is {describe_value(observation)}, not one of {space}"
             )
         found = contains(observation)
         if not found and not isinstance(space, spaces.MultiBinary):  # it has no one-hot vector
             raise InvalidEnvOutput(
-                f"its observation {describe_value(observation)} is outside of {space}"
+                f"its {name} {describe_value(observation)} is outside of {space}"
             )
         return found
 
     match space:
         case spaces.Box():
-            return _box_checker(space)
+            return _box_checker(space, name)
         case spaces.Dict():
-            return _nested_checker(dict, dict(space.spaces))
+            return _nested_checker(dict, dict(space.spaces), name)
         case spaces.Tuple():
-            return _nested_checker(tuple, dict(enumerate(space)))
+            return _nested_checker(tuple, dict(enumerate(space)), name)
         case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
             return is_inside
     return contains
 
 
-def _nested_checker(kind, parts: dict[Any, Any]) -> Checker:
-    checkers = {key: checker(part) for key, part in parts.items()}
+def _nested_checker(kind, parts: dict[Any, Any], name: str) -> Checker:
+    checkers = {key: checker(part, f"{name}.{key}") for key, part in parts.items()}
 
     def is_inside(observation) -> bool:
         if not isinstance(observation, kind) or len(observation) != len(parts):
             raise InvalidEnvOutput(
-                f"its observation is {describe_value(observation)}, not a {kind.__name__} of "
-                f"{len(parts)} parts"
+                f"its {name} is {describe_value(observation)}, not a {kind.__name__} of "
+                f"{len(parts)} parts: {', '.join(map(str, parts))}"
             )
         try:
             # No short circuit: malformed parts must be found even after a part out of bounds.
             are_inside = [own(observation[key]) for key, own in checkers.items()]
         except KeyError as error:
             raise InvalidEnvOutput(
-                f"its observation lacks {error}: {describe_value(observation)}"
+                f"its {name} lacks {error}: {describe_value(observation)}"
             ) from error
         return all(are_inside)
 
     return is_inside
 
 
-def _box_checker(space: spaces.Box) -> Checker:
+def _box_checker(space: spaces.Box, name: str) -> Checker:
     """Return a checker for a Box; a valid observation, the usual case, takes a single pass."""
     shape = space.shape
     dtype = space.dtype
@@ -191,7 +192,7 @@ def _box_checker(space: spaces.Box) -> Checker:
             or observation.dtype != dtype
         ):
             raise InvalidEnvOutput(
-                f"its observation is {describe_value(observation)}, not {dtype} {shape}"
+                f"its {name} is {describe_value(observation)}, not {dtype} {shape}"
             )
         if is_every_byte:
             return True
@@ -202,7 +203,7 @@ def _box_checker(space: spaces.Box) -> Checker:
         elif ((low <= observation) & (observation <= high)).all():
             return True
         if not (np.abs(observation) <= largest).all():
-            raise InvalidEnvOutput(f"its observation {describe_value(observation)} is not finite")
+            raise InvalidEnvOutput(f"its {name} {describe_value(observation)} is not finite")
         return False
 
     return is_inside

@@ -11,6 +11,7 @@ from ppo.system.imports import import_named, parse_call
 
 # With the quotes around it, if it is the whole text: then it becomes a number.
 NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
+MISWRITTEN = re.compile(r'\{[^{}"]*(?:index|\d *[+*])[^{}"]*\}')  # such as {index+9000}, {9000+id}
 
 
 def tasks_of(env_kwargs) -> list[dict[str, Any]]:
@@ -21,12 +22,18 @@ def tasks_of(env_kwargs) -> list[dict[str, Any]]:
 def fill_in(env_kwargs, index: int):
     """Replace {index}, {9000+index} and {9000+10*index} in all strings of nested keyword arguments.
 
-    A string that consists of such an expression alone becomes an integer."""
+    A string that consists of such an expression alone becomes an integer. Raises
+    EnvironmentUnavailable for an expression of another form."""
 
     def number(found: re.Match[str]) -> str:
         return str(int(found[2] or 0) + int(found[3] or 1) * index)
 
-    return json.loads(NUMBER.sub(number, json.dumps(env_kwargs)))
+    filled = NUMBER.sub(number, json.dumps(env_kwargs))
+    if wrong := MISWRITTEN.search(filled):
+        raise EnvironmentUnavailable(
+            f"--env_kwargs has {wrong[0]}: give {{index}}, {{9000+index}} or {{9000+10*index}}"
+        )
+    return json.loads(filled)
 
 
 def wrap(env, wrappers):

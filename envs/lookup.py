@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EADDRINUSE
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,10 +30,10 @@ ALIASES = {
     "BipedalWalker-v2": "BipedalWalker-v3",
 }
 # Of gymnasium's messages about wrong keyword arguments, and about classes that are not an Env.
-UNSUITABLE = (
-    r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator|"
-    "inherit from the gymnasium.Env|update the environment class"
+ARGUMENTS = (
+    r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator"
 )
+UNSUITABLE = f"{ARGUMENTS}|inherit from the gymnasium.Env|update the environment class"
 
 
 def canonical_id(env_name: str) -> str:
@@ -134,17 +135,30 @@ def explained_errors(env_name: str) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv as error:
         known = [*gymnasium.registry]
+        fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
         if module:
-            known += dir(import_code(module))
-        hint = suggest(name, known, "gymnasium.pprint_registry() lists all")
+            imported = import_code(module)
+            known += dir(imported)
+            own = [
+                key
+                for key, member in vars(imported).items()
+                if getattr(member, "__module__", "") == imported.__name__
+            ]
+            fallback = f"{module} has {', '.join(own) or 'no class and no function'}"
+        hint = suggest(name, known, fallback)
         raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
     except BaseException as error:
         is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
         if not is_explained and not re.search(UNSUITABLE, str(error)):
-            raise worker_error(f"environment {env_name}", error) from error
+            culprit = f"environment {env_name}"
+            if getattr(error, "errno", None) == EADDRINUSE:  # two simulators with one port
+                culprit += " (--env_kwargs gives each a port, as {9000+index})"
+            raise worker_error(culprit, error) from error
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:
             hint = f": pip install {error.name}"
+        if re.search(ARGUMENTS, str(error)):
+            hint = ": --env_kwargs gives arguments"
         raise EnvironmentUnavailable(
             f"--env_name={env_name} cannot be made: {error}{hint}"
         ) from error

@@ -6,6 +6,7 @@ from typing import Any
 
 from ppo.envs.checks import describe_value
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.errors import suggest
 
 
 def read_terms(info: Mapping[str, Any], names: Sequence[str]) -> list[float]:
@@ -19,9 +20,12 @@ def read_terms(info: Mapping[str, Any], names: Sequence[str]) -> list[float]:
         except (KeyError, TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
+            fix = "let the environment report a finite number in each, or leave it out"
+            if name not in info:
+                fix = suggest(name, map(str, info), fix)
             raise EnvironmentUnavailable(
                 f"--reward_term={name} is {describe_value(info.get(name))} in the info of a step: "
-                "let the environment report a finite number in each, or leave it out"
+                + fix
             )
         terms.append(number)
     return terms

@@ -1,5 +1,6 @@
 """Split flattened observations into their named parts."""
 
+from collections.abc import Iterable
 from typing import Any
 
 Boxes = dict[str, Any]  # by the names of their parts
@@ -19,6 +20,12 @@ def images_of(space) -> Boxes:
 def vectors_of(space) -> Boxes:
     """Return the Boxes of the other parts, by name."""
     return {name: box for name, box in parts_of(space).items() if name not in images_of(space)}
+
+
+def chosen_parts(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the known parts that names choose: "arm" chooses arm, or all parts within it, such as
+    arm.camera."""
+    return [part for part in known if any(f"{part}.".startswith(f"{name}.") for name in names)]
 
 
 def is_packed(space) -> bool:

@@ -58,13 +58,18 @@ class Sized(gymnasium.Env):
         ("{3*index}", 21),
         ("tcp://h:{9000+index}/{index}", "tcp://h:9007/7"),
         ("{size}", "{size}"),
-        ("{index+1}", "{index+1}"),
         ({"a": ["{index}", 2.5, None]}, {"a": [7, 2.5, None]}),
     ],
 )
 def test_the_number_of_the_environment_is_filled_in(text: Any, filled: Any) -> None:
     assert fill_in(text, 7) == filled
     assert type(fill_in(text, 7)) is type(filled)
+
+
+@pytest.mark.parametrize("text", ["{index+1}", "{9000+id}", "tcp://h:{10 * env}", "{index:03d}"])
+def test_an_expression_that_cannot_be_filled_in_is_refused(text: str) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"--env_kwargs has \{.+\}: give \{index\}, "):
+        fill_in({"port": [text]}, 7)
 
 
 def test_wrappers_go_around_the_environment_in_order() -> None:

@@ -32,7 +32,7 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     assert len(re.findall(rf"\n32 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert len(re.findall(rf"\n128 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert "warning" not in done.stdout
-    recommended = done.stdout.splitlines()[-1].removeprefix("recommended: python main.py ").split()
+    recommended = done.stdout.splitlines()[-1].removeprefix("recommended: ppo train ").split()
     assert recommended[:2] == ["--env_name=CartPole-v1", "--model=mlp"]
     assert run_main(*recommended, "--num_iterations=1", f"--run_dir={tmp_path}").returncode == 0
 
@@ -122,7 +122,7 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
                 "runs repeat themselves; a resumed run begins new episodes",
                 "% of them ended by a time limit",
                 "truncated episodes end with their own last observation",
-                "recommended: python main.py --env_name=tests.teams:Relay",
+                "recommended: ppo train --env_name=tests.teams:Relay",
             ],
         ),
         (

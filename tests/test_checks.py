@@ -93,6 +93,7 @@ def test_parts_of_dicts_and_tuples_are_converted() -> None:
     found, _ = env.reset()
     assert found["a"].dtype == np.float32
     assert found["b"] == 1
+    assert env.conversions["observation"].startswith("its observation.a is [0, 1], not float32")
     env = CheckData(Replies(SPACES["tuple"], ([1, {"x": [0.5]}], {})))
     found, _ = env.reset()
     assert found == (1, {"x": np.array([0.5], np.float32)})

@@ -1,5 +1,6 @@
 """Progress on the console, read as a user would."""
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,3 +112,18 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
     assert "files: run/metrics.csv, run/summary.json, run/report.html\n" in out
     render = ", ppo render run" if has_episodes else ""
     assert f"next: ppo evaluate run --episodes=100{render}\n" in out
+
+
+def test_the_next_commands_repeat_what_a_file_alone_is_not_trusted_to_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrappers = ["my_env.py:Slow(by=2)", "gymnasium.wrappers:ClipAction"]
+    for env_name, given in (("my_env.py:Reach", "my_env.py:Reach"), ("<Reach>", "module:Name")):
+        logger = make(env_name=env_name, wrapper=wrappers)
+        logger.summarize(run_summary(steps=1024, returns=[1.0]))
+        logger.close()
+        *_, line = capsys.readouterr().out.splitlines()
+        words = shlex.split(line.removeprefix("next: "))
+        flags = [f"--env_name={given}", "--wrapper=my_env.py:Slow(by=2)"]
+        assert words == ["ppo", "evaluate", "run", "--episodes=100", *flags]

@@ -1,5 +1,7 @@
 """Making environments from ids, and the error message for each id that has none."""
 
+import re
+import socket
 import sys
 import textwrap
 
@@ -8,8 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.lookup import ALIASES, canonical_id, find_family
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.envs.lookup import ALIASES, canonical_id, explained_errors, find_family
 from tests.running import make_env, spaces_of
 
 MODULE = """
@@ -115,6 +117,32 @@ def test_a_module_that_is_missing_is_named():
 
 def test_an_id_that_its_module_does_not_register_is_unknown(module):
     assert "unknown" in refusal(f"{module}:Absent-v0")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Arm", "cannot be made: .*port.*: --env_kwargs gives arguments"),
+        ("Leg", "is unknown: my_arm.py has Arm, Legs_and_arms"),
+        ("Arms", "is unknown: did you mean Arm?"),
+    ],
+)
+def test_a_file_is_answered_with_what_it_has_and_needs(name, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = "import gymnasium\nclass Arm(gymnasium.Env):\n    def __init__(self, port): 0\n"
+    (tmp_path / "my_arm.py").write_text(f"{code}def Legs_and_arms(): 0\n")
+    assert re.search(said, refusal(f"my_arm.py:{name}"))
+    sys.modules.pop("my_arm")
+
+
+def test_a_port_that_two_simulators_share_is_answered_with_one_for_each():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        pytest.raises(WorkerError, match=r"--env_kwargs gives each a port"),
+        explained_errors("arm.py:Arm"),
+    ):
+        socket.create_server(first.getsockname())
 
 
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):

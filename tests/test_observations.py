@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ppo import Config, load_policy, train
 from ppo.envs.observations import ObserveParts, pack
-from ppo.models.parts import images_of, parts_of, split, vectors_of
-from ppo.policy.build import describe_observations
+from ppo.models.parts import chosen_parts, images_of, parts_of, split, vectors_of
+from ppo.policy.build import describe_observations, normalized_parts
 from ppo.tools.export import export
 from tests.running import make_components, trained
 
@@ -155,6 +155,25 @@ def test_the_start_says_what_is_done_to_every_part(name: str) -> None:
         "36 x 36, 1 stacked; switch: vector of 2, standardised",
     }
     assert said == expected[name]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ("arm", "arm.camera arm.hand.left"),
+        ("arm.hand", "arm.hand.left"),
+        ("armed", "armed"),
+        ("a", ""),
+    ],
+)
+def test_a_dict_of_parts_is_chosen_by_its_name(names: str, chosen: str) -> None:
+    known = ["arm.camera", "arm.hand.left", "armed", "goal"]
+    assert chosen_parts([names], known) == chosen.split()
+
+
+def test_the_numbers_within_a_dict_are_normalised_by_its_name() -> None:
+    parts = make_components("Lights", **THREE, normalize_observations=True, normalize_keys="arm")
+    assert normalized_parts(parts.config, parts.spaces.observations) == ["arm.position"]
 
 
 @pytest.mark.parametrize("keys", [None, "distance", "switch"])

@@ -305,9 +305,10 @@ def test_a_flipped_bit_anywhere_is_noticed(saved: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.safetensors", tmp_path):
-        with pytest.raises(CheckpointError, match="cannot read checkpoint"):
-            load_policy(path)
+    with pytest.raises(CheckpointError, match="cannot read checkpoint"):
+        load_policy(tmp_path / "none.safetensors")
+    with pytest.raises(CheckpointError, match="no checkpoint in .* can be read"):
+        load_policy(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +339,14 @@ def test_an_import_path_in_a_checkpoint_must_be_repeated(
     policy = load_policy(saved, **{name: path})
     env = policy.make_env()
     assert env.action_space.contains(policy.predict(env.reset(seed=0)[0]))
+
+
+def test_a_run_is_loaded_from_its_folder(tmp_path: Path) -> None:
+    saved = train(Config(**iterations(1, run_dir=str(tmp_path / "run")))).checkpoint
+    found = load_policy(tmp_path / "run")
+    np.testing.assert_array_equal(found.weights, load_policy(saved).weights)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be read"):
+        load_policy(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["env_name", "model"])

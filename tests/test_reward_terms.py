@@ -48,6 +48,8 @@ def test_a_term_that_is_missing_is_named() -> None:
     sentence = "--reward_term={} is None in the info of a step: let the environment report"
     with pytest.raises(EnvironmentUnavailable, match=sentence.format("none")):
         parts_of("none")
+    with pytest.raises(EnvironmentUnavailable, match=r"--reward_term=numbr .*mean number\?"):
+        parts_of("numbr")
     worker = worker_of(parts_of("early"), 2)
     with pytest.raises(EnvironmentUnavailable, match=sentence.format("early")):
         worker.run("collect", 1)

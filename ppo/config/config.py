@@ -17,6 +17,8 @@ from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, Timeout
 from ppo.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
+# Modules that any checkpoint may import from.
+TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 
 
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
@@ -131,3 +133,19 @@ def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
 def known_presets() -> list[str]:
     """Return the names of the presets in ppo/config/presets."""
     return [path.stem for path in sorted(PRESETS.glob("*.json"))]
+
+
+def import_paths(settings: Settings, name: str) -> list[str]:
+    """Return what a setting names that a file alone is not trusted to name: import paths, and
+    labels such as <Reach> of classes and functions."""
+    return [
+        text
+        for text in as_texts(settings.get(name, getattr(Config, name)))
+        if text.startswith("<")
+        or text.partition("(")[0].rpartition(":")[0] not in ("", *TRUSTED_MODULES)
+    ]
+
+
+def as_texts(setting) -> list[str]:
+    """Return a setting, which may be a list, as a list of texts."""
+    return setting if isinstance(setting, list) else [str(setting)]

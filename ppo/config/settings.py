@@ -18,7 +18,7 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, find_env, spaces_of
 from ppo.errors import ConfigError
 from ppo.models import MODELS, ModelEntry, choose_model
-from ppo.models.parts import images_of, vectors_of
+from ppo.models.parts import chosen_parts, images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 from ppo.system.state_dict import State
 
@@ -227,7 +227,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
             f"--stop_when=solved: {config.env_name} names no reward_threshold, give solved>=NUMBER"
         )
     for key in (config.normalize_keys or "").split(","):
-        if key and key not in vectors:
+        if key and not chosen_parts([key], vectors):
             raise ConfigError(
                 f"--normalize_keys={key} is no part that can be standardised: give some of "
                 f"{', '.join(vectors) or 'none'}"

@@ -16,7 +16,7 @@ from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import ActorFactory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
-from ppo.run.checkpoint import describe_mismatch, load
+from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
 from ppo.run.saved import as_checkpoint_error, checked_settings
 from ppo.system.process import restored_process
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -26,7 +26,9 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 def load_policy(
     path: str | Path, env_name=None, model: str | None = None, **changes: Unpack[LoadPolicyFlags]
 ) -> Policy:
-    """Load the policy of a checkpoint, or of a file of Policy.save. path: the file.
+    """Load the policy of a checkpoint, or of a file of Policy.save.
+
+    path: the file, or a run's folder, whose newest intact checkpoint is loaded.
 
     env_name, model, wrapper: repeat them if they are import paths, since a file alone is not
     trusted to name code, and env_name if it is a class or function; changes: flags with other
@@ -35,6 +37,8 @@ def load_policy(
     does not fit the file; ConfigError for a wrong value in changes; WorkerError if the environment
     raises."""
     path = Path(path)
+    if path.is_dir():
+        path = find_checkpoint(str(path))
     state = load(path)
     values: Settings = {"eval_env": None, **changes}
     if env_name is not None:

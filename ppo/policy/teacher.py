@@ -18,7 +18,7 @@ from ppo.envs.observations import join
 from ppo.errors import CheckpointError, ConfigError
 from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
-from ppo.models.parts import images_of, parts_of, vectors_of
+from ppo.models.parts import chosen_parts, images_of, parts_of, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
@@ -136,11 +136,11 @@ def _names_of_parts(config: Config, space) -> list[str]:
     """Return the names of the parts that the teacher reads. Raises ConfigError for unknown ones."""
     known = [*parts_of(space)]
     names = config.teacher_parts.split(",") if config.teacher_parts else known
-    if not {*names} <= {*known}:
+    if not all(chosen_parts([name], known) for name in names):
         raise ConfigError(
             f"--teacher_parts={config.teacher_parts}: give some of {', '.join(known)}"
         )
-    return names
+    return chosen_parts(names, known)
 
 
 def _settings_of(config: Config, path: Path, state: State) -> Config:

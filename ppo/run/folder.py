@@ -74,6 +74,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():
                     self._lock().close()
+                if "checkpoints" in files:
+                    choose += f", or go on with its run by --resume={self.path}"
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )

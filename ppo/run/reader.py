@@ -119,6 +119,8 @@ def read_run(folder: Path) -> RunRecord:
     one of these files is damaged.
     """
     try:
+        if not folder.is_dir():
+            raise ValueError("there is no such folder")
         config = read_content(folder / "config.json", CONFIG)
         if not config["env_name"].isprintable():
             raise ValueError(f"config.json has the env_name {config['env_name']!r}")

@@ -1,12 +1,13 @@
 """Settings of a saved run. Its files may come from a stranger: they name nothing that is imported
 unless the user repeats it."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ppo.config.config import Config
+from ppo.config.config import Config, as_texts, import_paths
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
@@ -15,9 +16,6 @@ from ppo.run.checkpoint import load_newest
 from ppo.run.reader import read_optional, run_folder
 from ppo.system.output import show
 from ppo.system.state_dict import State
-
-# Modules that any checkpoint may import from.
-TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 
 
 def run_settings(flags: Settings | Config) -> RunSettings:
@@ -120,21 +118,23 @@ def checked_settings(
 
 
 def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:
-    """Raise CheckpointError for an import path in a file's settings that the user has not repeated,
+    """Raise CheckpointError for import paths in a file's settings that the user has not repeated,
     or for a class or function that has not been given again."""
+    missing = []
     for name, given in repeated.items():
-        for wanted in _texts(settings.get(name, getattr(Config, name))):
+        for wanted in import_paths(settings, name):
             if wanted.startswith("<") and not given:
                 raise CheckpointError(
                     f"{path} is of the class or function {wanted}: give it again, by "
                     f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
                 )
-            is_trusted = wanted in _texts(given) or isinstance(given, EnvObject)
-            module = wanted.partition("(")[0].rpartition(":")[0]
-            if module and module not in TRUSTED_MODULES and not is_trusted:
-                raise CheckpointError(
-                    f"{path} would import {wanted}: if you trust it, repeat --{name}={wanted}"
-                )
+            is_given = wanted in as_texts(given) or isinstance(given, EnvObject)
+            if ":" in wanted and not is_given:
+                missing.append((name, wanted))
+    if missing:
+        paths = ", ".join(wanted for _, wanted in missing)
+        flags = " ".join(f"--{name}={shlex.quote(wanted)}" for name, wanted in missing)
+        raise CheckpointError(f"{path} would import {paths}: if you trust it, repeat {flags}")
 
 
 @contextmanager
@@ -148,8 +148,3 @@ def as_checkpoint_error(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{path} is of another network or environment ({error}): give another"
         ) from error
-
-
-def _texts(setting) -> list[str]:
-    """Return a setting, which may be a list, as a list of texts."""
-    return setting if isinstance(setting, list) else [str(setting)]

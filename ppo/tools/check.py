@@ -157,7 +157,7 @@ def _duration(seconds: list[float]) -> str:
 
 
 class Check(TimeoutFlags, EnvironmentFlags):
-    """Check an environment by random actions, as it is made for training."""
+    """Check an environment by random actions, and its speed, also with four times --num_envs."""
 
     seed: int = flag(0, "Seed of resets and random actions.", low=0, high=2**31)
 
@@ -184,13 +184,11 @@ class Check(TimeoutFlags, EnvironmentFlags):
         whole_games = replace(config, end_on_life_loss=False)
         found = ISOLATION.call("the check", config.env_name, findings, whole_games, self.seed)
         warnings = [f"warning: {warning}" for warning in spaces.warnings]
-        print(
-            *dict.fromkeys([*found, *warnings]),  # a note of a batch is in both
-            *settings.notes,
-            *(describe_speed(size.config, *measure(size)) for size in (settings, more)),
-            f"recommended: {shlex.join(['python', 'main.py', *flags])}",
-            sep="\n",
-        )
+        found = [*dict.fromkeys([*found, *warnings])]  # a note of a batch is in both
+        print(*found, *settings.notes, sep="\n", flush=True)
+        for size in (settings, more):
+            print(describe_speed(size.config, *measure(size)), flush=True)
+        print(f"recommended: {shlex.join(['ppo', 'train', *flags])}")
 
 
 def measure(settings: RunSettings) -> tuple[float, float]:

@@ -181,7 +181,7 @@ def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
 
 
 class Export(PolicyCommand):
-    """Export a policy, with the preprocessing of observations and actions, to an ONNX file."""
+    """Export a policy, with the scaling of observations and bounds of actions, to an ONNX file."""
 
     output: str = flag("", "New .onnx file.", nargs=None)
 

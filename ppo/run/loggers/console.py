@@ -1,6 +1,7 @@
 """Progress on the console."""
 
 import os
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
+from ppo.config.config import import_paths
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.reader import EPISODES
 from ppo.run.summary import RunSummary
@@ -111,10 +113,15 @@ class ConsoleLogger(Logger):
         if summary.steps:  # else it has cloned only
             files = ["metrics.csv", *files, *(["report.html"] if self.config.report else [])]
         self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
-        following = f"next: ppo evaluate {folder} --episodes=100"
+        repeated = ""  # of what a file alone is not trusted to name
+        for name in ("env_name", "wrapper", "model"):
+            for path in import_paths(vars(self.config), name):
+                given = "module:Name" if path.startswith("<") else path  # a class in Python
+                repeated += f" --{name}={shlex.quote(given)}"
+        following = f"next: ppo evaluate {folder} --episodes=100{repeated}"
         notes = self.run.path / EPISODES
         if notes.is_file() and notes.stat().st_size:  # batches and teams have none
-            following += f", ppo render {folder}"
+            following += f", ppo render {folder}{repeated}"
         self._print(following)
 
     def close(self) -> None:
