@@ -307,7 +307,7 @@ def test_a_flipped_bit_anywhere_is_noticed(saved: Path, tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot read checkpoint"):
         load_policy(tmp_path / "none.safetensors")
-    with pytest.raises(CheckpointError, match="no checkpoint in .* can be read"):
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
         load_policy(tmp_path)
 
 
