@@ -14,6 +14,7 @@ from ppo.config.learning_flags import (
     TeacherFlags,
 )
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
+from ppo.envs.envpool import ENVPOOL
 from ppo.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -125,9 +126,9 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
 
 def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
     """Return the name of the environment's preset if there is one, else that of its family, the
-    result of find_family. EnvPool's environments learn as gymnasium's of the same id do."""
-    own = env_name.removeprefix("EnvPool/")
-    return own if own in known_presets() else find_family()
+    result of find_family. EnvPool's environments have that of gymnasium's of the same id."""
+    name = env_name.removeprefix(ENVPOOL)
+    return name if name in known_presets() else find_family()
 
 
 def known_presets() -> list[str]:
