@@ -95,11 +95,11 @@ class NormalizeObservation:
             self.statistics.update(samples, all_reduce)
             self._share_statistics()
 
-    def keep(self, observations: ndarray) -> None:
-        """Keep the statistics of observations (N, *observation) from now on, as they weigh more
-        than any that come. Numbers that are the same in all of them are only shifted."""
+    def keep(self, observations: ndarray, all_reduce: AllReduce) -> None:
+        """Update the statistics from observations (N, *observation), and give them such a weight
+        that they do not change any more. Numbers that are the same in all rows are only shifted."""
         if self.enabled:
-            self.update(observations, lambda moments: moments)
+            self.update(observations, all_reduce)
             is_same = np.ptp(self._numbers(observations), axis=0) < EPSILON
             self.statistics.variance[is_same] = 1
             self.statistics.count = np.float64(KEPT)

@@ -127,7 +127,7 @@ def check_columns(space, columns: ndarray) -> None:
     """Raise ValueError unless columns (n, D) are a policy's actions in a space."""
     if columns.shape[1] != _num_columns(space):
         raise ValueError(f"actions of {columns.shape[1]} numbers are not of {space}")
-    for leaf, own in _split_columns(space, columns):
+    for leaf, own in split_columns(space, columns):
         is_inside = np.isfinite(own)
         if not isinstance(leaf, Box):
             is_inside &= (own >= 0) & (own < choices_of(leaf))
@@ -138,7 +138,7 @@ def check_columns(space, columns: ndarray) -> None:
 def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
     """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
     allowed = np.ones(len(columns), np.bool_)
-    for leaf, own in _split_columns(space, columns):
+    for leaf, own in split_columns(space, columns):
         if not isinstance(leaf, Box):
             most = choices_of(leaf).max()
             mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
@@ -174,6 +174,13 @@ def choices_of(leaf) -> ndarray:
     return np.array([leaf.n])
 
 
+def split_columns(space, columns: ndarray) -> Iterator[tuple[Any, ndarray]]:
+    """Pair each leaf of an action space with its own of the policy's columns (n, D)."""
+    parts = [leaf for _, leaf in leaves(space)]
+    cuts = np.cumsum([_num_columns(leaf) for leaf in parts])[:-1]
+    return zip(parts, np.split(columns, cuts, axis=1), strict=True)
+
+
 def _parts(space) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):
@@ -181,13 +188,6 @@ def _parts(space) -> dict[Any, Any]:
     if isinstance(space, Dict):
         return dict(space.spaces)
     return {}
-
-
-def _split_columns(space, columns: ndarray) -> Iterator[tuple[Any, ndarray]]:
-    """Pair each leaf of an action space with its own of the policy's columns (n, D)."""
-    parts = [leaf for _, leaf in leaves(space)]
-    cuts = np.cumsum([_num_columns(leaf) for leaf in parts])[:-1]
-    return zip(parts, np.split(columns, cuts, axis=1), strict=True)
 
 
 def _num_columns(space) -> int:

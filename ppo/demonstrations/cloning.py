@@ -24,7 +24,7 @@ from ppo.demonstrations.files import load_demonstrations, unusable
 from ppo.demonstrations.replay import Examples, replay
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.seeding import Stream, seed_sequence
-from ppo.envs.spaces import action_converter, leaves
+from ppo.envs.spaces import action_converter, leaves, split_columns
 from ppo.errors import NonFinite
 from ppo.models.distributions import Distribution
 from ppo.models.parts import images_of
@@ -98,7 +98,8 @@ class Score(NamedTuple):
 class Cloning:
     """Fit a run's model to examples, by an Adam and random numbers of its own.
 
-    parts: of the run, whose statistics of observations and rewards get those of the examples first.
+    parts: of the run, whose statistics of observations become those of the examples, for good;
+    those of rewards begin with them.
     A tenth of the episodes, at least one of several, is held out."""
 
     def __init__(self, parts, examples: Examples) -> None:
@@ -116,7 +117,7 @@ class Cloning:
         (self.learned,) = np.nonzero(is_step & ~is_held_out)
         (self.held_out,) = np.nonzero(is_step & is_held_out)
 
-        parts.normalize_observation.keep(examples.observations[is_step])
+        parts.normalize_observation.keep(examples.observations[is_step], ALL_REDUCE)
         observations = parts.normalize_observation(examples.observations)
         if observations.dtype == np.float64:
             observations = observations.astype(np.float32)
@@ -136,14 +137,10 @@ class Cloning:
             )
         has_images = images_of(parts.spaces.observations)
         self.learning_rate = IMAGE_LEARNING_RATE if has_images else LEARNING_RATE
-        frozen = config.freeze.split(",") if config.freeze else []
-        deviations = [name for name, _ in self.model.named_parameters() if name.endswith("log_std")]
-        self.frozen = frozen_weights(self.model, ",".join(frozen + deviations))
-        self.deviations = [
-            self.model.get_parameter(name)
-            for name in deviations
-            if not name.startswith(tuple(frozen))
-        ]
+        parameters = self.model.named_parameters()
+        self.deviations = {name: x for name, x in parameters if name.endswith("log_std")}
+        names = filter(None, [config.freeze, *self.deviations])
+        self.frozen = frozen_weights(self.model, ",".join(names))
         self.optimizer = make_optimizer(
             Config(), self.learner.weights, self.learner.gradients, self.learning_rate
         )
@@ -289,14 +286,16 @@ class Cloning:
             for _, leaf in leaves(self.action_space)
             for _ in range(math.prod(leaf.shape))
         ]
-        sizes = [parameter.numel() for parameter in self.deviations]
-        if sum(sizes) != sum(is_number):  # some are frozen, or a model of its own has others
+        sizes = [parameter.numel() for parameter in self.deviations.values()]
+        if sum(sizes) != sum(is_number):  # a model of one's own has others
             return
+        frozen = tuple(self.config.freeze.split(",")) if self.config.freeze else ()
         _, actions, wanted = self.predict(self.held_out)
         squares = (actions - wanted)[:, is_number].square().mean(0)
         fitted = (squares.log() / 2).clamp(min=LOWEST_LOG_STD).split(sizes)
-        for parameter, log_std in zip(self.deviations, fitted, strict=True):
-            parameter.copy_(torch.minimum(parameter, log_std.to(parameter)))
+        for (name, parameter), log_std in zip(self.deviations.items(), fitted, strict=True):
+            if not name.startswith(frozen):
+                parameter.copy_(torch.minimum(parameter, log_std.to(parameter)))
 
     @torch.no_grad()
     def predict(self, rows: ndarray) -> tuple[Tensor, Tensor, Tensor]:
@@ -315,11 +314,9 @@ class Cloning:
         """Score the model on the held-out episodes; if there are none, on all."""
         rows = self.held_out if len(self.held_out) else self.learned
         losses, *columns = (x.numpy() for x in self.predict(rows))
-        leaf_spaces = [leaf for _, leaf in leaves(self.action_space)]
-        cuts = np.cumsum([math.prod(leaf.shape) for leaf in leaf_spaces])[:-1]
         choices, distances = [], []
-        split = (np.split(actions, cuts, axis=1) for actions in columns)
-        for leaf, own, wanted in zip(leaf_spaces, *split, strict=True):
+        split = (split_columns(self.action_space, actions) for actions in columns)
+        for (leaf, own), (_, wanted) in zip(*split, strict=True):
             if isinstance(leaf, Box):
                 convert = action_converter(leaf, self.config.squash_actions)
                 distances.append(np.abs(convert(own) - convert(wanted), dtype=np.float64))
