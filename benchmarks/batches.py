@@ -46,7 +46,7 @@ GAMES = {
 GAME_OPTIONS = {
     "EnvPool": {"episodic_life": True, "reward_clip": True},
     "ale_py": {
-        "id": "ALE/Pong-v5",
+        "id": "ale_py:ALE/Pong-v5",
         "vectorization_mode": "vector_entry_point",
         "repeat_action_probability": 0.0,
         "use_fire_reset": False,

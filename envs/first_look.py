@@ -1,6 +1,7 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput, ManyMade
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.lookup import explained_errors, find_family
-from ppo.envs.make import make_env
+from ppo.envs.make import make_env, preprocess
 from ppo.envs.make_columns import make_columns
 from ppo.envs.reward_terms import read_terms
 from ppo.envs.spaces import ACTION_MASK, leaves
@@ -39,6 +40,7 @@ class Spaces(NamedTuple):
     form: Form = "single"
     team_size: int = 1
     has_absent: bool = False
+    shown: Any = None
 
     def is_like(self, other: "Spaces") -> bool:
         """Return whether one policy fits both: the same numbers are observed and the same actions
@@ -88,8 +90,9 @@ def probe_all(config) -> Spaces:
 
 def probe_env(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
+    shown: list[Any] = []
     try:
-        env: Any = make_env(config, index)
+        env: Any = make_env(config, index, partial(_preprocess, shown))
     except ManyMade:
         return probe_columns(config, index)
     with explained_errors(config.env_name):
@@ -101,12 +104,15 @@ def probe_env(config, index: int) -> Spaces:
             read_terms(info, config.reward_term)
     warnings = _warnings(config, *_conversions(env), close_env(env))
     threshold = env.spec.reward_threshold if env.spec else None
-    return Spaces(env.observation_space, env.action_space, has_masks, warnings, threshold)
+    return Spaces(
+        env.observation_space, env.action_space, has_masks, warnings, threshold, shown=shown[0]
+    )
 
 
 def probe_columns(config, index: int) -> Spaces:
     """Do the same with a batch of one environment, or with a team."""
-    columns = make_columns(config, [index], [0])
+    shown: list[Any] = []
+    columns = make_columns(config, [index], [0], finish=partial(_preprocess, shown))
     batch: Any = columns.batch
     size = len(columns.envs)
     with explained_errors(config.env_name):
@@ -129,7 +135,14 @@ def probe_columns(config, index: int) -> Spaces:
         form="team" if isinstance(batch, Team) else "batch",
         team_size=size,
         has_absent=batch.present is not None,
+        shown=shown[0],
     )
+
+
+def _preprocess(shown: list[Any], config, env: Env) -> Env:
+    """Note the space of an environment's observations, and call preprocess."""
+    shown.append(env.observation_space)
+    return preprocess(config, env)
 
 
 def _has_masks(env: Env, info) -> bool:

@@ -138,6 +138,10 @@ def explained_errors(env_name: str) -> Iterator[None]:
         fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
         if module:
             imported = import_code(module)
+            if hasattr(imported, name):  # whose code asks for an id
+                raise EnvironmentUnavailable(
+                    f"--env_name={env_name} cannot be made: {error}"
+                ) from error
             known += dir(imported)
             own = [
                 key

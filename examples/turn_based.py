@@ -115,6 +115,6 @@ def load_opponent(path: str) -> Any:
     from ppo import load_policy  # imports torch, which random play does not need
 
     try:
-        return load_policy(path, Game)
+        return load_policy(path)
     except PPOError as error:
         raise EnvironmentUnavailable(f"opponents: {error}") from error

@@ -152,8 +152,9 @@ def test_wrappers_of_a_checkpoint_are_trusted_if_gymnasiums_or_repeated(tmp_path
     saved = train(Config(**values)).checkpoint
     for given in ({}, {"wrapper": ["a:B"]}, {"wrapper": texts[0]}):
         with pytest.raises(CheckpointError, match=f"would import {own}.*--wrapper={own}"):
-            load_policy(saved, **given)
+            load_policy(saved, **given).make_env()
     policy = load_policy(saved, wrapper=texts)
+    assert policy.make_env().observation_space == policy.spaces.observations
     assert policy.spaces.observations.shape == (5,)
     assert policy.config.wrapper == texts
     assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None})).steps == 16

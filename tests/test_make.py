@@ -77,7 +77,8 @@ def test_other_ids_are_left_alone():
 def test_a_known_id_makes_that_environment():
     env = make_env("CartPole-v1")
     assert env.spec.id == "CartPole-v1"
-    expected = (env.observation_space, spaces.Discrete(2), False, (), 475, "single", 1, False)
+    shown = env.observation_space
+    expected = (shown, spaces.Discrete(2), False, (), 475, "single", 1, False, shown)
     assert spaces_of("CartPole-v1") == expected
 
 
@@ -123,14 +124,16 @@ def test_an_id_that_its_module_does_not_register_is_unknown(module):
     ("name", "said"),
     [
         ("Arm", "cannot be made: .*port.*: --env_kwargs gives arguments"),
-        ("Leg", "is unknown: my_arm.py has Arm, Legs_and_arms"),
+        ("Leg", "is unknown: my_arm.py has Arm, maze, Legs_and_arms"),
         ("Arms", "is unknown: did you mean Arm?"),
+        ("maze", "my_arm.py:maze cannot be made: .*Labyrinth"),
     ],
 )
 def test_a_file_is_answered_with_what_it_has_and_needs(name, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     code = "import gymnasium\nclass Arm(gymnasium.Env):\n    def __init__(self, port): 0\n"
+    code += "def maze(): return gymnasium.make('Labyrinth-v0')\n"
     (tmp_path / "my_arm.py").write_text(f"{code}def Legs_and_arms(): 0\n")
     assert re.search(said, refusal(f"my_arm.py:{name}"))
     sys.modules.pop("my_arm")

@@ -1,9 +1,11 @@
 """From flags to the settings of a run: presets, and what every "auto" stands for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 from gymnasium.spaces import Box
 from typing_extensions import Unpack
@@ -147,17 +149,28 @@ class _Environment:
 
 def _resolve(given: Config, environment: _Environment) -> RunSettings:
     """Replace every "auto". Raises as settings_of does."""
-    spaces = environment.spaces
+    _check_environment_flags(given, environment)
+    settings = settings_with(given, environment.spaces, environment.auto)
+    preset = find_preset(environment.env_name, environment.find_family)
+    return replace(settings, auto={"preset": preset, **settings.auto})
+
+
+def settings_with(
+    given: Config, spaces: Spaces, env_auto: Mapping[str, Any] = MappingProxyType({})
+) -> RunSettings:
+    """Replace every "auto" of an environment whose spaces are known, which is not looked at.
+
+    env_auto: what "auto" means for flags of the environment. Raises ConfigError for a device that
+    cannot be used, or a flag that means nothing for the network, ModelMismatch."""
     model = choose_model(given.model, spaces.observations)
     entry = MODELS.get(model, MODELS["mlp"])  # a class of the user's has the mlp's defaults
     images = images_of(spaces.observations)
     vectors = vectors_of(spaces.observations)
     device = find_device(given.device, bool(images))
     on_cuda = device.startswith("cuda")
-    _check_environment_flags(given, environment)
     _check_network_flags(given, entry, bool(images), on_cuda)
     meanings: Settings = {
-        **environment.auto,
+        **env_auto,
         "model": choose_model("auto", spaces.observations),
         "num_workers": min(given.num_envs // spaces.team_size, available_cores()),
         "frame_stack": 4 if images else 1,
@@ -170,9 +183,7 @@ def _resolve(given: Config, environment: _Environment) -> RunSettings:
         "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
     }
     auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
-    config = replace(given, device=device, **auto)
-    preset = find_preset(environment.env_name, environment.find_family)
-    return RunSettings(given, config, spaces, {"preset": preset, **meanings})
+    return RunSettings(given, replace(given, device=device, **auto), spaces, meanings)
 
 
 def family_of(spaces: Spaces) -> str:

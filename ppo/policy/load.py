@@ -8,16 +8,18 @@ from typing_extensions import Unpack
 from ppo.config.config import Config
 from ppo.config.flag_types import LoadPolicyFlags
 from ppo.config.flags import Settings, check_values
-from ppo.config.settings import RunSettings, settings_of
-from ppo.envs.env_factories import as_env_name
+from ppo.config.settings import RunSettings, settings_of, settings_with
+from ppo.envs.env_factories import EnvObject, as_env_name
+from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.saved_spaces import read_spaces
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import layout_of
 from ppo.policy.build import ActorFactory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
-from ppo.run.saved import as_checkpoint_error, checked_settings
+from ppo.run.saved import as_checkpoint_error, checked_settings, untrusted
 from ppo.system.process import restored_process
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -30,31 +32,41 @@ def load_policy(
 
     path: the file, or a run's folder, whose newest intact checkpoint is loaded.
 
-    env_name, model, wrapper: repeat them if they are import paths, since a file alone is not
-    trusted to name code, and env_name if it is a class or function; changes: flags with other
-    values than the run's, such as precision="float32". Raises CheckpointError if the file is
-    damaged, if an import path is not repeated, or if the environment or model cannot be made or
-    does not fit the file; ConfigError for a wrong value in changes; WorkerError if the environment
-    raises."""
+    No environment is made: the file holds the spaces (one of version 1.0.0 does not, and its
+    environment is made here). env_name, model, wrapper: repeat them if they are import paths,
+    since a file alone is not trusted to name code, and env_name if it is a class or function; the
+    policy can make its environment only then. changes: flags with other values than the run's, such
+    as precision="float32". Raises CheckpointError if the file is damaged, if the import path of a
+    model is not repeated, or if the model cannot be made or does not fit the file; ConfigError for
+    a wrong value in changes."""
     path = Path(path)
     if path.is_dir():
         path = find_checkpoint(str(path))
     state = load(path)
-    values: Settings = {"eval_env": None, **changes}
+    values: Settings = {"eval_env": None, **changes, "device": "cpu", "compile": False}
     if env_name is not None:
-        values["env_name"] = env_name = as_env_name(env_name)
-    repeated = {"env_name": env_name, "model": model, "wrapper": values.get("wrapper")}
-    # Schedules are left out: they may be functions, which a file cannot hold.
-    saved = checked_settings(path, state, repeated, Config.names(schedules=()))
+        env_name = as_env_name(env_name)
+        values["env_name"] = env_name if isinstance(env_name, EnvObject) else canonical_id(env_name)
     values = check_values(Config, values)
+    repeated = {"env_name": env_name, "wrapper": values.get("wrapper")}
+    needs_env = "spaces" not in state
+    # Schedules are left out: they may be functions, which a file cannot hold.
+    needed = Config.names(schedules=())
+    trusted = {"model": model, **(repeated if needs_env else {})}
+    saved = checked_settings(path, state, trusted, needed)
     with as_checkpoint_error(path):
-        settings = settings_of({**values, "device": "cpu", "compile": False}, saved)
+        if needs_env:
+            settings = settings_of(values, saved)
+        else:
+            given = Config(**{**saved, **values})
+            settings = settings_with(given, read_spaces(state["spaces"], given))
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
     make_actor = ActorFactory(config, spaces, layout_of(network))
     attributes = state.get("env_attributes", {})
-    return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes)
+    refusal = untrusted(path, saved, repeated)
+    return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes, refusal)
 
 
 def check_fits(

@@ -18,7 +18,7 @@ from ppo.envs.make import Finish, make_env, preprocess
 from ppo.envs.make_columns import make_columns, make_one_column
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.video import filmed, filmed_columns
-from ppo.errors import ConfigError, SaveFailed
+from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
 from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
@@ -31,10 +31,11 @@ class Policy(PolicyNetwork):
     """Act in the environments of make_env(), which preprocess observations as in training.
 
     Predictions, values and distributions are those of PolicyNetwork. env_attributes: set on each
-    new environment, as by Run.set_env. A pickled copy has neither the recurrent state nor the
-    random state of the original."""
+    new environment, as by Run.set_env; refusal: why none can be made, "" if one can. A pickled copy
+    has neither the recurrent state nor the random state of the original."""
 
     env_attributes: State = field(default_factory=dict)
+    refusal: str = ""
 
     def __reduce__(self):
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
@@ -51,8 +52,9 @@ class Policy(PolicyNetwork):
 
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
         the same time; their indices follow those of training; finish: as of ppo.envs.make.make_env.
-        Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; WorkerError if
-        the environment raises."""
+        Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; CheckpointError
+        if its import path was not repeated as the policy was loaded; WorkerError if the environment
+        raises."""
         try:
             return self._make_single(render_mode, number, env_name, finish)
         except ManyMade:
@@ -87,7 +89,10 @@ class Policy(PolicyNetwork):
         return env
 
     def _config_of(self, render_mode: str | None, env_name: str | None):
-        """Return the settings of an environment like those of training, or of another one."""
+        """Return the settings of an environment like those of training, or of another one. Raises
+        CheckpointError if none can be made."""
+        if self.refusal:
+            raise CheckpointError(self.refusal)
         config = copy(self.config)  # replace would reject schedules that are names of functions
         tasks = tasks_of(config.env_kwargs)
         if render_mode:
@@ -113,9 +118,9 @@ class Policy(PolicyNetwork):
         side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the
         episodes' seeds, None is the run's; max_steps: after which an episode is cut off; record: a
         new file for the episodes, as of ppo.Recorder, which are those of single environments then.
-        Raises EnvironmentUnavailable, WorkerError if an environment raises or the video cannot be
-        written, ConfigError if a package for videos is missing or nothing can be recorded,
-        SaveFailed if the record cannot be written."""
+        Raises as make_env does, WorkerError also if the video cannot be written, ConfigError if the
+        environment is not what the policy was trained with, if a package for videos is missing or
+        if nothing can be recorded, SaveFailed if the record cannot be written."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -140,19 +145,33 @@ class Policy(PolicyNetwork):
                 envs = [make(render_mode, number, eval_env) for number in range(len(first_seeds))]
             except ManyMade:
                 columns = self.make_columns(first_seeds, render_mode, eval_env)
+                self._check_plays(columns.envs[0])
                 with filmed_columns(columns, video):
                     return evaluate_columns(act, columns, seeds, **options)
+            for env in envs[:1]:  # none, if no episode is played
+                self._check_plays(env)
             with filmed(envs, video) as played:
                 result = evaluate(act, played, seeds, **options)
             if recording:
                 recording.save()
             return result
-        except (ConfigError, SaveFailed, *RAISED_BY_SIGNALS):
+        except (CheckpointError, ConfigError, SaveFailed, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:
             raise worker_error(
                 f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error
+
+    def _check_plays(self, env: Env) -> None:
+        """Raise ConfigError for an environment that the policy cannot play."""
+        observations: Any = env.observation_space
+        found = self.spaces._replace(observations=observations, actions=env.action_space)
+        if not self.spaces.is_like(found):
+            raise ConfigError(
+                f"{self.config.eval_env or self.config.env_name} observes {observations} and acts "
+                f"in {env.action_space}, which is not what the policy was trained with: give that "
+                "environment, by --env_name and --env_kwargs"
+            )
 
     def save(self, path: str | Path) -> None:
         """Save the policy by itself, without the optimizer and the environments of a checkpoint.
@@ -167,4 +186,5 @@ class Policy(PolicyNetwork):
 
         The isolated process gets a pickled copy of the policy. purpose: names the call in error
         messages. Raises WorkerError if the environment raises, crashes or hangs there."""
+        ISOLATION.set_timeouts(self.config.step_timeout, self.config.reset_timeout)
         return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from ppo.config.config import Config
+from ppo.envs.saved_spaces import save_spaces
 from ppo.models.actor_critic import named_tensors
 from ppo.policy.build import empty_model
 from ppo.run.checkpoint import copy_state, save
@@ -12,12 +13,13 @@ from ppo.system.state_dict import State, add_prefix
 
 
 def save_policy(policy, path: Path) -> None:
-    """Write the weights, observation statistics, settings and env_attributes of a Policy.
+    """Write the weights, observation statistics, settings, spaces and env_attributes of a Policy.
 
     Raises OSError if the file cannot be written, ValueError for numbers that are not finite."""
     settings = policy.config.__getstate__()
     state: State = {
         "config": {name: settings[name] for name in Config.names(scope="training")},
+        "spaces": save_spaces(policy.spaces),
         "env_attributes": policy.env_attributes,
         **add_prefix("normalize_observation", vars(policy.normalize.statistics)),
         **add_prefix("model", model_tensors(policy)),

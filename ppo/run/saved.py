@@ -118,23 +118,30 @@ def checked_settings(
 
 
 def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:
-    """Raise CheckpointError for import paths in a file's settings that the user has not repeated,
-    or for a class or function that has not been given again."""
+    """Raise CheckpointError if untrusted has something to say."""
+    if problem := untrusted(path, settings, repeated):
+        raise CheckpointError(problem)
+
+
+def untrusted(path: Path, settings: Settings, repeated: Settings) -> str:
+    """Say which import paths in a file's settings the user has not repeated, or which class or
+    function has not been given again; "" if there is none."""
     missing = []
     for name, given in repeated.items():
         for wanted in import_paths(settings, name):
             if wanted.startswith("<") and not given:
-                raise CheckpointError(
+                return (
                     f"{path} is of the class or function {wanted}: give it again, by "
                     f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
                 )
             is_given = wanted in as_texts(given) or isinstance(given, EnvObject)
             if ":" in wanted and not is_given:
                 missing.append((name, wanted))
-    if missing:
-        paths = ", ".join(wanted for _, wanted in missing)
-        flags = " ".join(f"--{name}={shlex.quote(wanted)}" for name, wanted in missing)
-        raise CheckpointError(f"{path} would import {paths}: if you trust it, repeat {flags}")
+    if not missing:
+        return ""
+    paths = ", ".join(wanted for _, wanted in missing)
+    flags = " ".join(f"--{name}={shlex.quote(wanted)}" for name, wanted in missing)
+    return f"{path} would import {paths}: if you trust it, repeat {flags}"
 
 
 @contextmanager
