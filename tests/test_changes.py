@@ -65,6 +65,7 @@ def test_a_run_resumed_before_or_after_a_change_is_the_run_that_was_not_interrup
 def test_values_given_on_resuming_take_precedence_over_earlier_changes(tmp_path: Path) -> None:
     write_json(tmp_path / "set-7.json", CHANGES)
     write_json(tmp_path / "set.json", {"num_epochs": 3})
+    (tmp_path / "set-5-old.json").write_text("a user's own file")
     forget_changes(tmp_path, ["num_epochs", "seed"])
     kept = {name: CHANGES[name] for name in ("learning_rate", "entropy_coef")}
     assert read_json(tmp_path / "set-7.json") == kept

@@ -94,7 +94,8 @@ class Changes:
 def forget_changes(folder: Path, names: Collection[str]) -> None:
     """Remove the named settings, which a resumed run was given new values for, from all changes.
     Raises CheckpointError."""
-    for path in (folder / PENDING, *folder.glob("set-[0-9]*.json")):
+    applied = [x for x in folder.glob("set-*.json") if x.stem.removeprefix("set-").isdecimal()]
+    for path in (folder / PENDING, *applied):
         changes = read_changes(path)
         if changes.keys() & {*names}:
             write_json(path, {name: changes[name] for name in changes.keys() - names})
