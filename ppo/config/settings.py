@@ -1,11 +1,9 @@
 """From flags to the settings of a run: presets, and what every "auto" stands for."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 
 from gymnasium.spaces import Box
 from typing_extensions import Unpack
@@ -155,9 +153,7 @@ def _resolve(given: Config, environment: _Environment) -> RunSettings:
     return replace(settings, auto={"preset": preset, **settings.auto})
 
 
-def settings_with(
-    given: Config, spaces: Spaces, env_auto: Mapping[str, Any] = MappingProxyType({})
-) -> RunSettings:
+def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = None) -> RunSettings:
     """Replace every "auto" of an environment whose spaces are known, which is not looked at.
 
     env_auto: what "auto" means for flags of the environment. Raises ConfigError for a device that
@@ -170,7 +166,7 @@ def settings_with(
     on_cuda = device.startswith("cuda")
     _check_network_flags(given, entry, bool(images), on_cuda)
     meanings: Settings = {
-        **env_auto,
+        **(env_auto or {}),
         "model": choose_model("auto", spaces.observations),
         "num_workers": min(given.num_envs // spaces.team_size, available_cores()),
         "frame_stack": 4 if images else 1,
