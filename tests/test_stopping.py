@@ -144,16 +144,6 @@ def test_solved_is_proved_by_an_evaluation_after_a_shorter_one() -> None:
     assert (asked[3:], run.told) == ([10, 100], ["solved>=200: it is 205"])
 
 
-def test_attempts_become_rarer_in_a_long_run() -> None:
-    run, solved, asked = solved_run(199.0, 201.0, 199.0, 199.0)
-    counts = []
-    for episodes in (1000, 1099, 1100, 1209, 1210):  # the second attempt ends with the proof
-        solved.on_iteration(run.at(episodes))
-        counts.append(len(asked))
-    assert counts == [1, 1, 3, 3, 4]
-    assert asked == [10, 10, 100, 10]
-
-
 def test_solved_is_not_tried_without_hope_or_before_10_episodes() -> None:
     run, solved, asked = solved_run(spread=9.9)
     solved.on_iteration(run.at(100))

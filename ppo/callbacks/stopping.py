@@ -80,8 +80,7 @@ class StopWhen(Callback):
     - then the mean return of 10 episodes without exploration must pass it;
     - then that of 100 must, which ends the run;
     - after a failure the next attempt waits for as many further episodes of training as it has
-      played, 30 if it had played 10, but at least for a tenth of those so far, so that long runs
-      are not spent on attempts; the last iteration does not wait.
+      played, 30 if it had played 10; the last iteration does not wait.
     """
 
     def __init__(self, flag: str, condition: str) -> None:
@@ -122,10 +121,10 @@ class StopWhen(Callback):
             return None
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
-        self.next_try = episodes + max(3 * SHORT_EVAL_EPISODES, episodes // 10)
+        self.next_try = episodes + 3 * SHORT_EVAL_EPISODES
         if not self._holds(run.evaluate(SHORT_EVAL_EPISODES).mean):
             return None
-        self.next_try = episodes + max(EVAL_EPISODES, episodes // 10)
+        self.next_try = episodes + EVAL_EPISODES
         return run.evaluate(EVAL_EPISODES).mean
 
     def _holds(self, value: float | None) -> bool:
