@@ -122,9 +122,16 @@ def test_what_is_not_repeated_is_no_environment_to_make(saved: Path, call: Call)
     assert Arm.made == made
 
 
+def test_an_environment_that_is_not_there_is_named(saved: Path, call: Call) -> None:
+    status, _, error = call("evaluate", str(saved), f"--env_name={ARM}", "--wrapper=absent:Thing")
+    assert status == 2
+    (line,) = error.splitlines()
+    assert "absent" in line
+
+
 def test_an_environment_that_has_changed_since_is_not_played(saved: Path) -> None:
     policy = load_policy(saved, ARM, env_kwargs={"num_joints": 3})
-    with pytest.raises(ConfigError, match=f"{ARM} observes .* not what the policy was trained"):
+    with pytest.raises(ConfigError, match=r"Arm observes .* but the policy was trained with"):
         policy.evaluate()
     observation = policy.make_env().reset()[0]
     with pytest.raises(ValueError, match=r"observation is of shape \(6,\): give \(5,\)"):

@@ -18,7 +18,8 @@ from ppo.envs.make import Finish, make_env, preprocess
 from ppo.envs.make_columns import make_columns, make_one_column
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.video import filmed, filmed_columns
-from ppo.errors import CheckpointError, ConfigError, SaveFailed
+from ppo.errors import CheckpointError, ConfigError, PPOError
+from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
 from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
@@ -155,7 +156,7 @@ class Policy(PolicyNetwork):
             if recording:
                 recording.save()
             return result
-        except (CheckpointError, ConfigError, SaveFailed, *RAISED_BY_SIGNALS):
+        except (PPOError, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:
             raise worker_error(
@@ -164,13 +165,17 @@ class Policy(PolicyNetwork):
 
     def _check_plays(self, env: Env) -> None:
         """Raise ConfigError for an environment that the policy cannot play."""
+        own = self.spaces
         observations: Any = env.observation_space
-        found = self.spaces._replace(observations=observations, actions=env.action_space)
-        if not self.spaces.is_like(found):
+        if not own.is_like(own._replace(observations=observations, actions=env.action_space)):
+            here, there = (
+                ", ".join(f"{name} {box.shape}" for name, box in parts_of(space).items())
+                for space in (observations, own.observations)
+            )
             raise ConfigError(
-                f"{self.config.eval_env or self.config.env_name} observes {observations} and acts "
-                f"in {env.action_space}, which is not what the policy was trained with: give that "
-                "environment, by --env_name and --env_kwargs"
+                f"{self.config.eval_env or self.config.env_name} observes {here} and acts in "
+                f"{env.action_space}, but the policy was trained with {there} and {own.actions}: "
+                "give that environment, by --env_name and --env_kwargs"
             )
 
     def save(self, path: str | Path) -> None:
