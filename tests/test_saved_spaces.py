@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo import Config, load_policy, train
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.first_look import Spaces
 from ppo.envs.saved_spaces import read_spaces, save_spaces
-from ppo.errors import CheckpointError, ConfigError
+from ppo.errors import CheckpointError
 from ppo.run import checkpoint
 from tests.running import TINY, Call, environment_flags, spaces_of
 from tests.test_spaces import BOXES, CASTING, CHOICES, HALF_OPEN, INTEGERS, nested
@@ -131,12 +132,16 @@ def test_an_environment_that_is_not_there_is_named(saved: Path, call: Call) -> N
 
 def test_an_environment_that_has_changed_since_is_not_played(saved: Path) -> None:
     policy = load_policy(saved, ARM, env_kwargs={"num_joints": 3})
-    with pytest.raises(ConfigError, match=r"Arm observes .* but the policy was trained with"):
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"Arm observes .* but the policy was trained with"
+    ):
         policy.evaluate()
     observation = policy.make_env().reset()[0]
     with pytest.raises(ValueError, match=r"observation is of shape \(6,\): give \(5,\)"):
         policy.predict(observation)
-    with pytest.raises(ConfigError, match=r"tests.teams:sync observes .* give that environment"):
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"tests.teams:sync observes .* give that environment"
+    ):
         load_policy(saved, ARM, eval_env="tests.teams:sync").evaluate()
 
 

@@ -12,7 +12,7 @@ from gymnasium import Env
 from ppo.envs.columns import Columns
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import apply_task_params
-from ppo.envs.errors import ManyMade, worker_error
+from ppo.envs.errors import EnvironmentUnavailable, ManyMade, worker_error
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import Finish, make_env, preprocess
 from ppo.envs.make_columns import make_columns, make_one_column
@@ -119,9 +119,9 @@ class Policy(PolicyNetwork):
         side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the
         episodes' seeds, None is the run's; max_steps: after which an episode is cut off; record: a
         new file for the episodes, as of ppo.Recorder, which are those of single environments then.
-        Raises as make_env does, WorkerError also if the video cannot be written, ConfigError if the
-        environment is not what the policy was trained with, if a package for videos is missing or
-        if nothing can be recorded, SaveFailed if the record cannot be written."""
+        Raises as make_env does, EnvironmentUnavailable also if the policy was trained with other
+        spaces, WorkerError if the video cannot be written, ConfigError if a package for videos is
+        missing or nothing can be recorded, SaveFailed if the record cannot be written."""
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
@@ -164,7 +164,7 @@ class Policy(PolicyNetwork):
             ) from error
 
     def _check_plays(self, env: Env) -> None:
-        """Raise ConfigError for an environment that the policy cannot play."""
+        """Raise EnvironmentUnavailable for an environment that the policy cannot play."""
         own = self.spaces
         observations: Any = env.observation_space
         if not own.is_like(own._replace(observations=observations, actions=env.action_space)):
@@ -172,7 +172,7 @@ class Policy(PolicyNetwork):
                 ", ".join(f"{name} {box.shape}" for name, box in parts_of(space).items())
                 for space in (observations, own.observations)
             )
-            raise ConfigError(
+            raise EnvironmentUnavailable(
                 f"{self.config.eval_env or self.config.env_name} observes {here} and acts in "
                 f"{env.action_space}, but the policy was trained with {there} and {own.actions}: "
                 "give that environment, by --env_name and --env_kwargs"
