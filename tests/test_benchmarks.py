@@ -196,7 +196,7 @@ def test_what_was_solved_is_not_measured_again(
     assert run["steps"] == 2048
     assert 8 < run["evaluation"] <= 500
     page = (results / "solve/README.md").read_text()
-    assert f"| tiny | {run['seconds']:,.1f} | " in page
+    assert f"| tiny | ours | {run['seconds']:,.1f} | " in page
     assert is_table(page)
     solve.main()
     assert json.loads((results / "solve/solve.json").read_text()) == first

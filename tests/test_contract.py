@@ -99,8 +99,7 @@ def test_a_close_that_raises_is_said_once_and_ends_nothing(tmp_path: Path) -> No
     assert [event["message"] for event in events if event["message"]] == [said]
     assert json.loads((run / "summary.json").read_text())["evaluation"]["episodes"] == 2
     done = run_main("evaluate", str(run), f"--env_name={NAME}", "--episodes=2")
-    assert done.returncode == 0
-    assert done.stderr == f"warning: {said}\n"
+    assert (done.returncode, done.stderr) == (0, "")  # it was said in training
 
 
 @pytest.mark.slow

@@ -703,7 +703,7 @@ def test_a_killed_run_resumes_as_if_it_never_stopped(
 @pytest.mark.slow
 @pytest.mark.parametrize("env_name", RUNS)
 def test_runs_killed_at_any_moment_resume_as_if_they_never_stopped(env_name: str) -> None:
-    assert check_resume(env_name, runs=20, side_by_side=2, minutes=60)["as_wanted"] == 20
+    assert check_resume(env_name, runs=6, side_by_side=2, minutes=60)["as_wanted"] == 6
 
 
 @pytest.mark.slow

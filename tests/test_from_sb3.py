@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -103,6 +104,8 @@ def test_its_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Ca
     """Blocks of Python that begin with the name of a file are that file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("my_env", "my_model"):  # of other tests
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(ppo, "train", partial(ppo.train, **BRIEFLY), raising=False)
     ran = 0
     for language, code in re.findall(r"```(python|bash)\n(.*?)```", TEXT, re.DOTALL):

@@ -1,6 +1,5 @@
 """What several commands share: flags of a saved policy, the folder of a checkpoint."""
 
-import sys
 from pathlib import Path
 
 from ppo.config.flags import Flags, flag
@@ -30,7 +29,7 @@ class PolicyFlags(TimeoutFlags, TrustFlags):
     """Flags of commands that load policies."""
 
     def load(self, path: Path, **changes) -> Policy:
-        """Load the policy of a checkpoint, and print warnings about its environment.
+        """Load the policy of a checkpoint.
 
         changes: flags with other values than the run's; those that are None change nothing. Raises
         as ppo.policy.load.load_policy does."""
@@ -38,10 +37,7 @@ class PolicyFlags(TimeoutFlags, TrustFlags):
         changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
         changes["wrapper"] = self.wrapper or None
         given = {name: value for name, value in changes.items() if value is not None}
-        policy = load_policy(path, self.env_name, self.model, **given)
-        for warning in policy.spaces.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        return policy
+        return load_policy(path, self.env_name, self.model, **given)
 
 
 class PolicyCommand(PolicyFlags):
