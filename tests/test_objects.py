@@ -167,10 +167,11 @@ def test_what_makes_more_or_less_than_one_environment_is_refused(env: Any) -> No
 def test_an_object_must_be_given_again(tmp_path: Path) -> None:
     saved = train(Arm, config(tmp_path)).checkpoint
     with pytest.raises(CheckpointError, match=r"is of the class or function <Arm>: give it again"):
-        load_policy(saved)
-    assert load_policy(saved, "tests.test_objects:Arm").config.env_name == "tests.test_objects:Arm"
-    with pytest.raises(CheckpointError, match="is of another network or environment"):
-        load_policy(saved, Wide)
+        load_policy(saved).make_env()
+    made = load_policy(saved, "tests.test_objects:Arm").make_env()
+    assert made.action_space == Arm.action_space
+    with pytest.raises(EnvironmentUnavailable, match=r"<Wide> observes .* was trained with"):
+        load_policy(saved, Wide).evaluate()
 
 
 def test_a_script_starts_its_run_or_resumes_it(tmp_path: Path) -> None:
