@@ -1,7 +1,6 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
 from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput, ManyMade
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.lookup import explained_errors, find_family
-from ppo.envs.make import make_env, preprocess
+from ppo.envs.make import as_it_is, make_env, preprocess
 from ppo.envs.make_columns import make_columns
 from ppo.envs.reward_terms import read_terms
 from ppo.envs.spaces import ACTION_MASK, leaves
@@ -90,12 +89,12 @@ def probe_all(config) -> Spaces:
 
 def probe_env(config, index: int) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed."""
-    shown: list[Any] = []
     try:
-        env: Any = make_env(config, index, partial(_preprocess, shown))
+        made = make_env(config, index, as_it_is)
     except ManyMade:
         return probe_columns(config, index)
     with explained_errors(config.env_name):
+        env: Any = preprocess(config, made)
         _, info = env.reset(seed=0)
         has_masks = _has_masks(env, info)
         if not has_masks:
@@ -105,21 +104,26 @@ def probe_env(config, index: int) -> Spaces:
     warnings = _warnings(config, *_conversions(env), close_env(env))
     threshold = env.spec.reward_threshold if env.spec else None
     return Spaces(
-        env.observation_space, env.action_space, has_masks, warnings, threshold, shown=shown[0]
+        env.observation_space,
+        env.action_space,
+        has_masks,
+        warnings,
+        threshold,
+        shown=made.observation_space,
     )
 
 
 def probe_columns(config, index: int) -> Spaces:
     """Do the same with a batch of one environment, or with a team."""
-    shown: list[Any] = []
-    columns = make_columns(config, [index], [0], finish=partial(_preprocess, shown))
+    columns = make_columns(config, [index], [0], finish=as_it_is)
     batch: Any = columns.batch
     size = len(columns.envs)
     with explained_errors(config.env_name):
         columns.reset([0] * size)
         if not columns.present.any():
             raise InvalidEnvOutput("no agent is there after its reset")
-        env: Any = columns.envs[int(columns.present.argmax())]
+        column = columns.envs[int(columns.present.argmax())]
+        env: Any = preprocess(config, column)
         _, info = env.reset()
         has_masks = _has_masks(env, info)
         if not has_masks:
@@ -135,14 +139,8 @@ def probe_columns(config, index: int) -> Spaces:
         form="team" if isinstance(batch, Team) else "batch",
         team_size=size,
         has_absent=batch.present is not None,
-        shown=shown[0],
+        shown=column.observation_space,
     )
-
-
-def _preprocess(shown: list[Any], config, env: Env) -> Env:
-    """Note the space of an environment's observations, and call preprocess."""
-    shown.append(env.observation_space)
-    return preprocess(config, env)
 
 
 def _has_masks(env: Env, info) -> bool:

@@ -41,6 +41,11 @@ def preprocess(config, env: Env) -> Env:
     return env
 
 
+def as_it_is(config, env: Env) -> Env:
+    """Return an environment whose observations are not preprocessed, in place of preprocess."""
+    return env
+
+
 def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
     """Make an environment with all wrappers, whose observations are arrays in one Box.
 

@@ -28,6 +28,7 @@ from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
+from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
@@ -154,6 +155,7 @@ class Components:
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
+        self.saved_spaces = save_spaces(spaces)  # for checkpoints
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config, self.ranks)
         _check_learner(self.learner, config)

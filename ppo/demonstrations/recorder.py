@@ -24,7 +24,7 @@ from ppo.demonstrations.format import (
     observed_leaves,
 )
 from ppo.envs.env_factories import as_env_name
-from ppo.envs.make import make_env, preprocess
+from ppo.envs.make import as_it_is, make_env, preprocess
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
 from ppo.errors import ConfigError
@@ -216,7 +216,7 @@ def record(
     recording = Recording(path)
     if is_own:
         config = settings_of({**flags, "env_name": as_env_name(env)}).config
-        env = make_env(config, finish=lambda config, env: env)
+        env = make_env(config, finish=as_it_is)
     recorder = Recorder(env, recording)
     returns = []
     for episode in range(episodes):

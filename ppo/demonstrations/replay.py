@@ -9,11 +9,8 @@ from gymnasium import Env
 from numpy import ndarray
 
 from ppo.demonstrations.format import Demonstrations, fit, name_of, nest
-from ppo.envs.episodes import close_env
-from ppo.envs.first_look import Form, Spaces
-from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import make_env, preprocess
-from ppo.envs.make_columns import make_columns
+from ppo.envs.first_look import Spaces
+from ppo.envs.make import preprocess
 from ppo.envs.spaces import action_columns, are_allowed, leaves, mask_converter
 from ppo.system.hardware import check_memory
 
@@ -68,12 +65,9 @@ def replay(config, spaces: Spaces, demonstrations: Demonstrations) -> Examples:
 
     config: the run's, resolved. Raises ValueError if they are of other spaces, ConfigError if they
     do not fit into memory."""
-    raw = ISOLATION.call(
-        "the demonstrations", config.env_name, raw_observation_space, config, spaces.form
-    )
-    demonstrations = fit(demonstrations, raw, spaces.actions)
+    demonstrations = fit(demonstrations, spaces.shown, spaces.actions)
     rows = demonstrations.rows
-    env = preprocess(config, Replay(demonstrations, raw, spaces.actions))
+    env = preprocess(config, Replay(demonstrations, spaces.shown, spaces.actions))
     space: Any = env.observation_space
     num_rows = rows[-1].stop
     itemsize = space.dtype.itemsize + (0 if space.dtype == np.uint8 else 4)  # and normalised
@@ -104,21 +98,6 @@ def replay(config, spaces: Spaces, demonstrations: Demonstrations) -> Examples:
         was_cut=~demonstrations.terminations[ends],
         episodes=np.repeat(np.arange(len(rows)), [len(episode) for episode in rows]),
     )
-
-
-def raw_observation_space(config, form: Form):
-    """Return the space of an environment's observations before they are preprocessed."""
-    if form != "single":
-        env = make_columns(config, [0], [0], finish=_as_it_is).envs[0]
-    else:
-        env = make_env(config, finish=_as_it_is)
-    space = env.observation_space
-    close_env(env)
-    return space
-
-
-def _as_it_is(config, env: Env) -> Env:
-    return env
 
 
 def _in_rows(table: ndarray, is_step: ndarray) -> ndarray:

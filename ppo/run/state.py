@@ -8,7 +8,6 @@ from torch import Tensor
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
-from ppo.envs.saved_spaces import save_spaces
 from ppo.errors import CallbackError, CheckpointError
 from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
@@ -30,7 +29,7 @@ def snapshot(parts, monitor) -> State:
         **parts.state_dict(),
         **monitor.state_dict(),
         "config": {name: settings[name] for name in Config.names(scope="training")},
-        "spaces": save_spaces(parts.spaces),
+        "spaces": parts.saved_spaces,
         "made_with": made_with(parts.settings),
     }
 
