@@ -38,7 +38,7 @@ def load_policy(
     policy can make its environment only then. changes: flags with other values than the run's, such
     as precision="float32". Raises CheckpointError if the file is damaged, if the import path of a
     model is not repeated, or if the model cannot be made or does not fit the file; ConfigError for
-    a wrong value in changes."""
+    a wrong value in changes; WorkerError if an environment that is made here raises."""
     path = Path(path)
     if path.is_dir():
         path = find_checkpoint(str(path))
@@ -49,17 +49,16 @@ def load_policy(
         values["env_name"] = env_name if isinstance(env_name, EnvObject) else canonical_id(env_name)
     values = check_values(Config, values)
     repeated = {"env_name": env_name, "wrapper": values.get("wrapper")}
-    needs_env = "spaces" not in state
     # Schedules are left out: they may be functions, which a file cannot hold.
     needed = Config.names(schedules=())
-    trusted = {"model": model, **(repeated if needs_env else {})}
-    saved = checked_settings(path, state, trusted, needed)
     with as_checkpoint_error(path):
-        if needs_env:
-            settings = settings_of(values, saved)
-        else:
+        if "spaces" in state:
+            saved = checked_settings(path, state, {"model": model}, needed)
             given = Config(**{**saved, **values})
             settings = settings_with(given, read_spaces(state["spaces"], given))
+        else:
+            saved = checked_settings(path, state, {"model": model, **repeated}, needed)
+            settings = settings_of(values, saved)
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
