@@ -30,8 +30,9 @@ the largest sum over all processes in two iterations, pages that several share c
 
 The machine should have nothing else to do. --flags are passed on to main.py. --quick is a short
 look at two environments, which writes nothing; --scaling measures speed against workers and
-environments, and memory, instead; --device measures ours alone with the learner there, and a batch
-of --batch=4096 CartPoles whose tensors are there, too. Writes results/throughput/.
+environments, and memory, instead; --device compares a learner there with one on the CPU of the same machine and
+with SB3 there, and a batch of --batch=4096 CartPoles whose tensors are there with one on the CPU.
+Writes results/throughput/.
 """
 
 import argparse
@@ -281,24 +282,39 @@ def scale(result: harness.Result, flags: str, repetitions: int) -> None:
 def measure_device(
     device: str, flags: str, batch: int, repetitions: int, is_quick: bool = False
 ) -> harness.Result:
-    """Measure ours with the learner on a device, and on a batch of environments there.
+    """Measure ours with the learner on a device and, beside it, on the CPU: environments in worker
+    processes, and a batch of them whose tensors are there. And SB3 with its policy on the device.
 
-    batch: the number of environments in it. Returns the runs by workload."""
-    there = shlex.quote(f"--env_kwargs={json.dumps({'device': device})}")
-    sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
-    flags = f"--device={device} {flags}"
-    works = {name: WORKLOADS[name] for name in ON_DEVICE}
-    variants: dict[str, Callable[[int], harness.Result]] = {
-        f"{name}, {SIZE}": partial(
-            run_ours, name, work.steps_of(SIZE, is_quick), f"{work.own_flags(SIZE)} {flags}"
+    batch: the number of environments in it. Returns the runs by workload and trainer."""
+    found = {}
+    for name in ON_DEVICE:
+        work = WORKLOADS[name]
+        variants: dict[str, Callable[[int], harness.Result]] = {
+            f"ours, {SIZE}, {where}": partial(
+                run_ours,
+                name,
+                work.steps_of(SIZE, is_quick),
+                f"{work.own_flags(SIZE)} --device={where} {flags}",
+            )
+            for where in dict.fromkeys((device, "cpu"))
+        }
+        peer = work._replace(settings={**work.settings, "device": device})
+        steps = peer.num_envs * peer.num_steps * (3 if is_quick else 10)
+        variants[f"SB3, 8, {device}"] = partial(
+            harness.in_fresh_process, run_sb3, peer, steps, False, 1
         )
-        for name, work in works.items()
+        found[name] = harness.alternate(variants, range(1, repetitions + 1), name)
+    sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
+    there = shlex.quote(f"--env_kwargs={json.dumps({'device': device})}")
+    steps = (3 if is_quick else 20) * 32 * batch
+    variants = {
+        f"ours, {batch}, {where}": partial(
+            run_ours, BATCH, steps, f"{OURS} {sizes} {there} --device={where} {flags}"
+        )
+        for where in dict.fromkeys((device, "cpu"))
     }
-    steps = 10 * 32 * batch
-    variants[f"{BATCH}, {batch}"] = partial(
-        run_ours, BATCH, steps, f"{OURS} {sizes} {there} {flags}"
-    )
-    return harness.alternate(variants, range(1, repetitions + 1), device)
+    found[BATCH] = harness.alternate(variants, range(1, repetitions + 1), BATCH)
+    return found
 
 
 def device_name(device: str) -> str:
@@ -308,15 +324,31 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def show_device(runs: harness.Result) -> str:
-    """Write a table with a row for each workload: speed, and shares of an iteration."""
+def show_device(results: harness.Result) -> str:
+    """Write a table with a row for each workload and trainer: speed, and learning's share of an
+    iteration."""
     rows = []
-    for name, found in runs.items():
-        collecting, learning = (median(run[phase] for run in found) for phase in PHASES)
-        speed = median(run["steps_per_second"] for run in found)
-        share = learning / (collecting + learning)
-        rows.append(f"{name} | {speed:,.0f} | {share:.0%}")
-    return harness.table("workload, environments | steps/s | share of learning", rows)
+    for name, runs in results.items():
+        for who, found in runs.items():
+            speed = median(run["steps_per_second"] for run in found)
+            share = ""
+            if PHASES[0] in found[0]:
+                collecting, learning = (median(run[phase] for run in found) for phase in PHASES)
+                share = f"{learning / (collecting + learning):.0%}"
+            each = harness.each((run["steps_per_second"] for run in found), ",.0f")
+            rows.append(f"{name} | {who} | {speed:,.0f} | {each} | {share}")
+    head = "workload | trainer, environments, device | steps/s | each | share of learning"
+    return harness.table(head, rows)
+
+
+def write_device_page(result: harness.Result) -> None:
+    about = f"""Training speed with the learner on a GPU
+
+The learner is on {result["device"]} or on the CPU beside it; environments are stepped by a worker
+process per core, and those of {BATCH} are tensors where the learner is. Sizes are those of
+[README.md](README.md); the peer is Stable-Baselines3 (8 environments, on environments that cannot
+render) with its policy on the same GPU."""
+    harness.write_page("throughput/device.md", about, show_device(result["runs"]), result=result)
 
 
 def draw(points: list[harness.Result], cores: int) -> None:
@@ -375,7 +407,9 @@ def main() -> None:
         if not given.quick:
             about = {**about, "device": device_name(given.device), "runs": runs}
             harness.write_json("throughput/device.json", about)
-        print(f"\n{show_device(runs)}")
+            write_device_page(about)
+        else:
+            print(f"\n{show_device(runs)}")
         return
     results = {} if given.quick else harness.read_json(RESULTS)
     for name in given.workloads:

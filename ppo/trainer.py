@@ -28,6 +28,7 @@ from ppo.run.state import resume, snapshot
 from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
+from ppo.system.hardware import within_gpu_memory
 from ppo.system.process import freeze_garbage, ignore_overflow, restored_process
 from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
 
@@ -83,6 +84,7 @@ def run(
     """Train with settings; the process is changed for it. Returns and raises as train does."""
     with STOP as stop, stop.raising(), ExitStack() as stack:
         enter = stack.enter_context
+        enter(within_gpu_memory())
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
             enter(closing(ISOLATION))
             enter(catch_warnings())

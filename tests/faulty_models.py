@@ -1,4 +1,4 @@
-"""Models whose loss is NaN at some gradient steps, or that kill their process there."""
+"""Models whose loss is NaN at some gradient steps, or that end there otherwise."""
 
 import math
 import os
@@ -43,3 +43,12 @@ class NanForever(NanTwice):
     """NaN at every gradient step from there on."""
 
     failing: Any = range(11, 10**9)
+
+
+class Huge(NormalizedActorCritic):
+    """Takes more of a GPU's memory in gradient steps than there is."""
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        if self.training and observations.is_cuda:
+            torch.empty(2**44, device=observations.device)
+        return super().forward(observations)

@@ -108,6 +108,24 @@ def within_limits(what: str, flags: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def within_gpu_memory() -> Iterator[None]:
+    """Turn torch's error for a GPU's memory in this context into a ConfigError with the flags to
+    change."""
+    try:
+        yield
+    except RuntimeError as error:
+        import torch  # heavy
+
+        if not isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = ". ".join(str(error).split(". ")[:2])
+        raise ConfigError(
+            f"the GPU's memory does not suffice ({reason}): give more --num_minibatches, a lower "
+            "--num_envs or --num_steps, or --device=cpu"
+        ) from error
+
+
 def check_memory(flags: str, needed: int, what: str = "the run") -> None:
     """Raise ConfigError if something needs more bytes than the machine's memory. flags: names those
     to lower, what: names what needs it, for the message."""

@@ -1,0 +1,301 @@
+"""Runs whose learner is on a GPU: python -m pytest -m cuda; skipped where there is none."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ppo import load_policy, train
+from ppo.algorithm.learner import Learner
+from ppo.components import Components
+from ppo.config.config import Config
+from ppo.config.settings import settings_of
+from tests.running import ROOT, learn, make_components, metrics, run_main, worker_of
+from tests.test_inference import copy_tables
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+
+SMALL = ("--preset=none", "--num_envs=6", "--num_steps=16", "--num_minibatches=2", "--num_epochs=2")
+HIDDEN = "--env_name=examples.own_environment:HiddenVelocity"
+PONG = ("--env_name=PongNoFrameskip-v4", "--screen_size=36", "--model=cnn_small")
+RUNS = {
+    "discrete": ("--env_name=CartPole-v1",),
+    "continuous": ("--env_name=Pendulum-v1",),
+    "sde": ("--env_name=Pendulum-v1", "--use_sde=True"),
+    "squashed": ("--env_name=Pendulum-v1", "--squash_actions=True"),
+    "masks": ("--env_name=tests.environments:Masked-v0",),
+    "nested-masks": ("--env_name=tests.environments:MaskedPair",),
+    "parts-with-an-image": ("--env_name=tests.environments:Camera", "--image=color"),
+    "cameras": ("--env_name=tests.environments:Lights",),
+    "lstm": (HIDDEN, "--model=lstm"),
+    "gru": (HIDDEN, "--model=gru"),
+    "cnn": PONG,
+    "nature": ("--env_name=PongNoFrameskip-v4",),
+    "impala": (*PONG[:2], "--model=impala"),
+    "lstm-of-images": (*PONG[:2], "--model=lstm"),
+    "float32": (*PONG, "--precision=float32"),
+    "workers-act": (*PONG, "--inference=worker"),
+    "learner-acts": ("--env_name=Pendulum-v1", "--inference=learner"),
+    "lstm-acts-on-the-gpu": (HIDDEN, "--model=lstm", "--inference=learner"),
+    "overlap": (*PONG, "--overlap=True"),
+    "without-workers": (*PONG, "--num_workers=0"),
+    "compiled": (*PONG, "--compile=True", "--clip_coef=linear:0.2"),
+    "own-model": ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
+    "curiosity": (
+        "--env_name=MountainCar-v0",
+        "--learner=examples.random_network_distillation:Curious",
+    ),
+    "mirror": ("--env_name=CartPole-v1", "--learner=examples.mirror:MirrorCartPole"),
+    "own-loss": ("--env_name=CartPole-v1", "--learner=examples.own_loss:PenalizedLearner"),
+    "optimizer": ("--env_name=CartPole-v1", "--optimizer=torch.optim:AdamW(weight_decay=0.01)"),
+    "frozen": ("--env_name=CartPole-v1", "--freeze=policy_trunk"),
+    "adaptive": ("--env_name=CartPole-v1", "--learning_rate=adaptive:0.001", "--target_kl=0.01"),
+    "warm-up": ("--env_name=CartPole-v1", "--critic_warmup=2"),
+    "rollout-advantages": ("--env_name=CartPole-v1", "--normalize_advantages=rollout"),
+    "histograms": ("--env_name=CartPole-v1", "--logger=tensorboard", "--histogram_every=1"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_trains_resumes_and_leaves_a_policy(name: str, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    line = (*RUNS[name], "--device=cuda", *SMALL, "--eval_episodes=1")
+    done = run_main(*line, "--total_steps=288", f"--run_dir={run}", timeout=300)
+    assert done.returncode == 0, done.stderr
+    trusted = [flag for flag in RUNS[name] if ":" in flag and "NoFrameskip" not in flag]
+    named = [flag for flag in trusted if flag.startswith(("--env", "--model", "--learner"))]
+    done = run_main(f"--resume={run}", *named, "--total_steps=480", timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = metrics(Path(run))
+    assert len(rows) == 5
+    assert all(np.isfinite(float(row["loss"])) for row in rows)
+    assert all(row["skipped_steps"] == "0" for row in rows)
+    given = {flag[2:].partition("=")[0]: flag.partition("=")[2] for flag in named}
+    policy = load_policy(run, given.get("env_name"), model=given.get("model"))
+    assert np.isfinite(policy.weights).all()
+
+
+def on(device: str, env_name: str, **values: Any) -> Components:
+    """Make the parts of a run without workers, which acts on the CPU; its gradient steps are linear
+    in the gradient, so that rounding is not amplified."""
+    plain = {"inference": "worker", "precision": "float32", "optimizer": "torch.optim:SGD"}
+    sizes = {"num_envs": 4, "num_steps": 32, "num_minibatches": 2, "total_steps": 10**5}
+    return make_components(env_name, **{**plain, **sizes, "seed": 3, **values}, device=device)
+
+
+@pytest.mark.parametrize(
+    ("env_name", "values"),
+    [
+        ("Counting-v0", {}),
+        ("Target-v0", {}),
+        ("Target-v0", {"use_sde": True}),
+        ("Target-v0", {"squash_actions": True}),
+        ("Masked-v0", {}),
+        ("Camera", {}),
+        ("Counting-v0", {"model": "lstm", "hidden_size": 8}),
+        ("Counting-v0", {"model": "gru", "hidden_size": 8}),
+        ("Picture-v0", {"screen_size": 36, "model": "cnn_small"}),
+        ("Picture-v0", {"screen_size": 36, "model": "impala"}),
+    ],
+)
+def test_a_gpu_learns_what_the_cpu_learns(
+    env_name: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    cpu, gpu = on("cpu", env_name, **values), on("cuda", env_name, **values)
+    assert gpu.learner.weights.device.type == "cuda"
+    gpu.learner.weights.copy_(cpu.learner.weights)
+    before = cpu.learner.weights.clone()
+    for parts in (cpu, gpu):
+        parts.publish_weights()
+    workers = [worker_of(parts, 4) for parts in (cpu, gpu)]
+    for iteration in (1, 2):
+        wanted, found = (
+            learn(parts, worker.collect(iteration))
+            for parts, worker in zip((cpu, gpu), workers, strict=True)
+        )
+        for name, table in copy_tables(cpu.rollout).items():
+            np.testing.assert_allclose(
+                copy_tables(gpu.rollout)[name], table, atol=1e-4, err_msg=name
+            )
+        for name, value in wanted.items():
+            assert found[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+    moved = (cpu.learner.weights - before).abs().max().item()
+    assert moved > 1e-5
+    difference = (gpu.learner.weights.cpu() - cpu.learner.weights).abs().max().item()
+    assert difference < 0.01 * moved
+
+
+@pytest.mark.parametrize(
+    ("env_name", "values"),
+    [
+        ("Counting-v0", {}),
+        ("Masked-v0", {}),
+        ("Counting-v0", {"model": "lstm", "hidden_size": 8}),
+        ("Picture-v0", {"screen_size": 36, "model": "cnn_small"}),
+    ],
+)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_gpu_acts_as_workers_do(
+    env_name: str, values: dict[str, Any], num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    tables = []
+    for inference in ("learner", "worker"):
+        parts = on("cuda", env_name, **values, inference=inference, num_workers=num_workers)
+        found = []
+        with parts.make_pool() as pool:
+            for iteration in (1, 2, 3):
+                learn(parts, pool.collect(iteration))
+                found.append(copy_tables(parts.rollout))
+        tables.append(found)
+    for ours, theirs in zip(*tables, strict=True):
+        for name, expected in theirs.items():
+            np.testing.assert_allclose(ours[name], expected, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["discrete", "lstm", "cnn", "compiled", "overlap", "frozen"])
+def test_a_deterministic_run_is_repeated_and_resumed_bit_for_bit(name: str, tmp_path: Path) -> None:
+    line = (*RUNS[name], "--device=cuda", "--torch_deterministic=True", *SMALL, "--eval_episodes=0")
+    for run in ("one", "other"):
+        done = run_main(
+            *line, "--total_steps=480", f"--run_dir={tmp_path / run}", timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+    part = tmp_path / "part"
+    done = run_main(
+        *line, "--total_steps=480", "--num_iterations=3", f"--run_dir={part}", timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    named = [flag for flag in RUNS[name] if "examples" in flag]
+    done = run_main(f"--resume={part}", *named, "--num_iterations=none", timeout=300)
+    assert done.returncode == 0, done.stderr
+    wanted = load_file(tmp_path / "one/checkpoints/last.safetensors")
+    for run in ("other", "part"):
+        assert metrics(tmp_path / run) == metrics(tmp_path / "one")
+        found = load_file(tmp_path / run / "checkpoints/last.safetensors")
+        for table in wanted:
+            if table.startswith(("model.", "optimizer.", "generator.")):
+                assert torch.equal(found[table], wanted[table]), table
+
+
+def test_a_run_moves_between_cpu_and_gpu(tmp_path: Path) -> None:
+    run = f"{tmp_path}/run"
+    line = ("--env_name=CartPole-v1", *SMALL, "--eval_episodes=0", f"--run_dir={run}")
+    assert run_main(*line, "--device=cuda", "--total_steps=288").returncode == 0
+    for device, steps in (("cpu", 480), ("cuda", 672)):
+        done = run_main(f"--resume={run}", f"--device={device}", f"--total_steps={steps}")
+        assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "run")) == 7
+
+
+def test_auto_takes_the_gpu_for_images_and_the_cpu_for_vectors() -> None:
+    config = settings_of(Config(env_name="PongNoFrameskip-v4", device="auto")).config
+    assert (config.device, config.inference) == ("cuda", "learner")
+    assert config.precision == "bfloat16"
+    assert settings_of(Config(env_name="CartPole-v1", device="auto")).config.device == "cpu"
+
+
+def test_a_compiled_loss_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    parts = on("cuda", "Picture-v0", screen_size=36)
+    batch = parts.make_batch(parts.finish_collect(1, worker_of(parts, 4).collect(1)))
+    gradients = []
+    for compiled in (False, True):
+        learner = Learner(parts.model, parts.config)
+        if compiled:
+            learner.objective = torch.compile(learner._objective)
+        learner.compute_gradients(batch)
+        gradients.append(learner.gradients.clone())
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["mlp", "lstm"])
+def test_demonstrations_are_cloned_on_the_gpu(model: str, tmp_path: Path) -> None:
+    done = run_main(
+        "--env_name=CartPole-v1", "--total_steps=512", *SMALL[:4], f"--run_dir={tmp_path}/expert"
+    )
+    assert done.returncode == 0, done.stderr
+    shown = f"{tmp_path}/shown.npz"
+    done = run_main("evaluate", f"{tmp_path}/expert", "--episodes=12", f"--record={shown}")
+    assert done.returncode == 0, done.stderr
+    line = ("--env_name=CartPole-v1", f"--demonstrations={shown}", "--device=cuda", *SMALL)
+    flags = ("--clone_epochs=2", f"--model={model}", "--total_steps=288")
+    done = run_main(*line, *flags, f"--run_dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+@pytest.mark.parametrize("student", ["mlp", "gru"])
+def test_a_teacher_teaches_on_the_gpu(student: str, tmp_path: Path) -> None:
+    line = ("--env_name=CartPole-v1", *SMALL, "--total_steps=288", "--eval_episodes=0")
+    assert run_main(*line, "--device=cuda", f"--run_dir={tmp_path}/teacher").returncode == 0
+    flags = (f"--teacher={tmp_path}/teacher", f"--model={student}", "--device=cuda")
+    done = run_main(*line, *flags, f"--run_dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+def test_training_from_python_leaves_the_gpus_random_state(tmp_path: Path) -> None:
+    torch.zeros(1, device="cuda")
+    before = torch.cuda.get_rng_state()
+    flags = {"preset": "none", "num_envs": 2, "num_steps": 16, "total_steps": 64}
+    summary = train(
+        "CartPole-v1", device="cuda", run_dir=str(tmp_path / "run"), verbose=0, **flags
+    )
+    assert summary.steps == 64
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_a_rank_on_a_gpu_exchanges_by_nccl(tmp_path: Path) -> None:
+    line = ("--env_name=CartPole-v1", "--device=cuda", *SMALL, "--total_steps=288")
+    program = ("-m", "torch.distributed.run", "--standalone")
+    one = (*program, "--nproc_per_node=1", "main.py", *line, f"--run_dir={tmp_path}/run")
+    done = subprocess.run([sys.executable, *one], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+def test_a_rank_without_a_gpu_of_its_own_is_told_so(tmp_path: Path) -> None:
+    more = torch.cuda.device_count() + 1
+    line = ("--env_name=CartPole-v1", "--device=cuda", "--num_envs=12", *SMALL[2:])
+    program = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={more}")
+    run = (*program, "main.py", *line, "--num_envs=12", f"--run_dir={tmp_path}/run")
+    done = subprocess.run([sys.executable, *run], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"--device=cuda:{more - 1} cannot be used" in done.stderr
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = run_main("--env_name=CartPole-v1", "--device=cuda:99", f"--run_dir={tmp_path}/run")
+    assert done.returncode == 2
+    assert "--device=cuda:99 cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_memory_that_does_not_suffice_is_said_in_a_sentence(tmp_path: Path) -> None:
+    line = ("--env_name=CartPole-v1", "--device=cuda", *SMALL, "--total_steps=288")
+    done = run_main(*line, "--model=tests.faulty_models:Huge", f"--run_dir={tmp_path}/run")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "--num_minibatches" in done.stderr
+    assert (tmp_path / "run/checkpoints/last.safetensors").exists()
+
+
+def test_an_exported_policy_of_the_gpu_is_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    run = f"{tmp_path}/run"
+    line = (*PONG, "--device=cuda", *SMALL, "--total_steps=192", "--eval_episodes=0")
+    done = run_main(*line, f"--run_dir={run}")
+    assert done.returncode == 0, done.stderr
+    done = run_main("export", run, f"{tmp_path}/policy.onnx")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "policy.onnx").stat().st_size > 10_000
