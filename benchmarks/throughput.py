@@ -30,9 +30,9 @@ the largest sum over all processes in two iterations, pages that several share c
 
 The machine should have nothing else to do. --flags are passed on to main.py. --quick is a short
 look at two environments, which writes nothing; --scaling measures speed against workers and
-environments, and memory, instead; --device compares a learner there with one on the CPU of the same machine and
-with SB3 there, and a batch of --batch=4096 CartPoles whose tensors are there with one on the CPU.
-Writes results/throughput/.
+environments, and memory, instead. --device=cuda compares a learner there with one on the CPU beside
+it, and with SB3's policy there; and CartPoles whose tensors are there, --batch=4096 of them, with
+as many on the CPU. Writes results/throughput/.
 """
 
 import argparse

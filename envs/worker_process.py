@@ -22,7 +22,7 @@ from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP, describe_e
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.system.output import LineWriter
-from ppo.system.process import die_with_parent, ignore_overflow, use_batch_scheduling
+from ppo.system.process import die_with_parent, ignore_harmless_warnings, use_batch_scheduling
 from ppo.system.signals import URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
@@ -40,7 +40,7 @@ def run_worker(make_worker: Parcel, end: socket.socket, parent: int, cores: Sequ
     on, () for all."""
     die_with_parent(parent)  # the kernel kills it even while an environment hangs
     use_batch_scheduling(cores)
-    ignore_overflow()
+    ignore_harmless_warnings()
     _ignore_parent_signals()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

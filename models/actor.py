@@ -75,7 +75,4 @@ class Actor:
 
     def tensor(self, table: ndarray) -> torch.Tensor:
         """Return a table as a tensor, where the model is."""
-        tensor = as_tensor(table)
-        if self.device.type == "cuda":
-            tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
+        return as_tensor(table).to(self.device)

@@ -112,9 +112,10 @@ def _check_checkpoint(settings: RunSettings) -> None:
 
 def prepare_process(config: Config, spaces: Spaces) -> None:
     """Set threads and seed of this process."""
-    images = images_of(spaces.observations)
-    # With small matrices, more threads would only wait for each other.
-    configure_process(available_cores() if images else 1, config.torch_deterministic)
+    # With small matrices, or with copies to a GPU, more threads would only wait for each other.
+    has_large_matrices = images_of(spaces.observations) and config.device == "cpu"
+    num_threads = available_cores() if has_large_matrices else 1
+    configure_process(num_threads, config.torch_deterministic)
     # For losses that draw random numbers.
     torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
 

@@ -29,7 +29,7 @@ from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.distributed import join_ranks
 from ppo.system.hardware import within_gpu_memory
-from ppo.system.process import freeze_garbage, ignore_overflow, restored_process
+from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process
 from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
 
 
@@ -88,7 +88,7 @@ def run(
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
             enter(closing(ISOLATION))
             enter(catch_warnings())
-            ignore_overflow()
+            ignore_harmless_warnings()
             ISOLATION.start()
             settings = find_settings()
             config = settings.config

@@ -247,6 +247,11 @@ def test_compiling_is_refused_where_it_does_not_pay() -> None:
         make_components("Bandit-v0", compile=True)
 
 
+def test_compiling_is_refused_where_bits_should_repeat() -> None:
+    with pytest.raises(ConfigError, match="leave it or --torch_deterministic out"):
+        Config(compile=True, torch_deterministic=True)
+
+
 @pytest.mark.slow
 def test_a_compiled_loss_has_the_same_gradient() -> None:
     parts = make_components(

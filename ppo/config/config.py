@@ -57,6 +57,11 @@ class Config(
                 "--overlap is for worker processes that act: "
                 "give --num_workers=auto and --inference=worker"
             )
+        if self.compile and self.torch_deterministic:
+            raise ConfigError(
+                "--compile=True chooses kernels by their speed, so that no two runs have the same "
+                "bits: leave it or --torch_deterministic out"
+            )
         if self.clip_rewards and self.normalize_rewards is True:
             raise ConfigError(
                 "--normalize_rewards=True: leave it out with clipped ones, "

@@ -141,10 +141,12 @@ def freeze_garbage() -> None:
     gc.enable()
 
 
-def ignore_overflow() -> None:
-    """Leave out numpy's warnings about overflow in this package's code: weights, losses and
-    observations that are not finite are reported in a sentence. Those about other code stay."""
+def ignore_harmless_warnings() -> None:
+    """Leave out numpy's warnings about overflow in this package's code (weights, losses and
+    observations that are not finite are reported in a sentence), and torch's that it copies an
+    LSTM's weights together on CUDA, which takes no time. Those about other code stay."""
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ppo\.")
+    warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
 
 
 def die_with_parent(parent: int) -> None:
