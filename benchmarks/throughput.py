@@ -287,29 +287,32 @@ def measure_device(
 
     batch: the number of environments in it. Returns the runs by workload and trainer."""
     found = {}
+    num_iterations = 3 if is_quick else 6
     for name in ON_DEVICE:
         work = WORKLOADS[name]
+        steps = work.num_steps * num_iterations  # of each environment
         variants: dict[str, Callable[[int], harness.Result]] = {
             f"ours, {SIZE}, {where}": partial(
                 run_ours,
                 name,
-                work.steps_of(SIZE, is_quick),
+                SIZE * steps,
                 f"{work.own_flags(SIZE)} --device={where} {flags}",
             )
             for where in dict.fromkeys((device, "cpu"))
         }
         peer = work._replace(settings={**work.settings, "device": device})
-        steps = peer.num_envs * peer.num_steps * (3 if is_quick else 10)
         variants[f"SB3, 8, {device}"] = partial(
-            harness.in_fresh_process, run_sb3, peer, steps, False, 1
+            harness.in_fresh_process, run_sb3, peer, peer.num_envs * steps, False, 1
         )
         found[name] = harness.alternate(variants, range(1, repetitions + 1), name)
     sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
     there = shlex.quote(f"--env_kwargs={json.dumps({'device': device})}")
-    steps = (3 if is_quick else 20) * 32 * batch
     variants = {
         f"ours, {batch}, {where}": partial(
-            run_ours, BATCH, steps, f"{OURS} {sizes} {there} --device={where} {flags}"
+            run_ours,
+            BATCH,
+            num_iterations * 32 * batch,
+            f"{OURS} {sizes} {there} --device={where} {flags}",
         )
         for where in dict.fromkeys((device, "cpu"))
     }
