@@ -390,7 +390,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scaling", action="store_true", help="by workers and environments")
     given = parser.parse_args()
     every = QUICK if given.quick else ",".join(WORKLOADS)
-    given.workloads = (given.workloads or every).replace("all", every).split(",")
+    given.workloads = (given.workloads or every).split(",")
     if unknown := {*given.workloads} - WORKLOADS.keys():
         parser.error(f"--workloads: give some of {', '.join(WORKLOADS)}, not {', '.join(unknown)}")
     given.sizes = [8] if given.quick else [int(size) for size in given.sizes.split(",")]

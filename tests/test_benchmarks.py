@@ -51,6 +51,36 @@ def test_each_says_what_it_measures(
     assert f"usage: python -m benchmarks.{name}" in capsys.readouterr().out
 
 
+def test_all_work_is_measured_unless_some_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, wanted in ((), [*WORKLOADS]), (["--workloads=memory"], ["memory"]):
+        monkeypatch.setattr(sys, "argv", ["throughput", *flags])
+        assert throughput.parse().workloads == wanted
+
+
+def test_a_device_is_compared_with_the_cpu_and_with_the_peer(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def run_ours(env_name: str, steps: int, flags: str, seed: int) -> dict[str, float]:
+        measured.append((env_name, steps, config_of(env_name, flags).device))
+        phases = {"seconds_collecting": 3.0, "seconds_learning": 1.0}
+        return {"steps_per_second": 1000.0 * seed, **phases}
+
+    monkeypatch.setattr(throughput, "run_ours", run_ours)
+    monkeypatch.setattr(
+        harness, "in_fresh_process", lambda *arguments: {"steps_per_second": 10.0, "mean_return": 0}
+    )
+    monkeypatch.setattr(throughput, "device_name", str)
+    monkeypatch.setattr(sys, "argv", ["throughput", "--device=cuda", "--repetitions=3"])
+    throughput.main()
+    assert len(measured) == 3 * 3 * 2
+    assert {device for *_, device in measured} == {"cuda", "cpu"}
+    page = (results / "throughput/device.md").read_text()
+    assert "| LunarLander-v3 | ours, 64, cuda | 2,000 | 1,000, 2,000, 3,000 | 25% |" in page
+    assert "| PongNoFrameskip-v4 | SB3, 8, cuda | 10 | 10, 10, 10 |  |" in page
+
+
 def test_commands_of_all_benchmarks_are_there() -> None:
     for command in all_benchmarks.COMMANDS:
         name, *flags = shlex.split(command)
@@ -136,8 +166,11 @@ def test_an_iteration_takes_longer_than_it_must() -> None:
 @pytest.mark.slow
 def test_speed_is_measured_on_a_device() -> None:
     runs = throughput.measure_device("cpu", "", batch=16, repetitions=1, is_quick=True)
-    assert [name.rpartition(", ")[0] for name in runs] == [*throughput.ON_DEVICE, throughput.BATCH]
-    assert all(run["steps_per_second"] > 0 for found in runs.values() for run in found)
+    assert [*runs] == [*throughput.ON_DEVICE, throughput.BATCH]
+    found = [
+        run for by_trainer in runs.values() for all_of in by_trainer.values() for run in all_of
+    ]
+    assert all(run["steps_per_second"] > 0 for run in found)
     assert is_table(throughput.show_device(runs))
 
 
