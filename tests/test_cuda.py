@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 
+SEVERAL = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs")
 SMALL = ("--preset=none", "--num_envs=6", "--num_steps=16", "--num_minibatches=2", "--num_epochs=2")
 HIDDEN = "--env_name=examples.own_environment:HiddenVelocity"
 PONG = ("--env_name=PongNoFrameskip-v4", "--screen_size=36", "--model=cnn_small")
@@ -252,21 +253,26 @@ def test_training_from_python_leaves_the_gpus_random_state(tmp_path: Path) -> No
     assert torch.equal(torch.cuda.get_rng_state(), before)
 
 
-def test_a_rank_on_a_gpu_exchanges_by_nccl(tmp_path: Path) -> None:
+def run_ranks(count: int, *arguments: str) -> subprocess.CompletedProcess:
+    """Run main.py by torchrun, to its end."""
+    program = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}")
+    line = [sys.executable, *program, "main.py", *arguments]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=SEVERAL)])
+def test_ranks_train_on_a_gpu_each(count: int, tmp_path: Path) -> None:
     line = ("--env_name=CartPole-v1", "--device=cuda", *SMALL, "--total_steps=288")
-    program = ("-m", "torch.distributed.run", "--standalone")
-    one = (*program, "--nproc_per_node=1", "main.py", *line, f"--run_dir={tmp_path}/run")
-    done = subprocess.run([sys.executable, *one], cwd=ROOT, capture_output=True, text=True)
+    done = run_ranks(count, *line, f"--run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     assert len(metrics(tmp_path / "run")) == 3
 
 
 def test_a_rank_without_a_gpu_of_its_own_is_told_so(tmp_path: Path) -> None:
     more = torch.cuda.device_count() + 1
-    line = ("--env_name=CartPole-v1", "--device=cuda", "--num_envs=12", *SMALL[2:])
-    program = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={more}")
-    run = (*program, "main.py", *line, "--num_envs=12", f"--run_dir={tmp_path}/run")
-    done = subprocess.run([sys.executable, *run], cwd=ROOT, capture_output=True, text=True)
+    sizes = (f"--num_envs={more * 2}", "--num_steps=16", "--num_minibatches=1")
+    line = ("--env_name=CartPole-v1", "--preset=none", "--device=cuda", *sizes)
+    done = run_ranks(more, *line, f"--run_dir={tmp_path}/run")
     assert done.returncode != 0
     assert f"--device=cuda:{more - 1} cannot be used" in done.stderr
 

@@ -8,7 +8,13 @@ import torch
 
 from ppo.errors import ConfigError
 from ppo.system import hardware
-from ppo.system.hardware import available_cores, check_memory, find_device, has_bfloat16
+from ppo.system.hardware import (
+    available_cores,
+    check_memory,
+    find_device,
+    has_bfloat16,
+    within_gpu_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +81,12 @@ def test_bfloat16_is_for_processors_that_have_it(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda x=has_amx: x)
         assert has_bfloat16("cpu") == (has_avx512 or has_amx)
         assert not has_bfloat16("mps")
+
+
+def test_a_gpus_memory_that_does_not_suffice_is_said_with_the_flags() -> None:
+    said = "CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has a total capacity of 8 GiB"
+    meant = r"suffice \(CUDA out of memory. Tried to allocate 9.00 GiB\): give more --num_min"
+    with pytest.raises(ConfigError, match=meant), within_gpu_memory():
+        raise torch.OutOfMemoryError(said)
+    with pytest.raises(RuntimeError, match="another"), within_gpu_memory():
+        raise RuntimeError("another error")
