@@ -54,13 +54,17 @@ def test_log_every_asks_for_lines_by_iterations(capsys: pytest.CaptureFixture[st
 
 
 def test_metrics_that_are_asked_for_are_in_each_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = make(log_every=1, show="env/success_rate,explained_variance,evaluation_return_mean")
+    logger = make(log_every=1, show="success_rate,explained_variance,evaluation_return_mean")
     logger.log(metrics(1, explained_variance=0.25, evaluation_return_mean=None), None)
     logger.log(metrics(2, **{"explained_variance": 0.5, "env/success_rate": 0.875}), None)
     logger.close()
     first, second = filter(None, capsys.readouterr().out.splitlines())
-    assert "env/success_rate -, explained_variance 0.25, evaluation_return_mean -, 75%" in first
-    assert "steps/s, env/success_rate 0.875, explained_variance 0.5, " in second
+    assert "success_rate -, explained_variance 0.25, evaluation_return_mean -, 75%" in first
+    assert "steps/s, success_rate 0.875, explained_variance 0.5, " in second
+    logger = make(log_every=1, show="env/success_rate")
+    logger.log(metrics(1, **{"env/success_rate": 0.25}), None)
+    logger.close()
+    assert ", env/success_rate 0.25, " in capsys.readouterr().out
 
 
 def test_an_evaluation_has_a_line_when_it_happens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,8 @@ if __name__ == "__main__":
     made = train("CartPole-v1", torch_deterministic=True, run_dir="vectors", **flags)
     unchanged(before)
     image = "PongNoFrameskip-v4"
-    train(image, learning_rate="linear:1e-4", run_dir="images", **{**flags, "num_workers": 0})
+    train(image, learning_rate="linear:1e-4", run_dir="images", **{**flags, "num_workers": 0,
+          "eval_episodes": 0})
     unchanged(before)
     policy = load_policy(made.checkpoint)
     policy.evaluate(episodes=1)

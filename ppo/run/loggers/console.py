@@ -33,7 +33,7 @@ class ConsoleLogger(Logger):
 
     With log_every, print a line every log_every iterations instead, also on a terminal. With
     verbose=2, print all settings first, and all metrics after each line. show: metrics to add to
-    each line, "-" for one without a value.
+    each line, the environment's own with or without env/, "-" for one without a value.
     """
 
     def __post_init__(self) -> None:
@@ -143,8 +143,8 @@ class ConsoleLogger(Logger):
         if "approx_kl" in metrics:
             parts.append(f"KL {metrics['approx_kl']:.2g}")
         for name in self.shown:
-            value = f"{metrics[name]:.4g}" if name in metrics else "-"
-            parts.append(f"{name} {value}")
+            value = metrics.get(name, metrics.get(f"env/{name}"))
+            parts.append(f"{name} -" if value is None else f"{name} {value:.4g}")
         return ", ".join([*parts, f"{share:.0%} collecting"])
 
     def _print(self, text: str) -> None:
