@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ppo.algorithm.rollout import Rollout
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
@@ -132,6 +133,12 @@ def learn(
     if not parts.config.overlap:
         parts.publish_weights()
     return metrics
+
+
+def copy_tables(rollout: Rollout) -> dict[str, np.ndarray]:
+    """Copy the shared tables of a rollout."""
+    tables = vars(rollout).items()
+    return {name: table.copy() for name, table in tables if isinstance(table, np.ndarray)}
 
 
 def trained(env_name: str, **values: Any) -> Components:

@@ -15,8 +15,7 @@ from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from tests.running import ROOT, learn, make_components, metrics, run_main, worker_of
-from tests.test_inference import copy_tables
+from tests.running import ROOT, copy_tables, learn, make_components, metrics, run_main, worker_of
 
 pytestmark = [
     pytest.mark.cuda,

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.rollout import Rollout
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.envs.pool import WorkerPool
@@ -21,7 +20,16 @@ from ppo.errors import ConfigError
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import copy_state
 from ppo.run.state import restore, snapshot
-from tests.running import ROOT, command, learn, make_components, metrics, run_main, worker_of
+from tests.running import (
+    ROOT,
+    command,
+    copy_tables,
+    learn,
+    make_components,
+    metrics,
+    run_main,
+    worker_of,
+)
 
 WORLDS = {
     "mlp": ("Counting-v0", {"num_envs": 5}),
@@ -37,12 +45,6 @@ WORLDS = {
     "masks": ("Masked-v0", {"num_envs": 3}),
     "cnn": ("PongNoFrameskip-v4", {"model": "cnn", "num_envs": 3, "precision": "float32"}),
 }
-
-
-def copy_tables(rollout: Rollout) -> dict[str, np.ndarray]:
-    """Copy the shared tables of a rollout."""
-    tables = vars(rollout).items()
-    return {name: table.copy() for name, table in tables if isinstance(table, np.ndarray)}
 
 
 def rollouts(name: str, inference: str, num_workers: int) -> list[dict[str, np.ndarray]]:
