@@ -184,7 +184,8 @@ def _saving(
         parts.ranks.on_rank0(monitor.notify, "on_checkpoint")
     checkpoints.finish()
     if stop.received:
-        ending = f"stopped, saved in {monitor.run.folder.path}"
+        folder = monitor.run.folder.path
+        ending = f"stopped, saved in {folder}: --resume={folder} continues"
         raise _interrupted(stop, checkpoints, monitor, ending)
 
 

@@ -461,9 +461,9 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path, number: signal.Signals, cod
     _, errors = process.communicate(timeout=20)
     assert process.returncode == code
     last = int(metrics(tmp_path / "run")[-1]["step"])
-    assert (
-        errors == f"error: {number.name} after step {last}: stopped, saved in {tmp_path / 'run'}\n"
-    )
+    folder = tmp_path / "run"
+    saved = f"stopped, saved in {folder}: --resume={folder} continues"
+    assert errors == f"error: {number.name} after step {last}: {saved}\n"
     assert tensors(tmp_path / "run")["normalize_observation.count"] == pytest.approx(last, abs=1e-3)
     assert nothing_left(process.pid)
 
