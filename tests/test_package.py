@@ -111,7 +111,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     command = [sys.executable, "-m", "pip", f"--python={folder}/bin/python", "install", "--no-deps"]
-    subprocess.run([*command, "--no-index", str(wheel)], check=True, capture_output=True)
+    # With PYTHONPATH, pip would find the checkout and install nothing.
+    variables = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
+    install = [*command, "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, env=variables)
     others = {Path(path).resolve() for path in sys.path if path} - {ROOT}
     own = [path for path in others if path.name in ("site-packages", "dist-packages")]
     # Not as site directories, whose .pth files might lead to this checkout.
