@@ -9,11 +9,11 @@ Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:
-    """Return the SeedSequence of a stream at an index such as (environment, episode). All numbers
-    are of 32 bits."""
-    return SeedSequence(
-        np.array([seed, stream, *index], np.uint32)
-    )  # a list takes four times as long
+    """Return the SeedSequence of a stream at an index such as (environment, episode)."""
+    numbers = [seed, stream, *index]
+    if max(numbers) < 2**32:  # the same words, which numpy makes of a list in four times the time
+        return SeedSequence(np.array(numbers, np.uint32))
+    return SeedSequence(numbers)
 
 
 def integer_seed(seed: int, stream: Stream, *index: int) -> int:
