@@ -283,41 +283,36 @@ def measure_device(
     device: str, flags: str, batch: int, repetitions: int, is_quick: bool = False
 ) -> harness.Result:
     """Measure ours with the learner on a device and, beside it, on the CPU: environments in worker
-    processes, and a batch of them whose tensors are there. And SB3 with its policy on the device.
+    processes, and a batch of them whose tensors are where the learner is. And SB3 with its policy
+    on the device.
 
     batch: the number of environments in it. Returns the runs by workload and trainer."""
-    found = {}
     num_iterations = 3 if is_quick else 6
+    places = dict.fromkeys((device, "cpu"))
+    variants: dict[str, dict[str, Callable[[int], harness.Result]]] = {}
     for name in ON_DEVICE:
         work = WORKLOADS[name]
         steps = work.num_steps * num_iterations  # of each environment
-        variants: dict[str, Callable[[int], harness.Result]] = {
-            f"ours, {SIZE}, {where}": partial(
-                run_ours,
-                name,
-                SIZE * steps,
-                f"{work.own_flags(SIZE)} --device={where} {flags}",
+        variants[name] = {
+            f"ours, {SIZE}, {place}": partial(
+                run_ours, name, SIZE * steps, f"{work.own_flags(SIZE)} --device={place} {flags}"
             )
-            for where in dict.fromkeys((device, "cpu"))
+            for place in places
         }
         peer = work._replace(settings={**work.settings, "device": device})
-        variants[f"SB3, 8, {device}"] = partial(
+        variants[name][f"SB3, {peer.num_envs}, {device}"] = partial(
             harness.in_fresh_process, run_sb3, peer, peer.num_envs * steps, False, 1
         )
-        found[name] = harness.alternate(variants, range(1, repetitions + 1), name)
     sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
-    there = shlex.quote(f"--env_kwargs={json.dumps({'device': device})}")
-    variants = {
-        f"ours, {batch}, {where}": partial(
-            run_ours,
-            BATCH,
-            num_iterations * 32 * batch,
-            f"{OURS} {sizes} {there} --device={where} {flags}",
+    variants[BATCH] = {}
+    for place in places:
+        kwargs = shlex.quote(f"--env_kwargs={json.dumps({'device': place})}")
+        there = f"{OURS} {sizes} {kwargs} --device={place} {flags}"
+        variants[BATCH][f"ours, {batch}, {place}"] = partial(
+            run_ours, BATCH, num_iterations * 32 * batch, there
         )
-        for where in dict.fromkeys((device, "cpu"))
-    }
-    found[BATCH] = harness.alternate(variants, range(1, repetitions + 1), BATCH)
-    return found
+    seeds = range(1, repetitions + 1)
+    return {name: harness.alternate(own, seeds, name) for name, own in variants.items()}
 
 
 def device_name(device: str) -> str:
@@ -345,6 +340,7 @@ def show_device(results: harness.Result) -> str:
 
 
 def write_device_page(result: harness.Result) -> None:
+    """Write the page of what measure_device has measured."""
     about = f"""Training speed with the learner on a GPU
 
 The learner is on {result["device"]} or on the CPU beside it; environments are stepped by a worker
