@@ -114,7 +114,7 @@ class Saver:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.last_saved = 0
-        self.num_cut_off = 0  # kills in a row, none of which let a checkpoint be reported
+        self.kills_since_removal = 0  # of old checkpoints, by a process that saved a new one
         self.wrong: list[str] = []
         self.counts = dict.fromkeys(
             ("kills", "loads", "saved", "newer_than_reported", "temporary_files_left"), 0
@@ -141,12 +141,12 @@ class Saver:
         process.join()
         if process.exitcode != -signal.SIGKILL:
             self.complain(f"it had ended by itself with exit code {process.exitcode}")
-        self.num_cut_off += 1
+        self.kills_since_removal += 1
         with suppress(EOFError):
             while True:
                 kind, found = reports.recv()
                 if kind == "saved":
-                    self.num_cut_off = 1
+                    self.kills_since_removal = 1
                     self.last_saved = found
                     self.counts["saved"] += 1
                 else:
@@ -168,8 +168,8 @@ class Saver:
         if step < self.last_saved or not (state["numbers"] == step).all():
             self.complain(f"step {step} was loaded, {self.last_saved} was reported")
         kept = len(newest_first(self.folder))
-        # The best, and one that was not yet removed when its process was killed.
-        if kept > NUM_KEPT + 1 + self.num_cut_off:
+        # The best, and one more for each kill between a write and the removal of the oldest.
+        if kept > NUM_KEPT + 1 + self.kills_since_removal:
             self.complain(f"{kept} checkpoints are kept")
         self.counts["newer_than_reported"] += step > self.last_saved
         self.last_saved = step

@@ -1,5 +1,6 @@
 """Runs whose learner is on a GPU: python -m pytest -m cuda; skipped where there is none."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -85,8 +86,8 @@ def test_a_run_trains_resumes_and_leaves_a_policy(name: str, tmp_path: Path) -> 
 
 
 def on(device: str, env_name: str, **values: Any) -> Components:
-    """Make the parts of a run without workers, which acts on the CPU; its gradient steps are linear
-    in the gradient, so that rounding is not amplified."""
+    """Make the parts of a run whose gradient steps are linear in the gradient, so that rounding is
+    not amplified, and which acts on the CPU unless asked otherwise."""
     plain = {"inference": "worker", "precision": "float32", "optimizer": "torch.optim:SGD"}
     sizes = {"num_envs": 4, "num_steps": 32, "num_minibatches": 2, "total_steps": 10**5}
     return make_components(env_name, **{**plain, **sizes, "seed": 3, **values}, device=device)
@@ -209,9 +210,7 @@ def test_a_compiled_loss_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) 
     batch = parts.make_batch(parts.finish_collect(1, worker_of(parts, 4).collect(1)))
     gradients = []
     for compiled in (False, True):
-        learner = Learner(parts.model, parts.config)
-        if compiled:
-            learner.objective = torch.compile(learner._objective)
+        learner = Learner(parts.model, dataclasses.replace(parts.config, compile=compiled))
         learner.compute_gradients(batch)
         gradients.append(learner.gradients.clone())
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
@@ -292,7 +291,7 @@ def test_memory_that_does_not_suffice_is_said_in_a_sentence(tmp_path: Path) -> N
     assert (tmp_path / "run/checkpoints/last.safetensors").exists()
 
 
-def test_an_exported_policy_of_the_gpu_is_its_own(tmp_path: Path) -> None:
+def test_a_policy_of_the_gpu_is_exported(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     run = f"{tmp_path}/run"
     line = (*PONG, "--device=cuda", *SMALL, "--total_steps=192", "--eval_episodes=0")
