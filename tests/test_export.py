@@ -81,6 +81,7 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
     env_name = RUNS[name]["env_name"]
     assert main.main(["export", str(checkpoint), str(path), f"--env_name={env_name}"]) == 0
     session = onnxruntime.InferenceSession(str(path))
+    assert {one.shape[0] for one in session.get_inputs()} == {"batch"}
     policy = load_policy(checkpoint, env_name, precision="float32")
     env = policy.make_env()
     state = np.zeros_like(policy.state)

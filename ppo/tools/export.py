@@ -155,8 +155,10 @@ def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
     parts = {name: torch.from_numpy(table[:2]) for name, table in inputs.items()}
     batch = {0: torch.export.Dim("batch")}
     state = parts.pop(STATE, None)
-    shapes: dict[str, Any] = {"parts": dict.fromkeys(parts, batch), STATE: None}
+    arguments: dict[str, Any] = {"parts": parts}
+    shapes: dict[str, Any] = {"parts": dict.fromkeys(parts, batch)}
     if state is not None:
+        arguments[STATE] = state
         shapes[STATE] = batch
         outputs.append("next_state")
     logging.disable()  # torch logs details of its internals
@@ -165,8 +167,9 @@ def _write(policy: ExportedPolicy, inputs: dict[str, Any], path: Path) -> None:
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 policy,
-                (parts, state),
+                (),
                 str(path),
+                kwargs=arguments,
                 dynamo=True,
                 external_data=False,
                 verbose=False,
