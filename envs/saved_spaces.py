@@ -39,7 +39,10 @@ def read_spaces(saved, config) -> Spaces:
     """Return the Spaces of a saved run, whose observations are preprocessed as config says.
 
     saved: as save_spaces returns it, from a file that may come from a stranger: sizes are checked
-    before memory is taken. Raises ValueError if it is damaged, or if no policy can use it."""
+    before memory is taken. Raises ValueError if it is missing or damaged, or if no policy can use
+    it."""
+    if saved is None:
+        raise ValueError("it has no spaces, as files of development versions have none")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the precision of bounds

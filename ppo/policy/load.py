@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 from ppo.config.config import Config
 from ppo.config.flag_types import LoadPolicyFlags
 from ppo.config.flags import Settings, check_values
-from ppo.config.settings import RunSettings, settings_of, settings_with
+from ppo.config.settings import RunSettings, settings_with
 from ppo.envs.env_factories import EnvObject, as_env_name
 from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
@@ -32,13 +32,12 @@ def load_policy(
 
     path: the file, or a run's folder, whose newest intact checkpoint is loaded.
 
-    No environment is made: the file holds the spaces (one of version 1.0.0 does not, and its
-    environment is made here). env_name, model, wrapper: repeat them if they are import paths,
-    since a file alone is not trusted to name code, and env_name if it is a class or function; the
-    policy can make its environment only then. changes: flags with other values than the run's, such
-    as precision="float32". Raises CheckpointError if the file is damaged, if the import path of a
-    model is not repeated, or if the model cannot be made or does not fit the file; ConfigError for
-    a wrong value in changes; WorkerError if an environment that is made here raises."""
+    No environment is made: the file holds its spaces. env_name, model, wrapper: repeat them if they
+    are import paths, since a file alone is not trusted to name code, and env_name if it is a class
+    or function; the policy can make its environment only then. changes: flags with other values
+    than the run's, such as precision="float32". Raises CheckpointError if the file is damaged, if
+    the import path of a model is not repeated, or if the model cannot be made or does not fit the
+    file; ConfigError for a wrong value in changes."""
     path = Path(path)
     if path.is_dir():
         path = find_checkpoint(str(path))
@@ -52,13 +51,9 @@ def load_policy(
     # Schedules are left out: they may be functions, which a file cannot hold.
     needed = Config.names(schedules=())
     with as_checkpoint_error(path):
-        if "spaces" in state:
-            saved = checked_settings(path, state, {"model": model}, needed)
-            given = Config(**{**saved, **values})
-            settings = settings_with(given, read_spaces(state["spaces"], given))
-        else:
-            saved = checked_settings(path, state, {"model": model, **repeated}, needed)
-            settings = settings_of(values, saved)
+        saved = checked_settings(path, state, {"model": model}, needed)
+        given = Config(**{**saved, **values})
+        settings = settings_with(given, read_spaces(state.get("spaces"), given))
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
