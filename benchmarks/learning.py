@@ -8,7 +8,8 @@ CarRacing is evaluated by --episodes=20, whose pictures take half an hour otherw
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
-times.
+times. Another processor rounds otherwise: where they differ, the commit of the result trains them
+here too, and all metrics that both have are compared.
 
 --sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo
 (benchmarks/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread; shown
@@ -46,7 +47,7 @@ from typing import Any
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks import harness, zoo
+from benchmarks import commits, harness, zoo
 from ppo.run.statistics import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
@@ -180,11 +181,16 @@ def digest(rows: list[dict[str, str]]) -> str:
 
 
 def is_unchanged(run: str, result: harness.Result) -> bool:
-    """Train the first iterations again. Return whether they give the same bits."""
+    """Train the first iterations again. Return whether they give the bits of the result, or those
+    of its commit on this machine."""
     (before, *_) = result["runs"]
     flags = f"{RUNS[run]} --seed={before['seed']} --eval_episodes=0 {PLAIN}"
-    found = harness.train(f"{flags} --stop_when='iteration>={CHECKED}'")
-    return digest(found.rows) == before["first"]
+    flags += f" --stop_when='iteration>={CHECKED}'"
+    found = harness.train(flags)
+    if digest(found.rows) == before["first"]:
+        return True
+    with commits.checkout(result["commit"].removesuffix("-dirty")) as root:
+        return commits.same_metrics([found, commits.train(flags, root)])
 
 
 def show(results: dict[str, harness.Result]) -> str:
@@ -351,7 +357,7 @@ def main() -> None:
         len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})
     ) as threads:
         if given.check:
-            results = read_ours()
+            results = {run: x for run, x in read_ours().items() if run in given.runs}
             same = threads.map(has_same_bits, results, results.values())
             changed = [run for run, is_same in zip(results, same, strict=True) if not is_same]
             parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,18 @@ import gymnasium
 import pytest
 
 from benchmarks import all as all_benchmarks
-from benchmarks import choices, harness, latency, learning, overheads, size, solve, throughput, zoo
+from benchmarks import (
+    choices,
+    commits,
+    harness,
+    latency,
+    learning,
+    overheads,
+    size,
+    solve,
+    throughput,
+    zoo,
+)
 from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
@@ -260,7 +272,13 @@ def test_a_learning_run_can_be_checked_bit_for_bit(
     run = learning.train("tiny", 2, 1)
     assert run["steps"] == run["curve"][-1][0] == 12 * 256
     assert learning.is_unchanged("tiny", {"runs": [run]})
-    assert not learning.is_unchanged("tiny", {"runs": [{**run, "seed": 2}]})
+    elsewhere = {"runs": [{**run, "first": "of another processor"}], "commit": "abc-dirty"}
+    monkeypatch.setattr(commits, "checkout", lambda commit: nullcontext(Path(commit)))
+    monkeypatch.setattr(commits, "train", lambda flags, root: harness.train(flags))
+    assert learning.is_unchanged("tiny", elsewhere)
+    changed = "--learning_rate=0.1"
+    monkeypatch.setattr(commits, "train", lambda flags, root: harness.train(f"{flags} {changed}"))
+    assert not learning.is_unchanged("tiny", elsewhere)
     learning.write_page({"tiny": {**harness.describe(), "runs": [run]}})
     assert is_table((results / "learning/README.md").read_text())
 
