@@ -8,8 +8,9 @@ one run at a time, by all cores; --steps replaces the numbers of steps below.
 - last 100: the mean return of the last 100 episodes of training, for each seed
 
 Writes results/colors/README.md and colors.json after each run: the same command at the same commit
-continues what was interrupted. EnvPool is the extra envpool; its Procgen games need Qt 5 (apt
-install libqt5gui5). Crafter is the package crafter, whose worlds numba makes eight times faster.
+continues what was interrupted. CarRacing draws only the frames that frame skip shows. EnvPool is
+the extra envpool; its Procgen games need Qt 5 (apt install libqt5gui5). Crafter is the package
+crafter, whose worlds numba makes eight times faster.
 """
 
 from benchmarks import harness
@@ -17,8 +18,12 @@ from benchmarks import harness
 RESULTS = "colors/colors.json"
 WAYS = ("gray", "color")
 CASES = {  # flags of both ways, and steps
-    "CarRacing-v3": ("--env_name=CarRacing-v3", 200_000),
-    "StarpilotEasy-v0": ("--env_name=EnvPool/StarpilotEasy-v0 --num_envs=32", 1_000_000),
+    "CarRacing-v3": (
+        "--env_name=benchmarks.car_racing_env:CarRacing --preset=CarRacing-v3 "
+        "--max_episode_steps=1000",
+        200_000,
+    ),
+    "FruitbotEasy-v0": ("--env_name=EnvPool/FruitbotEasy-v0 --num_envs=32", 1_000_000),
     "Crafter": ("--env_name=benchmarks.crafter_env:Crafter --num_envs=32", 1_000_000),
 }
 QUIET = "--logger=none --report=False"

@@ -24,6 +24,7 @@ from benchmarks import (
     throughput,
     zoo,
 )
+from benchmarks.car_racing_env import CarRacing
 from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
@@ -313,6 +314,20 @@ def test_a_run_by_the_zoos_values_ends_when_it_is_solved_or_at_its_limit() -> No
     assert (cut_off["solved"], cut_off["stopped"]) == (False, "seconds")
     with pytest.raises(SystemExit, match="exit code 2"):
         zoo.train("Pendulum-v1", 2, stop_when="solved")
+
+
+def test_car_racing_draws_what_repeated_actions_show() -> None:
+    theirs, ours = gymnasium.make("CarRacing-v3"), CarRacing()
+    theirs.action_space.seed(0)
+    start, _ = theirs.reset(seed=3)
+    assert (ours.reset(seed=3)[0] == start).all()
+    for frame in range(1, 13):
+        action = theirs.action_space.sample()
+        expected, drawn = theirs.step(action), ours.step(action)
+        assert drawn[1:4] == expected[1:4]
+        assert frame % 4 or (drawn[0] == expected[0]).all()
+    ours.reset(seed=3)
+    assert (ours.state == start).all(), "the frames of an episode count from its reset"
 
 
 def test_lines_and_tokens_are_counted(tmp_path: Path) -> None:
