@@ -107,6 +107,7 @@ def test_starting_a_worker_takes_no_heavy_import() -> None:
     assert not heavy & set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_without_the_tools_a_run_is_trained_resumed_and_evaluated(tmp_path: Path) -> None:
     """A tool may be deleted without the trainer noticing, but for the report that it then lacks."""
     ignore = shutil.ignore_patterns("tools", "__pycache__")

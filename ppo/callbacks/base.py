@@ -131,7 +131,9 @@ class Run:
         # Evaluated once only: that of --stop_when=solved may be the final evaluation, too.
         state = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
         try:
-            if self.last_evaluation[0] != state:
+            if not episodes:  # no environment, and so no process
+                self.last_evaluation = (state, policy.evaluate(0))
+            elif self.last_evaluation[0] != state:
                 found = policy.isolated(
                     "the evaluation",
                     policy.evaluate,
