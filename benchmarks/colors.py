@@ -1,8 +1,9 @@
 """Colours: python -m benchmarks.colors [--seeds=2] [--envs=...] [--steps=0] [--episodes=20]
 
-What --image=gray and --image=color come to, with everything else by default: by the tuned values of
-the environment or of its family. Each environment is trained in both ways with each seed from 1 on,
-one run at a time, by all cores; --steps replaces the numbers of steps below.
+What --image=gray and --image=color come to, with everything else by the tuned values of the
+environment or of its family; Starpilot's are those of its authors (Cobbe et al., Leveraging
+Procedural Generation, 2020), but for the network. Each environment is trained in both ways with
+each seed from 1 on, one run at a time, by all cores; --steps replaces the numbers of steps below.
 
 - evaluation: the mean return of --episodes deterministic episodes after training, for each seed
 - last 100: the mean return of the last 100 episodes of training, for each seed
@@ -23,7 +24,12 @@ CASES = {  # flags of both ways, and steps
         "--max_episode_steps=1000",
         200_000,
     ),
-    "FruitbotEasy-v0": ("--env_name=EnvPool/FruitbotEasy-v0 --num_envs=32", 1_000_000),
+    "StarpilotEasy-v0": (
+        "--env_name=EnvPool/StarpilotEasy-v0 --num_envs=64 --num_steps=256 --batch_size=2048 "
+        "--num_epochs=3 --learning_rate=5e-4 --gamma=0.999 --gae_lambda=0.95 --entropy_coef=0.01 "
+        "--normalize_rewards --screen_size=64 --frame_stack=1",
+        1_000_000,
+    ),
     "Crafter": ("--env_name=benchmarks.crafter_env:Crafter --num_envs=32", 1_000_000),
 }
 QUIET = "--logger=none --report=False"
