@@ -9,13 +9,13 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo import load_policy
+from ppo import Config, Policy, load_policy, train
 from ppo.commands.evaluate import print_table
 from ppo.run.checkpoint import load, save
 from ppo.run.reader import read_run
 from ppo.run.summary import Evaluation
 from ppo.tools.overview import overview
-from tests.running import Call, run_main
+from tests.running import TINY, Call, run_main
 
 
 def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(cartpole_copy: Path) -> None:
@@ -168,6 +168,14 @@ def test_several_policies_that_cannot_be_compared_are_refused(
     code, out, err = call("evaluate", run, str(other), "--episodes=1", "--env_kwargs={}", output)
     assert (code, err) == (0, "")
     assert len({line.split()[2] for line in out.splitlines()[1:]}) == 1  # the same episode
+
+
+def test_no_episodes_need_no_process_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Policy, "isolated", lambda *_, **options: pytest.fail("plays nothing"))
+    summary = train(Config(**TINY, run_dir=str(tmp_path)))
+    assert (TINY["eval_episodes"], summary.evaluation.episodes) == (0, 0)
 
 
 def test_a_success_rate_is_shown_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
