@@ -17,7 +17,7 @@ from ppo.envs.env_factories import as_env_name
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.make_columns import make_one_column
 from ppo.errors import PPOError
-from tests.running import TINY, Call, environment_flags, run_main
+from tests.running import TINY, Call, environment_flags
 from tests.teams import Relay, Simulator, entry_point, sync
 
 Tables = list[dict[str, np.ndarray]]
@@ -214,19 +214,17 @@ def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Cal
     run = str(tmp_path / "run")
     name = "--env_name=tests.teams:Relay"
     line = ["--preset=none", "--num_steps=32", "--eval_episodes=4", "--report=False", "--verbose=0"]
-    done = run_main(name, *line, "--num_envs=6", "--total_steps=768", f"--run_dir={run}")
-    assert done.returncode == 0, done.stderr
+    code, _, errors = call(name, *line, "--num_envs=6", "--total_steps=768", f"--run_dir={run}")
+    assert code == 0, errors
     summary = json.loads(Path(run, "summary.json").read_text())
     assert summary["evaluation"]["episodes"] == 4
     assert "env/team_return" in Path(run, "metrics.csv").read_text().partition("\n")[0]
     code, shown, errors = call("evaluate", run, name, "--episodes=9")
     assert code == 0, errors
     assert "team_return" in shown
-    done = run_main(f"--resume={run}", name, "--total_steps=1536", "--verbose=0", "--report=False")
-    assert done.returncode == 0, done.stderr
-    assert (
-        "resume is not exact: a batch, or a team, begins new episodes" in done.stdout + done.stderr
-    )
+    code, shown, errors = call(f"--resume={run}", name, "--total_steps=1536", *line[-2:])
+    assert code == 0, errors
+    assert "resume is not exact: a batch, or a team, begins new episodes" in shown + errors
 
 
 @pytest.mark.slow

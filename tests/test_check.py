@@ -21,6 +21,7 @@ def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     done = run_main("check", "--env_name=CartPole-v1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -18,10 +18,12 @@ from ppo.tools.overview import overview
 from tests.running import TINY, Call, run_main
 
 
-def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(cartpole_copy: Path) -> None:
+def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(
+    cartpole_copy: Path, call: Call
+) -> None:
     for flags in (["--episodes=12"], ["--episodes=5", "--stochastic", "--seed=3", "--num_envs=2"]):
-        done = run_main("evaluate", str(cartpole_copy), *flags)
-        assert (done.returncode, done.stderr) == (0, "")
+        code, _, errors = call("evaluate", str(cartpole_copy), *flags)
+        assert (code, errors) == (0, "")
     first, second = json.loads((cartpole_copy / "evaluation.json").read_text())
     checkpoint = cartpole_copy / "checkpoints" / "000000005120.safetensors"
     expected = load_policy(checkpoint).evaluate(12)

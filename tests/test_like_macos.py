@@ -30,6 +30,7 @@ def run_there(*flags: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_bits(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     run_there(*FLAGS, "--total_steps=2048", f"--run_dir={there}")

@@ -13,6 +13,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
+from ppo import load_policy
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.config.settings import settings_of
@@ -21,7 +22,7 @@ from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
 from ppo.tools.plots import PANELS, curve, draw
 from ppo.tools.render import find_episode
-from ppo.tools.report import command, write_report
+from ppo.tools.report import command, report_run, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 
 FLAGS = (*BRIEF, "--logger=none")
@@ -29,10 +30,12 @@ FLAGS = (*BRIEF, "--logger=none")
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train two seeds with all reports; return their folder, with the output in said.txt."""
+    """Train two seeds, then report them; return their folder, with the output in said.txt."""
     folder = tmp_path_factory.mktemp("seeds") / "runs"
-    done = run_main(*FLAGS, "--seeds=2", "--seed=4", "--report", f"--run_dir={folder}")
+    done = run_main(*FLAGS, "--seeds=2", "--seed=4", f"--run_dir={folder}")
     assert done.returncode == 0, done.stderr
+    for name in ("s4", "s5"):
+        report_run(folder / name, load_policy(folder / name))
     (folder / "said.txt").write_text(done.stdout)
     return folder
 
