@@ -32,7 +32,7 @@ HISTOGRAMS = {
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run without loggers."""
     folder = tmp_path_factory.mktemp("plain") / "run"
-    assert run_main(*RUN, "--logger=none", f"--run_dir={folder}").returncode == 0
+    assert main.main([*RUN, "--logger=none", "--report=False", f"--run_dir={folder}"]) == 0
     return folder
 
 

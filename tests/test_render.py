@@ -11,13 +11,13 @@ from ppo.tools.render import find_episode
 from tests.running import Call, run_main
 
 
-def test_render_makes_a_video_of_the_best_episode(cartpole_copy: Path) -> None:
-    done = run_main("render", str(cartpole_copy))
-    assert (done.returncode, done.stderr) == (0, "")
+def test_render_makes_a_video_of_the_best_episode(cartpole_copy: Path, call: Call) -> None:
+    code, shown, errors = call("render", str(cartpole_copy))
+    assert (code, errors) == (0, "")
     best = find_episode(cartpole_copy, "best")
     assert (
         f"best episode: return {best['episode_return']:.0f} in {best['episode_length']} steps"
-        in done.stdout
+        in shown
     )
     frames = imageio.v3.imread(cartpole_copy / "videos" / f"best-{best['step']}.mp4")
     assert len(frames) == best["episode_length"] + 1
