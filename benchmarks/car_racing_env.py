@@ -4,13 +4,14 @@ from typing import Any
 
 from gymnasium.envs.box2d import car_racing
 
-EVERY = 4  # frames: what --frame_skip says, with which nothing else changes
+FRAME_SKIP = 4  # of the preset CarRacing-v3, with which it has to be trained
 
 
 class CarRacing(car_racing.CarRacing):
-    """gymnasium's CarRacing-v3, whose frames are drawn only where the last of four is seen.
+    """gymnasium's CarRacing-v3, which draws only every fourth frame of an episode: the one that an
+    agent sees with --frame_skip=4.
 
-    Between two of them step returns the picture before. Drawing is most of the time of a step."""
+    In between, step returns the picture before. Drawing takes most of the time of a step."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -23,6 +24,6 @@ class CarRacing(car_racing.CarRacing):
         return super().step(action)
 
     def _render(self, mode: str) -> Any:
-        if mode == "state_pixels" and self.frame % EVERY:
+        if mode == "state_pixels" and self.frame % FRAME_SKIP:
             return self.state
         return super()._render(mode)

@@ -3,7 +3,7 @@
 What --image=gray and --image=color come to, with everything else by the tuned values of the
 environment or of its family; Starpilot's are those of its authors (Cobbe et al., Leveraging
 Procedural Generation, 2020), but for the network. Each environment is trained in both ways with
-each seed from 1 on, one run at a time, by all cores; --steps replaces the numbers of steps below.
+each seed from 1 on, one run after another; --steps replaces the numbers of steps below.
 
 - evaluation: the mean return of --episodes deterministic episodes after training, for each seed
 - last 100: the mean return of the last 100 episodes of training, for each seed
