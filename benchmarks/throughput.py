@@ -1,5 +1,6 @@
 """Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling |
 --device=cuda] [--workloads=W,...] [--sizes=8,64,256] [--repetitions=5] [--flags="--name=value ..."]
+[--name=NAME]
 
 Trains on the same work in turn, as many steps by each trainer, for environments cost more or less
 as a policy learns. Ours is main.py in a fresh process, as a user calls it, with a worker process
@@ -19,7 +20,7 @@ are environment steps per second from the end of the first iteration to the end 
 - small-batches: LunarLander, 8 x 256, 10 epochs of minibatches of 64
 - memory: CartPole without velocities, LSTM of 128; the peer is RecurrentPPO of SB3-Contrib, with
   one LSTM for policy and value as ours has
-- the last five beside SB3 plain by one torch thread and by two
+- the last four beside SB3 plain by one torch thread and by two
 
 Shares of an iteration are medians of collecting and learning in those runs, and of collecting what
 environments and policy take when one worker's part of them is run alone; the rest is communication,
@@ -32,7 +33,8 @@ The machine should have nothing else to do. --flags are passed on to main.py. --
 look at two environments, which writes nothing; --scaling measures speed against workers and
 environments, and memory, instead. --device=cuda compares a learner there with one on the CPU beside
 it, and with SB3's policy there; and CartPoles whose tensors are there, --batch=4096 of them, with
-as many on the CPU. Writes results/throughput/.
+as many on the CPU. Writes results/throughput/; --name=NAME, for measurements of another machine,
+writes NAME.md and NAME.json there.
 """
 
 import argparse
@@ -57,7 +59,6 @@ from benchmarks.trainers import GAME, OURS, PHASES, WORKLOADS, memory_of, run_ou
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 
-RESULTS = "throughput/throughput.json"
 QUICK = "CartPole-v1,LunarLander-v3"
 SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
 ON_DEVICE = ("LunarLander-v3", GAME)  # 64 environments each
@@ -249,14 +250,15 @@ def show_explained(results: harness.Result) -> str:
     return harness.table(f"{head} | limit / measured | MiB", rows)
 
 
-def write_page(results: harness.Result) -> None:
+def write_page(stem: str, results: harness.Result) -> None:
     machines = [
         f"- {name}: `{result['command']}` on {harness.machine(result)}"
         for name, result in results.items()
     ]
     parts = [compare(results), show_explained(results), "\n".join(machines)]
-    parts.append("![speed and memory by workers and environments](scaling.png)")
-    harness.write_page("throughput/README.md", __doc__, *parts)
+    if stem == "README":
+        parts.append("![speed and memory by workers and environments](scaling.png)")
+    harness.write_page(f"throughput/{stem}.md", __doc__, *parts)
 
 
 def scale(result: harness.Result, flags: str, repetitions: int) -> None:
@@ -379,7 +381,7 @@ def draw(points: list[harness.Result], cores: int) -> None:
 def parse() -> argparse.Namespace:
     """Read the command line. Ends with an error for what cannot be run."""
     parser = harness.make_parser(
-        __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096
+        __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096, name=""
     )
     parser.add_argument("--workloads", help=f"some of {', '.join(WORKLOADS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
@@ -410,16 +412,17 @@ def main() -> None:
         else:
             print(f"\n{show_device(runs)}")
         return
-    results = {} if given.quick else harness.read_json(RESULTS)
+    path = f"throughput/{given.name or 'throughput'}.json"
+    results = {} if given.quick else harness.read_json(path)
     for name in given.workloads:
         found = measure(name, given.flags, given.sizes, given.repetitions, given.quick)
         results[name] = {**about, **found}
         if not given.quick:
-            harness.write_json(RESULTS, results)
+            harness.write_json(path, results)
     if given.quick:
         print(f"\n{compare(results)}")
     else:
-        write_page(results)
+        write_page(given.name or "README", results)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,22 @@ def test_all_work_is_measured_unless_some_is_named(monkeypatch: pytest.MonkeyPat
         assert throughput.parse().workloads == wanted
 
 
+def test_another_machine_has_a_page_of_its_own(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {"ours, 8": [{"steps_per_second": 3000.0}], "SB3": [{"steps_per_second": 1000.0}]}
+    found = {"runs": runs, "explained": {}}
+    monkeypatch.setattr(throughput, "measure", lambda *arguments: found)
+    describe = harness.describe
+    monkeypatch.setattr(harness, "describe", lambda *packages: describe())  # none is needed here
+    flags = ["--name=other", "--workloads=memory"]
+    monkeypatch.setattr(sys, "argv", ["throughput", *flags])
+    throughput.main()
+    folder = results / "throughput"
+    assert {path.name for path in folder.iterdir()} == {"other.json", "other.md"}
+    assert "| memory | ours, 8 | 3,000 | 3.00 x SB3 | 3.00 |" in (folder / "other.md").read_text()
+
+
 def test_a_device_is_compared_with_the_cpu_and_with_the_peer(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
