@@ -99,8 +99,8 @@ def git(*arguments: str, cwd: Path = ROOT) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of this checkout, -dirty with other changes than results."""
-    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    """Return the commit of this checkout, -dirty with changes or new files outside results/."""
+    changes = git("status", "--porcelain", "--", ".", ":!results")
     name = git("rev-parse", "--short", "HEAD")
     return f"{name}-dirty" if name and changes else name or None
 

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,21 @@ def test_a_learning_run_can_be_checked_bit_for_bit(
     assert not learning.is_unchanged("tiny", elsewhere)
     learning.write_page({"tiny": {**harness.describe(), "runs": [run]}})
     assert is_table((results / "learning/README.md").read_text())
+
+
+def test_a_commit_is_dirty_with_a_new_file_too_but_not_with_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "git", partial(harness.git, cwd=tmp_path))
+    harness.git("init")
+    name = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    harness.git(*name, "commit", "--allow-empty", "--message=Begin")
+    clean = harness.commit()
+    assert clean == harness.git("rev-parse", "--short", "HEAD") != ""
+    for folder, found in (("results", clean), ("presets", f"{clean}-dirty")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "new.json").touch()
+        assert harness.commit() == found
 
 
 def test_goals_are_those_of_stop_when() -> None:
