@@ -381,12 +381,15 @@ def draw(points: list[harness.Result], cores: int) -> None:
 def parse() -> argparse.Namespace:
     """Read the command line. Ends with an error for what cannot be run."""
     parser = harness.make_parser(
-        __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096, name=""
+        __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096
     )
     parser.add_argument("--workloads", help=f"some of {', '.join(WORKLOADS)}; default: all")
+    parser.add_argument("--name", default="", help="of the results' files, for another machine")
     parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
     parser.add_argument("--scaling", action="store_true", help="by workers and environments")
     given = parser.parse_args()
+    if given.name and (given.scaling or given.device):
+        parser.error("--name: their results have one file each: not with --scaling or --device")
     every = QUICK if given.quick else ",".join(WORKLOADS)
     given.workloads = (given.workloads or every).split(",")
     if unknown := {*given.workloads} - WORKLOADS.keys():

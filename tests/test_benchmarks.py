@@ -46,6 +46,13 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe results without the versions of peers, which are not installed everywhere."""
+    describe = harness.describe
+    monkeypatch.setattr(harness, "describe", lambda *packages: describe())
+
+
 def config_of(env_name: str, flags: str) -> Config:
     return Config(**parse_flags(shlex.split(flags), Config), env_name=env_name)
 
@@ -71,22 +78,26 @@ def test_all_work_is_measured_unless_some_is_named(monkeypatch: pytest.MonkeyPat
         assert throughput.parse().workloads == wanted
 
 
+@pytest.mark.usefixtures("no_packages")
 def test_another_machine_has_a_page_of_its_own(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = {"ours, 8": [{"steps_per_second": 3000.0}], "SB3": [{"steps_per_second": 1000.0}]}
     found = {"runs": runs, "explained": {}}
     monkeypatch.setattr(throughput, "measure", lambda *arguments: found)
-    describe = harness.describe
-    monkeypatch.setattr(harness, "describe", lambda *packages: describe())  # none is needed here
     flags = ["--name=other", "--workloads=memory"]
     monkeypatch.setattr(sys, "argv", ["throughput", *flags])
     throughput.main()
     folder = results / "throughput"
     assert {path.name for path in folder.iterdir()} == {"other.json", "other.md"}
     assert "| memory | ours, 8 | 3,000 | 3.00 x SB3 | 3.00 |" in (folder / "other.md").read_text()
+    for other in ("--scaling", "--device=cuda"):  # whose files would be those of this machine
+        monkeypatch.setattr(sys, "argv", ["throughput", *flags, other])
+        with pytest.raises(SystemExit, match="2"):
+            throughput.main()
 
 
+@pytest.mark.usefixtures("no_packages")
 def test_a_device_is_compared_with_the_cpu_and_with_the_peer(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,8 +114,6 @@ def test_a_device_is_compared_with_the_cpu_and_with_the_peer(
     monkeypatch.setattr(
         harness, "in_fresh_process", lambda *arguments: {"steps_per_second": 10.0, "mean_return": 0}
     )
-    describe = harness.describe
-    monkeypatch.setattr(harness, "describe", lambda *packages: describe())  # none is needed here
     monkeypatch.setattr(throughput, "device_name", str)
     monkeypatch.setattr(sys, "argv", ["throughput", "--device=cuda", "--repetitions=3"])
     throughput.main()
@@ -306,8 +315,8 @@ def test_a_commit_is_dirty_with_a_new_file_too_but_not_with_results(
 ) -> None:
     monkeypatch.setattr(harness, "git", partial(harness.git, cwd=tmp_path))
     harness.git("init")
-    name = ("-c", "user.name=A", "-c", "user.email=a@example.com")
-    harness.git(*name, "commit", "--allow-empty", "--message=Begin")
+    author = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    harness.git(*author, "commit", "--allow-empty", "--message=Begin")
     clean = harness.commit()
     assert clean == harness.git("rev-parse", "--short", "HEAD") != ""
     for folder, found in (("results", clean), ("presets", f"{clean}-dirty")):
