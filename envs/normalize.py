@@ -22,12 +22,14 @@ AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of
 class RunningMeanStd:
     """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
 
-    The prior is 1e-4 samples of mean 0 and variance 1 (Baselines). Its attributes are its state."""
+    Mean 0 and variance 1 stand for no samples, and have no weight: even the 1e-4 samples that
+    Baselines begins with would be all of the variance of numbers far from 0. Its attributes are its
+    state."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.mean = np.zeros(shape)
         self.variance = np.ones(shape)
-        self.count = np.float64(1e-4)
+        self.count = np.float64(0)
 
     @np.errstate(all="ignore")  # checkpoints refuse statistics that are not finite
     def update(self, samples: ndarray, all_reduce: AllReduce) -> None:
@@ -51,34 +53,41 @@ class RunningMeanStd:
 class NormalizeObservation:
     """Standardise observations: (observation - mean) / deviation, clipped to +/- 10, as float32.
 
-    Mean and deviation are in shared memory: workers see every update made here. shape: of the
-    vector to standardise; is_scaled: mask (broadcast to shape) of the entries to standardise, the
-    others stay as they are; is_packed: observations are rows of bytes that begin with that vector
-    as float32."""
+    Mean and deviation are in shared memory: workers see every update made here. shape, dtype: of
+    the vector to standardise; is_scaled: mask (broadcast to shape) of the entries to standardise,
+    the others stay as they are; is_packed: observations are rows of bytes that begin with that
+    vector. The mean is subtracted in float64 from numbers that float32 would round."""
 
     def __init__(
-        self, shape: Sequence[int], enabled: bool, is_scaled=True, is_packed: bool = False
+        self,
+        shape: Sequence[int],
+        enabled: bool,
+        is_scaled=True,
+        is_packed: bool = False,
+        dtype=np.float32,
     ) -> None:
-        statistics = RunningMeanStd(shape)
-        tables = SharedArray((3, *shape), np.float32)
-        _, scale, highest = tables.array
+        shifts = SharedArray(shape, np.result_type(dtype, np.float32))
+        tables = SharedArray((2, *shape), np.float32)
+        scale, highest = tables.array
         scale[:] = 1
         highest[:] = np.where(is_scaled, CLIP, np.inf)
-        self.__setstate__((tables, enabled, is_packed, statistics))
+        self.__setstate__((shifts, tables, enabled, is_packed, RunningMeanStd(shape)))
 
     def __getstate__(self):
-        return self.tables, self.enabled, self.is_packed, self.statistics
+        return self.shifts, self.tables, self.enabled, self.is_packed, self.statistics
 
     def __setstate__(self, state) -> None:
-        self.tables, self.enabled, self.is_packed, self.statistics = state
-        self.shift, self.scale, self.highest = self.tables.array
+        self.shifts, self.tables, self.enabled, self.is_packed, self.statistics = state
+        self.shift = self.shifts.array
+        self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
 
     def __call__(self, observations: ndarray):
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
-        normalized = np.subtract(self._numbers(observations), self.shift, dtype=np.float32)
+        normalized = np.subtract(self._numbers(observations), self.shift)
+        normalized = normalized.astype(np.float32, copy=False)
         normalized *= self.scale
         np.minimum(normalized, self.highest, out=normalized)
         np.maximum(normalized, self.lowest, out=normalized)
@@ -110,10 +119,10 @@ class NormalizeObservation:
         self._share_statistics()
 
     def _numbers(self, rows: ndarray) -> ndarray:
-        """Return the vector to standardise: of packed rows, a float32 view (..., n)."""
+        """Return the vector to standardise: of packed rows, a view (..., n)."""
         if not self.is_packed:
             return rows
-        return rows[..., : self.shift.nbytes].view(np.float32)
+        return rows[..., : self.shift.nbytes].view(self.shift.dtype)
 
     def _share_statistics(self) -> None:
         is_scaled = np.isfinite(self.highest)

@@ -57,8 +57,8 @@ class ObserveParts(Wrapper):
 
     Observations without images become one vector, as by gymnasium.spaces.flatten. A single image
     becomes (size, size, channels) uint8, in an array that is reused. An image and other parts are
-    packed into a row of bytes: the vectors as float32, then the pixels of each image, padded with
-    zeros to a multiple of four bytes.
+    packed into a row of bytes: the vectors as float32, or as float64 where float32 would round
+    them, then the pixels of each image, padded with zeros to a multiple of four or eight bytes.
 
     observation_space has four dicts by the names of parts: parts (their Boxes), places (their
     slices), shown (a Part each) and treatment (descriptions for the user). The name of a nested
@@ -73,7 +73,8 @@ class ObserveParts(Wrapper):
         images: Boxes = {}
         treatment = {}
         shown: dict[str, Part] = {}
-        dtypes = []
+        dtypes = []  # of numbers
+        rounded = [np.dtype(np.float32)]  # and of those among them that are no choices
         for path, leaf in leaves(env.observation_space):
             name = ".".join(map(str, path)) or "observation"
             kind = kind_of(leaf, image)
@@ -98,11 +99,12 @@ class ObserveParts(Wrapper):
             else:
                 vectors[name] = spaces.flatten_space(leaf)
                 dtypes.append(vectors[name].dtype)
+                if isinstance(leaf, spaces.Box):
+                    rounded.append(leaf.dtype)
                 treatment[name] = f"vector of {spaces.flatdim(leaf)}"
             self.readers.append((name, path, read))
-        dtype: Any = np.float32
-        if len(dtypes) == len(self.readers):
-            dtype = np.result_type(*dtypes)
+        is_vector = len(dtypes) == len(self.readers)
+        dtype = np.result_type(*(dtypes if is_vector else rounded))
         vectors = {name: spaces.Box(x.low, x.high, dtype=dtype) for name, x in vectors.items()}
         self.observation_space = self.space = join(vectors, images)
         self.space.shown = shown
@@ -142,7 +144,8 @@ def join(vectors: Boxes, images: Boxes):
     boxes = [*parts.values()]
     if images and len(boxes) > 1:
         num_bytes = sum(box.low.nbytes for box in boxes)
-        space: Any = spaces.Box(0, 255, (-(-num_bytes // 4) * 4,), np.uint8)
+        unit = max(4, *(box.dtype.itemsize for box in boxes))
+        space: Any = spaces.Box(0, 255, (-(-num_bytes // unit) * unit,), np.uint8)
     else:
         low = np.concatenate([box.low for box in boxes])
         space = spaces.Box(low, np.concatenate([box.high for box in boxes]), dtype=low.dtype)

@@ -34,9 +34,8 @@ def is_packed(space) -> bool:
 
 
 def split(space, observations):
-    """Return the parts (B, *part) of observations (B, *observation), by name, without a copy.
-
-    A dict of parts is returned unchanged: exported models are called with one."""
+    """Return the parts (B, *part) of observations (B, *observation), by name; vectors of packed
+    rows as float32. A dict of parts is returned unchanged: exported models are called with one."""
     import torch  # here, since models are chosen without it
 
     if isinstance(observations, dict):
@@ -48,6 +47,6 @@ def split(space, observations):
     for name, box in parts.items():
         columns = observations[:, space.places[name]]
         if box.dtype != space.dtype:
-            columns = columns.view(torch.float32)
+            columns = columns.view(getattr(torch, str(box.dtype))).float()
         found[name] = columns.unflatten(1, box.shape)
     return found

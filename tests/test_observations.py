@@ -114,7 +114,9 @@ def test_every_part_is_found_again(space: Any, seed: int) -> None:
             assert found[name].shape == (1, *value)
         else:
             np.testing.assert_array_equal(found[name][0].float(), np.asarray(value, "f"))
-    given_parts = {name: part[0].numpy() for name, part in found.items()}
+    images = {name: part[0].numpy() for name, part in found.items()}
+    numbers = {name: value for name, value in expected.items() if not isinstance(value, tuple)}
+    given_parts = {**images, **numbers}
     np.testing.assert_array_equal(pack(env.observation_space, given_parts), observation)
     assert (env.observation_space.dtype == np.uint8) == any(
         len(part.shape) > 2 or part.dtype == torch.uint8 for part in found.values()

@@ -72,12 +72,14 @@ def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:
     """Make a run's observation normaliser, with initial statistics, for all parts but images."""
     space = spaces.observations
     if len(parts_of(space)) == 1:
-        return NormalizeObservation(space.shape, config.normalize_observations)
+        return NormalizeObservation(space.shape, config.normalize_observations, dtype=space.dtype)
     names = normalized_parts(config, space)
-    is_scaled = [np.full(box.shape, name in names) for name, box in vectors_of(space).items()]
+    vectors = vectors_of(space)
+    is_scaled = [np.full(box.shape, name in names) for name, box in vectors.items()]
     columns = np.concatenate([np.ones(0, np.bool_), *is_scaled])
+    dtype = np.result_type(np.float32, *(box.dtype for box in vectors.values()))
     return NormalizeObservation(
-        columns.shape, config.normalize_observations, columns, is_packed(space)
+        columns.shape, config.normalize_observations, columns, is_packed(space), dtype
     )
 
 

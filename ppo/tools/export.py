@@ -47,10 +47,18 @@ class ExportedPolicy(nn.Module):
         self.squash = policy.config.squash_actions
         self.tables = {}  # to normalise each vector
         if policy.normalize.enabled:
-            rest = torch.tensor(policy.normalize.tables.array).flatten(1)
+            first = 0
             for name, box in vectors_of(self.space).items():
-                table, rest = rest.tensor_split([box.low.size], 1)
-                self.tables[name] = table.view(3, *box.shape)
+                last = first + box.low.size
+                self.tables[name] = [
+                    torch.tensor(table.ravel()[first:last].reshape(box.shape))
+                    for table in (
+                        policy.normalize.shift,
+                        policy.normalize.scale,
+                        policy.normalize.highest,
+                    )
+                ]
+                first = last
 
     def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
         distribution, _, next_state = self.model.act(self.observe(parts), state)
@@ -69,7 +77,8 @@ class ExportedPolicy(nn.Module):
             part = parts.get(name, given.new_zeros(given.shape[0], *box.shape))
             if name in self.tables:
                 shift, scale, highest = self.tables[name]
-                part = ((part.float() - shift) * scale).minimum(highest).maximum(-highest)
+                part = (part.to(shift.dtype) - shift).float() * scale
+                part = part.minimum(highest).maximum(-highest)
             whole[name] = part
         return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
@@ -112,8 +121,14 @@ def export(policy: Policy, path: Path) -> float:
     actor = Actor(model, policy.weights)
     exported = ExportedPolicy(policy, model)
     states = np.zeros((len(observations), actor.state_size), np.float32)
-    parts = split(policy.spaces.observations, torch.from_numpy(observations))
-    inputs = {name: parts[name].numpy() for name in policy.parts}
+    space = policy.spaces.observations
+    inputs = {
+        name: observations[:, space.places[name]].view(box.dtype).reshape(-1, *box.shape)
+        if hasattr(space, "places")
+        else observations
+        for name, box in parts_of(space).items()
+        if name in policy.parts
+    }
     if states.size:
         inputs[STATE] = states
     with extra("export"), atomic_write(path) as temporary:
