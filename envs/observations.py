@@ -1,6 +1,6 @@
 """Flatten nested observations into one Box that remembers its parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ Boxes = dict[str, Any]  # by the names of their parts
 
 MIN_SIDE_OF_PIXELS = 36  # uint8 arrays with shorter sides hold categories, such as MiniGrid's
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
+FINE = 1e-3  # a float32 that is rounded to multiples of this or less is precise enough
 
 
 def kind_of(space, image: str) -> str:
@@ -172,3 +173,28 @@ def pack(space, parts: Mapping[str, Any]):
         box = space.parts[name]
         row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
     return observation
+
+
+def rounded_parts(space, rows: ndarray) -> Iterator[tuple[str, float]]:
+    """Yield the name of each part that float32 rounds to about as much as it varies in flattened
+    observations (n, *observation), and that to whose multiples it is rounded."""
+    for name, box in getattr(space, "parts", {"observation": space}).items():
+        leaf = space
+        numbers = rows.reshape(len(rows), -1)
+        if hasattr(space, "shown"):
+            leaf = space.shown[name].space
+            numbers = numbers[:, space.places[name]].view(box.dtype)
+        if leaf.dtype == np.float32:
+            steps = np.spacing(np.abs(numbers).max(0).astype(np.float32))
+            is_rounded = (steps > FINE) & (numbers.std(0, dtype=np.float64) < 8 * steps)
+            if is_rounded.any():
+                yield name, steps[is_rounded].max().item()
+
+
+def describe_rounding(name: str, multiple: float) -> str:
+    """Return a sentence for the user about one of rounded_parts."""
+    part = "" if name == "observation" else f" of {name}"
+    return (
+        f"float32 rounds observations{part} to multiples of {multiple:g}, and they vary by little "
+        "more: give float64, in their space, too, or subtract what is common to them"
+    )

@@ -42,7 +42,8 @@ def test_samples_far_from_zero_have_the_deviation_that_they_have_without_the_off
 
 
 @pytest.mark.parametrize(
-    ("dtype", "width", "offset"), [("float64", 0.2, 1.7e9), ("int64", 50, 10**12), ("int32", 50, 10**9)]
+    ("dtype", "width", "offset"),
+    [("float64", 0.2, 1.7e9), ("int64", 50, 10**12), ("int32", 50, 10**9)],
 )
 def test_numbers_that_float32_would_round_are_standardised_in_float64(dtype, width, offset):
     near = np.linspace(-width, width, 101)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo.algorithm.rollout import Metrics
 from ppo.callbacks.base import Callback
+from ppo.envs.observations import describe_rounding, rounded_parts
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
 VERY_LARGE_KL = 1.0  # once
@@ -77,6 +78,10 @@ class Doctor(Callback):
             yield "kl", f"policy updates are too large (KL {kl:.2g} in an iteration): {fix}"
         observations = run.rollout.observations
         shown = observations[:: max(1, len(observations) // 8)]
+        space = run.parts.spaces.observations
+        rows = shown.reshape(-1, *space.shape)
+        for name, multiple in rounded_parts(space, rows):
+            yield f"rounded {name}", describe_rounding(name, multiple)
         if (shown == shown[0, 0]).all():
             fix = "check what reset() and step() of the environment return"
             yield "constant", f"observations are constant: {fix}"

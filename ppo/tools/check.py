@@ -21,6 +21,7 @@ from ppo.envs.errors import ManyMade
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
 from ppo.envs.make_columns import make_columns
+from ppo.envs.observations import describe_rounding, rounded_parts
 from ppo.envs.teams import Team
 from ppo.system.hardware import available_cores
 from ppo.tools.random_play import RandomPlay, play, play_columns
@@ -77,7 +78,7 @@ def _findings(config, seed: int) -> Iterator[str]:
         yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
-    yield from _record_findings(record)
+    yield from _record_findings(record, env.observation_space)
     if not hasattr(env.unwrapped, "ale"):  # those have the trainer's own wrappers
         for problem in checker_warnings(make_env(config).unwrapped):
             yield f"gymnasium's checker: {problem}"
@@ -111,7 +112,7 @@ def _findings_of_columns(config, seed: int) -> Iterator[str]:
         )
     else:
         yield "warning: the same seeds and actions lead elsewhere: runs do not repeat themselves"
-    yield from _record_findings(record)
+    yield from _record_findings(record, columns.envs[0].observation_space)
     if batch.note:
         yield f"warning: environment {config.env_name}: {batch.note}"
     elif any(is_truncated for *_, is_truncated in record.episodes):
@@ -123,7 +124,7 @@ def _space_findings(env) -> Iterator[str]:
     yield f"actions: {' '.join(str(env.action_space).split())}"
 
 
-def _record_findings(record: RandomPlay) -> Iterator[str]:
+def _record_findings(record: RandomPlay, space) -> Iterator[str]:
     rewards = np.array(record.rewards)
     yield (
         f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "
@@ -141,7 +142,10 @@ def _record_findings(record: RandomPlay) -> Iterator[str]:
         )
     else:
         yield f"warning: no episode ended within {len(rewards):,} steps"
-    observations = np.stack(record.observations).astype(float)
+    rows = np.stack(record.observations)
+    for part in rounded_parts(space, rows):
+        yield f"warning: {describe_rounding(*part)}"
+    observations = rows.astype(float)
     largest = np.abs(observations).max()
     if (observations == observations[0]).all():
         yield "warning: observations are constant"

@@ -15,7 +15,7 @@ from ppo.config.flags import flag
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, ExportMismatch
 from ppo.models.actor import Actor
-from ppo.models.parts import is_packed, parts_of, split, vectors_of
+from ppo.models.parts import is_packed, parts_of, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
