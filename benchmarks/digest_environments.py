@@ -1,5 +1,7 @@
-"""Environments and a callback of benchmarks.digests, which any commit of the trainer can run."""
+"""Environments and callbacks of benchmarks.digests, which any commit of the trainer can run."""
 
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -97,3 +99,82 @@ class Harder(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.episodes = state["episodes"]
+
+
+class Setter(Callback):
+    """Call ppo set in the third iteration: the fourth has another learning rate."""
+
+    def on_iteration(self, run: Any) -> None:
+        if run.iteration == 3:
+            settings = ("learning_rate=1e-4", "entropy_coef=linear:0.01")
+            command = [sys.executable, "main.py", "set", str(run.folder.path), *settings]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def together(num_envs: int) -> Any:
+    """Make a batch of environments."""
+    return gymnasium.make_vec("CartPole-v1", num_envs, "sync")
+
+
+class Relay:
+    """A team in PettingZoo's way: three agents, of whom one leaves early and one comes late.
+
+    Each observes random numbers, and is paid for an action of the sign of the first of them."""
+
+    possible_agents = ("early", "middle", "late")
+    render_mode = None
+    metadata: dict[str, Any] = {}  # noqa: RUF012
+
+    @property
+    def unwrapped(self) -> "Relay":
+        return self
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-np.inf, np.inf, (3,))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.random = np.random.default_rng(seed)
+        self.time = 0
+        self.agents = ["early", "middle"]
+        self._observe(self.possible_agents)
+        return self._of(self.agents, self.numbers), self._of(self.agents, {})
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        self.time += 1
+        rewards = {
+            agent: float(actions[agent] == (self.numbers[agent][0] > 0)) for agent in actions
+        }
+        ends = {"early": self.time == 3, "middle": self.time == 9, "late": self.time == 7}
+        is_over = self._of(self.agents, ends)
+        shown = [*self.agents]
+        self.agents = [agent for agent in shown if not is_over[agent]]
+        if self.time == 2:
+            self.agents.append("late")
+            shown.append("late")
+        self._observe(self.possible_agents)
+        never = dict.fromkeys(is_over, False)
+        infos = self._of(shown, {})
+        return self._of(shown, self.numbers), rewards, is_over, never, infos
+
+    def close(self) -> None:
+        pass
+
+    def _observe(self, agents: Any) -> None:
+        self.numbers = {agent: self.random.normal(size=3).astype(np.float32) for agent in agents}
+
+    def _of(self, agents: Any, values: Any) -> dict[str, Any]:
+        return {agent: values.get(agent, {}) for agent in agents}
+
+
+class Far(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Pendulum, whose observations are far from zero, in float64."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1"))
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+    def observation(self, observation: Any) -> Any:
+        return 1.7e9 + observation.astype(np.float64)

@@ -1,24 +1,29 @@
-"""Digests of short runs, to show that a change of the code leaves every bit of its results.
+"""Digests of short runs, which show whether a change of the code left every bit of their results:
+python -m benchmarks.digests [--write] [--source=FOLDER] [--only=NAME,NAME] [--keep=FOLDER]
 
-python -m benchmarks.digests --write record results/digests/digests.json python -m
-benchmarks.digests run again and compare; exit code 1 where something differs python -m
-benchmarks.digests --source=FOLDER run the trainer of another checkout (of an earlier commit)
+Runs of every kind are trained, some of them killed and resumed, and what each leaves is compared
+with results/digests/digests.json; exit code 1 where something differs. --write records it instead.
+--source: the trainer of another checkout, of an earlier commit; --keep: keeps the runs, whose
+checkpoints a later commit must load.
 
-A digest covers the final checkpoint's tensors, metrics.csv without its columns of times, the noted
-episodes and the final evaluation. Digests are of one machine: rounding differs between processors.
---keep=FOLDER keeps the runs, whose checkpoints a later commit must load.
+A digest covers the final checkpoint's tensors, metrics.csv without its columns of times, and the
+final evaluation. Tensors and columns that have got other names since the first commit that is
+compared have the old ones in RENAMED. Digests are of one machine: rounding differs between
+processors. Runs of a package that is not installed are left out.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +45,17 @@ HIDDEN = f"--env_name=examples.own_environment:HiddenVelocity {SMALL} --model=ls
 CURRICULUM = (
     f"--env_name=digest_environments:Slippery --callback=digest_environments:Harder {SMALL} {TWO}"
 )
-NUM_ROWS_BEFORE_KILL = 39
+NUM_ROWS_BEFORE_KILL = {"cnn": 9}  # by the end of the name of a run
+MOST_ROWS_BEFORE_KILL = 39
+BATCH = f"--env_name=digest_environments:together {SMALL}"
+TEAM = f"--env_name=digest_environments:Relay {SMALL} --num_envs=6"
+POOL = f"--env_name=EnvPool/CartPole-v1 --eval_env=CartPole-v1 {SMALL}"
+RUN = "FOLDER/mlp-discrete-preset"  # of another run, which is trained before
+DEMONSTRATIONS = "FOLDER/demonstrations.npz"  # ten episodes of it
+OWN = "digest_environments:"  # of what a resumed run must be told again
 
 KILLED = "killed-and-resumed"
+STOPPED = "stopped-and-resumed"  # at one iteration, since it begins new episodes
 RUNS = {
     "mlp-discrete-two-workers": f"{CARTPOLE} {TWO}",
     "mlp-discrete-no-workers": f"{CARTPOLE} {NONE}",
@@ -83,16 +96,61 @@ RUNS = {
     "two-ranks": f"{CARTPOLE} {TWO}",
     "two-ranks-lstm": f"{HIDDEN} {NONE}",
     "curriculum": CURRICULUM,
+    "batch": f"{BATCH} {TWO}",
+    "batch-no-workers": f"{BATCH} {NONE}",
+    "batch-envpool": f"{POOL} {TWO}",
+    "team": f"{TEAM} {TWO}",
+    "team-lstm": f"{TEAM} {NONE} --model=lstm --hidden_size=32",
+    "freeze": f"{CARTPOLE} {TWO} --init_from={RUN} --freeze=policy_trunk",
+    "freeze-in-torch": f"{CARTPOLE} {NONE} --freeze=value_trunk --activation=gelu",
+    "init-from-parts": f"{CARTPOLE} {NONE} --init_from={RUN} --init_parts=policy,normalizer",
+    "critic-warmup": f"{CARTPOLE} {TWO} --init_from={RUN} --critic_warmup=3",
+    "critic-warmup-lstm": f"{HIDDEN} {NONE} --hidden_size=32 --critic_warmup=2",
+    "teacher": f"{CARTPOLE} {TWO} --teacher={RUN}",
+    "distillation": f"{CARTPOLE} {NONE} --teacher={RUN} --distill",
+    "cloning": f"{CARTPOLE} {TWO} --demonstrations={DEMONSTRATIONS} --clone_epochs=3",
+    "cloning-then-warmup": (
+        f"{CARTPOLE} {NONE} --demonstrations={DEMONSTRATIONS} --clone_epochs=2 --critic_warmup=2"
+    ),
+    "stopping": (
+        f"{CARTPOLE} {TWO} --best_by=episode_return_mean --stop_when=episode_return_mean>30"
+        " --eval_every=2"
+    ),
+    "patience": f"{PENDULUM} {TWO} --best_by=entropy --patience=3",
+    "live-settings": f"{CARTPOLE} {TWO} --callback=digest_environments:Setter",
+    "reward-terms": (
+        f"--env_name=examples.reward_groups:Reach {SMALL} {TWO} --reward_term=reach"
+        " --reward_term=effort --learner=examples.reward_groups:GroupLearner"
+        " --model=examples.reward_groups:GroupCritic"
+    ),
+    "torch-distribution": (
+        f"{PENDULUM} {TWO} --model=digest_model:BetaActorCritic --inference=learner"
+    ),
+    "frame-stack": f"{PENDULUM} {NONE} --frame_stack=3 --action_repeat=2",
+    "far-from-zero": f"--env_name=digest_environments:Far {SMALL} {TWO}",
     KILLED: f"{CARTPOLE} {TWO} --total_steps=25600",
     f"{KILLED}-curriculum": f"{CURRICULUM} --total_steps=25600",
+    f"{STOPPED}-batch": f"{BATCH} {TWO}",
+    f"{STOPPED}-team-lstm": f"{TEAM} {NONE} --model=lstm --hidden_size=32",
+    f"{KILLED}-cnn": f"{PONG} --model=cnn_small --total_steps=1024",
 }
-
+NEEDED = {"batch-envpool": "envpool"}  # packages of runs
 
 ADDED = {"faults/episodes_lost"}  # columns that earlier commits lack
+RENAMED: dict[str, str] = {}  # from today's names of tensors and columns to those of the first
 
 
-def run(name: str, source: Path, folder: Path) -> None:
-    """Train once; what is killed is resumed to its end. Raises SystemExit if a run fails."""
+def old_name(name: str) -> str:
+    """Return the name that a tensor or a column had at the first commit that is compared."""
+    return RENAMED.get(name, name)
+
+
+def run(name: str, source: Path, parent: Path) -> None:
+    """Train once, after the runs that it needs; what is killed is resumed to its end. Does nothing
+    if it has been trained already. Raises SystemExit if a run fails."""
+    folder = parent / name
+    if folder.exists():
+        return
     program = list(harness.MAIN)
     if name.startswith("two-ranks"):
         ranks = ["--standalone", "--nproc_per_node=2", "main.py"]
@@ -108,14 +166,38 @@ def run(name: str, source: Path, folder: Path) -> None:
         "stderr": subprocess.PIPE,
         "text": True,
     }
-    command = [*program, *RUNS[name].split(), *QUIET.split(), f"--run_dir={folder}"]
+    flags = f"{RUNS[name]} {QUIET} --run_dir=FOLDER/{name}"
+    for needed in re.findall(r"FOLDER/([\w.-]+)", RUNS[name]):
+        if needed in RUNS:
+            run(needed, source, parent)
+        elif not (parent / needed).exists():
+            run(Path(RUN).name, source, parent)
+            played = (
+                f"evaluate {RUN} --episodes=10 --record={DEMONSTRATIONS} --output=FOLDER/played"
+            )
+            _call([*harness.MAIN, *_arguments(played, parent)], needed, options)
+    command = [*program, *_arguments(flags, parent)]
+    trusted = [x for x in command if OWN in x]
     if name.startswith(KILLED):
+        num_rows = NUM_ROWS_BEFORE_KILL.get(name.rpartition("-")[2], MOST_ROWS_BEFORE_KILL)
         with subprocess.Popen(command, **options) as process:
-            while process.poll() is None and harness.num_rows(folder) < NUM_ROWS_BEFORE_KILL:
+            while process.poll() is None and harness.num_rows(folder) < num_rows:
                 time.sleep(0.005)
             process.send_signal(signal.SIGKILL)
-        trusted = [x for x in command if "digest_environments:" in x]
         command = [*program, f"--resume={folder}", *trusted]
+    elif name.startswith(STOPPED):
+        _call([*command, "--stop_when=iteration>=4"], name, options)
+        command = [*program, f"--resume={folder}", "--stop_when=none", *trusted]
+    _call(command, name, options)
+
+
+def _arguments(flags: str, parent: Path) -> list[str]:
+    """Split flags, in which FOLDER is the folder of all runs."""
+    return flags.replace("FOLDER", str(parent)).split()
+
+
+def _call(command: list[str], name: str, options: dict[str, Any]) -> None:
+    """Run a command. Raises SystemExit if it fails."""
     done = subprocess.run(command, **options)
     if done.returncode:
         raise SystemExit(f"{name}: exit code {done.returncode}\n{done.stderr}")
@@ -125,16 +207,16 @@ def digest(folder: Path) -> dict[str, str]:
     """Compute the SHA-256 of each thing that a run leaves, in hexadecimal."""
     tensors = hashlib.sha256()
     with safe_open(folder / "checkpoints" / "last.safetensors", "np") as file:
-        for name in sorted(file.keys()):
+        for name in sorted(file.keys(), key=old_name):
             table = file.get_tensor(name)
-            tensors.update(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes())
+            about = f"{old_name(name)} {table.dtype} {table.shape}"
+            tensors.update(about.encode() + table.tobytes())
     run = harness.read_run(folder)
     rows = harness.without_times(run.rows)
-    metrics = [{name: x for name, x in row.items() if name not in ADDED} for row in rows]
+    metrics = [{old_name(name): x for name, x in row.items() if name not in ADDED} for row in rows]
     texts = {
         "metrics": json.dumps(metrics),
         "evaluation": json.dumps(run.summary["evaluation"]),
-        "episodes": (folder / "episodes.jsonl").read_text(),
     }
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     return {"tensors": tensors.hexdigest(), **digests}
@@ -161,10 +243,11 @@ def main() -> None:
     found = {}
     any_differs = False
     for name in names:
-        run(name, given.source.absolute(), parent / name)
+        if find_spec(NEEDED.get(name, "json")) is None:
+            print(f"{name}: left out, {NEEDED[name]} is not installed", flush=True)
+            continue
+        run(name, given.source.absolute(), parent.absolute())
         found[name] = digest(parent / name)
-        if name.startswith(KILLED):  # noted again after the kill
-            del found[name]["episodes"]
         outcome = "recorded"
         if not given.write:
             differ = [kind for kind in found[name] if found[name][kind] != recorded[name][kind]]
