@@ -60,6 +60,19 @@ def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_the_table_of_seeds_has_the_results_that_runs_shows(parent: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(parent, tmp_path / "seeds", symlinks=True))
+    done = run_main("evaluate", str(folder / "s5"), "--episodes=4")
+    assert done.returncode == 0, done.stderr
+    mean = load_policy(folder / "s5").evaluate(4).mean
+    done = run_main(*FLAGS, "--seeds=2", "--seed=4", f"--run_dir={folder}", "--resume=auto")
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"^5 +[\d.]+ +{mean:.1f} +\d+$", done.stdout, re.M)
+    done = run_main("runs", f"--folder={folder}")
+    assert re.search(rf"^s5 +ended CartPole-v1 +{mean:.1f} +4 +2,560 ", done.stdout, re.M)
+
+
+@pytest.mark.slow
 def test_seeds_that_saw_no_episode_have_a_table_too(tmp_path: Path) -> None:
     flags = (
         "--env_name=Pendulum-v1",

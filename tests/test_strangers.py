@@ -71,6 +71,7 @@ def packed(num_bytes: int) -> str:
 REFUSED = {
     "report": [
         ("config.json", with_value(env_name=["x"]), 2, "env_name is not of its type"),
+        ("config.json", with_value(eval_max_steps="9"), 2, "eval_max_steps is not of its type"),
         ("config.json", with_value(env_name="\x1b[2J"), 2, "the env_name '\\x1b[2J'"),
         ("config.json", DEEP, 2, "it is nested too deep"),
         ("config.json", b"\xff", 2, "config.json cannot be used"),
@@ -184,6 +185,8 @@ LEFT_OUT = [
     ("evaluation.json", "[1]"),
     ("evaluation.json", json.dumps([{**RESULT, "env": {"x": "y"}}])),
     ("evaluation.json", json.dumps([{**RESULT, "returns": [1e308]}])),
+    ("evaluation.json", json.dumps([{**RESULT, "step": "1"}])),
+    ("evaluation.json", json.dumps([{**RESULT, "unfinished": [1]}])),
 ]
 
 

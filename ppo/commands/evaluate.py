@@ -18,9 +18,10 @@ from ppo.errors import ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint, load
+from ppo.run.reader import EVALUATIONS
 from ppo.run.statistics import confidence_interval
 from ppo.run.summary import Evaluation
-from ppo.system.files import check_folder, load_json, new_file, write_json
+from ppo.system.files import check_folder, load_json, new_file, read_json, write_json
 from ppo.system.output import printable
 
 NOTHING = "-"  # where there is no value
@@ -59,7 +60,8 @@ class Evaluate(PolicyFlags):
     )
     output: str | None = flag(
         None,
-        "JSON file to append the results to; none: evaluation.json in the run's folder.",
+        "JSON file to append the results to; none: evaluation.json in the run's folder, but for "
+        "episodes that are filmed or shown.",
     )
 
     def __call__(self) -> None:
@@ -81,18 +83,19 @@ class Evaluate(PolicyFlags):
         record = self.record and check_new(self.record)
         paths = [find_checkpoint(run) for run in self.runs]
         for path in paths:
-            _read_list(check_folder("--output=", self._output_of(path)))  # before the time is spent
+            if output := self._output_of(path):  # before the time is spent
+                _read_list(check_folder("--output=", output))
         policies = {path: self.load(path, env_kwargs=self.env_kwargs) for path in paths}
         _check_same_environment(policies)
         seed = policies[paths[0]].config.seed if self.seed is None else self.seed
-        steps = {path: load(path).get("step") for path in paths if len(paths) > 1}
+        steps = {path: load(path).get("step") for path in paths}
         results: dict[Path, Evaluation] = {}
         try:
             for path, policy in policies.items():
                 results[path] = self._play(policy, seed, video, record)
                 if len(self.runs) == 1:
                     self._print(path, results[path])
-                self._save(path, policy, seed, results[path])
+                self._save(path, steps[path], policy, seed, results[path])
         finally:  # those before a failure are shown, too
             if results and len(self.runs) > 1:
                 print_table(results, steps)
@@ -101,9 +104,12 @@ class Evaluate(PolicyFlags):
         if record:
             print(f"demonstrations: {record}")
 
-    def _output_of(self, path: Path) -> Path:
-        """Return the JSON file for the results of a checkpoint."""
-        return Path(self.output or folder_of(path) / "evaluation.json")
+    def _output_of(self, path: Path) -> Path | None:
+        """Return the JSON file for the results of a checkpoint; None for a film, which is made to
+        be watched, unless a file is asked for."""
+        if self.output or not (self.video or self.render):
+            return Path(self.output or folder_of(path) / EVALUATIONS)
+        return None
 
     def _play(
         self, policy: Policy, seed: int, video: str | Path | None, record: str | None
@@ -140,20 +146,28 @@ class Evaluate(PolicyFlags):
         if result.unfinished:
             print(f"{result.unfinished} episodes were cut off after {self.max_steps:,} steps")
 
-    def _save(self, path: Path, policy: Policy, seed: int, result: Evaluation) -> None:
+    def _save(
+        self, path: Path, step: int | None, policy: Policy, seed: int, result: Evaluation
+    ) -> None:
         """Add a result to its JSON file. Raises SaveFailed if that cannot be written."""
+        output = self._output_of(path)
+        if not output:
+            return
         interval = confidence_interval(result.returns, np.mean)
         entry = {
             "checkpoint": str(path),
+            "run_id": read_json(path.absolute().parent.parent / "config.json").get("run_id"),
+            "step": step,
             "env_name": policy.config.env_name,
             "env_kwargs": policy.config.env_kwargs,
+            "wrapper": policy.config.wrapper,
+            "max_steps": self.max_steps,
             "seed": seed,
             "deterministic": not self.stochastic,
             **asdict(result),
             "median": float(np.median(result.returns)),
             "interval_95": interval if interval is None else interval.tolist(),
         }
-        output = self._output_of(path)
         try:
             write_json(output, [*_read_list(output), entry])
         except OSError as error:

@@ -14,7 +14,8 @@ from ppo.commands.shared import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError
-from ppo.run.reader import RUN_SUMMARY, SUMMARY, read_content, read_run
+from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content, read_run
+from ppo.run.result import result_of
 from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
@@ -57,7 +58,7 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
     ]
     at_once = max(1, cores // max(1, num_workers))
     run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
-    _print_table([read_content(folder / SUMMARY, RUN_SUMMARY) for folder in folders.values()])
+    _print_table([*folders.values()])
     if not config.iterations:  # they have cloned only
         return
     with suppress(ImportError):  # the tools may be left out
@@ -75,12 +76,14 @@ def _train_seed(folder: Path, flags: Settings) -> Job:
     yield from wait_for(start_run(flags), folder)
 
 
-def _print_table(summaries: list[Settings]) -> None:
+def _print_table(folders: list[Path]) -> None:
     """Print returns and seconds of each run ("-": no episode ended), and interquartile means."""
-    evaluations = [summary.get("evaluation") or {} for summary in summaries]
+    summaries = [read_content(folder / SUMMARY, RUN_SUMMARY) for folder in folders]
+    configs = [read_content(folder / "config.json", CONFIG) for folder in folders]
+    results = [result_of(*run) or {} for run in zip(folders, configs, strict=True)]
     rows = [
-        [summary.get("mean_return"), evaluation.get("mean"), summary["seconds"]]
-        for summary, evaluation in zip(summaries, evaluations, strict=True)
+        [summary.get("mean_return"), result.get("mean"), summary["seconds"]]
+        for summary, result in zip(summaries, results, strict=True)
     ]
     table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")

@@ -48,7 +48,7 @@ class PolicyCommand(PolicyFlags):
 
 def folder_of(checkpoint: Path) -> Path:
     """Return the folder of a checkpoint's run, or the one that it is in if it belongs to no run."""
-    run = checkpoint.absolute().parents[1]
+    run = checkpoint.absolute().parent.parent
     if (run / "config.json").exists():
         return run
     return checkpoint.parent

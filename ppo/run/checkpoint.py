@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
-from ppo.run.reader import MILESTONES, run_folder
+from ppo.run.reader import FILE_NAMES, MILESTONES, run_folder
 from ppo.system.files import TEMPORARY, atomic_write
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
@@ -34,7 +34,6 @@ FORMAT = 4
 NUM_KEPT = 3
 LAST = "last.safetensors"
 BEST = "best.safetensors"
-FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # the environment step
 MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
 

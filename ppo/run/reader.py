@@ -14,7 +14,9 @@ from ppo.system.output import printable, show
 
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
+EVALUATIONS = "evaluation.json"
 EPISODES = "episodes.jsonl"
+FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # of checkpoints: the environment step
 MILESTONES = "milestones"  # the folder of checkpoints that are kept for good
 RETURN = "episode_return_mean"
 MAX_COLUMNS = 1000
@@ -33,6 +35,9 @@ RESULT: Form = {  # of an evaluation
     "seed": (int, None),
     "deterministic": (bool, None),
     "checkpoint": (str, None),
+    "step": (int, None),
+    "unfinished": (int, None),
+    "max_steps": (int, None),
 }
 RUN_SUMMARY: Form = {
     "seed": (int, None),
@@ -42,7 +47,12 @@ RUN_SUMMARY: Form = {
     "stopped": (str, None),
     "evaluation": (RESULT, None),
 }
-CONFIG: Form = {"env_name": str, "run_id": (str, None)}
+CONFIG: Form = {
+    "env_name": str,
+    "run_id": (str, None),
+    "eval_env": (str, None),
+    "eval_max_steps": (int, None),
+}
 
 
 def run_folder(name: str) -> Path:

@@ -14,36 +14,28 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.run.changes import is_running
 from ppo.run.reader import (
     METRICS,
-    MILESTONES,
-    RESULT,
     RETURN,
     RUN_SUMMARY,
     SUMMARY,
     RunRecord,
     read_content,
-    read_optional,
     read_run,
 )
+from ppo.run.result import differences, result_of
 from ppo.run.statistics import confidence_interval
 from ppo.system.output import printable, show
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
-MAX_EVALUATIONS = 1000  # of which the last ones are shown
 
 
 def overview(run: RunRecord) -> dict[str, str]:
     """Return the main facts about a run, as formatted texts by name."""
     metrics = {name: values[-1] for name, values in run.metrics.items()}
-    own = run.config.get("env_kwargs")
-    evaluations = [
-        made
-        for made in evaluations_of(run)
-        if made.get("deterministic", True)
-        and made.get("env_kwargs", own) == own
-        and not _is_of_milestone(made)
-    ]
-    last = describe_evaluation(evaluations[-1])[2] if evaluations else NOTHING
+    last = NOTHING
+    if made := result_of(run.folder, run.config):
+        _, step, episodes, returns = describe_evaluation(made, run.config)
+        last = f"{returns} over {episodes} episode{'s' * (episodes != '1')} at step {step}"
     seconds = metrics["seconds"]
     faults = {name: x for name, x in metrics.items() if name.startswith("faults/") and x > 0}
     kinds = ", ".join(name.removeprefix("faults/").replace("_", " ") for name in faults)
@@ -52,43 +44,38 @@ def overview(run: RunRecord) -> dict[str, str]:
         "return in evaluation": last,
         "return in training": number(metrics[RETURN]),
         "steps": f"{metrics['step']:,.0f}",
-        "time": str(timedelta(seconds=round(seconds))),
+        "time": _duration(seconds),
         "steps/s": f"{metrics['step'] / seconds:,.0f}" if seconds else NOTHING,
         "faults": f"{sum(faults.values()):,.0f} ({kinds})" if faults else "none",
     }
 
 
-def evaluations_of(run: RunRecord) -> list[State]:
-    """Return the results of the evaluation at the end of a run and of later ones by ppo evaluate.
-
-    Evaluations without episodes are left out, and with a warning those of a file that is damaged.
-    """
-    last = read_optional(run.folder / SUMMARY, RUN_SUMMARY, {}).get("evaluation") or {}
-    later = read_optional(run.folder / "evaluation.json", [RESULT], [])
-    return [made for made in (last, *later[-MAX_EVALUATIONS:]) if made.get("returns")]
-
-
-def describe_evaluation(made: State) -> tuple[str, str, str]:
-    """Return texts about an evaluation: when it was made, its number of episodes, and its mean
-    return with a 95 % interval and the environment's own metrics."""
+def describe_evaluation(made: State, config: State) -> tuple[str, str, str, str]:
+    """Return texts about an evaluation of evaluations_of: when it was made and how it differs from
+    the run's own, its step, its number of episodes, and its mean return with a 95 % interval, the
+    environment's own metrics and how many episodes were cut off."""
     when = "at the end of training"
     if "checkpoint" in made:
         when = f"later, with seed {made.get('seed')}"
-        if _is_of_milestone(made):
-            when = f"of milestone {Path(made['checkpoint']).stem}, with seed {made.get('seed')}"
-        if not made.get("deterministic", True):
-            when += ", random actions"
-    result = number(float(np.mean(made["returns"])))
+    step = NOTHING if made["step"] is None else f"{made['step']:,}"
+    result = number(made["mean"])
     interval = confidence_interval(made["returns"], np.mean)
     if interval is not None:
         result += f" [{', '.join(map(number, interval))}]"
-    own = [f"{name} {value:.4g}" for name, value in made.get("env", {}).items()]
-    return when, f"{len(made['returns']):,}", ", ".join([result, *own])
+    more = [f"{name} {value:.4g}" for name, value in (made.get("env") or {}).items()]
+    if made.get("unfinished"):
+        more.append(f"{made['unfinished']:,} cut off")
+    return (
+        ", ".join([when, *differences(made, config)]),
+        step,
+        f"{len(made['returns']):,}",
+        ", ".join([result, *more]),
+    )
 
 
-def _is_of_milestone(made: State) -> bool:
-    """Return whether an evaluation is of a checkpoint that --keep_every has kept."""
-    return Path(made.get("checkpoint") or "").parent.name == MILESTONES
+def _duration(seconds: float) -> str:
+    """Return a time like 1:23:45."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 def number(value: float) -> str:
@@ -110,9 +97,10 @@ class Runs(Flags):
         found = sorted(root.rglob(METRICS), key=lambda path: os.lstat(path).st_mtime)
         if not found:
             raise ConfigError(f"--folder={root}: there are no runs in it; give another")
-        head = ("run", "state", "environment", "evaluation", "training", "steps", "time")
-        table = Table(*head, box=None)
-        table.columns[0].overflow = "fold"  # names can be copied
+        head = "run state environment result episodes steps training time"
+        table = Table(*head.split(), box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for column in table.columns:
+            column.overflow = "fold"  # names can be copied, and no number is cut
         for path in found:
             try:
                 run = read_run(path.parent)
@@ -120,15 +108,23 @@ class Runs(Flags):
                 if os.path.lexists(path.parent / "config.json"):  # otherwise it is not a run
                     show(f"warning: {error}")
                 continue
-            facts = overview(run)
+            metrics = {name: values[-1] for name, values in run.metrics.items()}
+            result = episodes = NOTHING
+            steps = f"{metrics['step']:,.0f}"
+            if made := result_of(run.folder, run.config):
+                result = number(made["mean"])
+                episodes = f"{len(made['returns']):,}"
+                if made["step"] != metrics["step"]:  # its last checkpoint is older
+                    steps = f"{made['step']:,} of {steps}"
             table.add_row(
                 printable(str(path.parent.relative_to(root))),
                 _state(run),
-                facts["environment"],
-                facts["return in evaluation"].partition(" ")[0],
-                facts["return in training"],
-                facts["steps"],
-                facts["time"],
+                run.config["env_name"],
+                result,
+                episodes,
+                steps,
+                number(metrics[RETURN]),
+                _duration(metrics["seconds"]),
             )
         Console(markup=False, emoji=False).print(table)
 

@@ -20,9 +20,10 @@ from ppo.errors import ConfigError
 from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
 from ppo.run.reader import RunRecord, read_run, run_folder
+from ppo.run.result import evaluations_of
 from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
 from ppo.system.output import shorten
-from ppo.tools.overview import NOTHING, describe_evaluation, evaluations_of, overview
+from ppo.tools.overview import NOTHING, describe_evaluation, overview
 from ppo.tools.plots import (
     COLORS,
     PANELS,
@@ -37,6 +38,7 @@ from ppo.tools.plots import (
 from ppo.tools.render import find_episode, replay, video_path
 
 PAGE = Path(__file__).parent / "page"
+MAX_EVALUATIONS = 1000  # in the page: the last ones
 MAX_NOTES = 200  # in the page; events.jsonl has all of them
 MAX_VIDEO_BYTES = 500_000  # in the page; a larger one is linked
 
@@ -130,9 +132,10 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
         yield f'<h2>What the trainer noticed</h2><ul class="notes">{items}</ul>'
     yield from _curves([run])
-    if evaluations := evaluations_of(run):
+    if evaluations := evaluations_of(run.folder):
         yield "<h2>Evaluation</h2>"
-        yield _table(["made", "episodes", "return"], map(describe_evaluation, evaluations))
+        rows = (describe_evaluation(made, run.config) for made in evaluations[-MAX_EVALUATIONS:])
+        yield _table(["made", "step", "episodes", "return"], rows)
     with suppress(ConfigError):
         path = video_path(run.folder, find_episode(run.folder, "best"))
         if path.is_file():
