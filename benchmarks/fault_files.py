@@ -1,6 +1,7 @@
 """What the files of a run's folder, and signals, can do to a command: situations of
 benchmarks.faults."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,9 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
+
 from benchmarks import harness
+from ppo.run import checkpoint
 
 Cell = tuple[str, str, str]
+State = dict[str, Any]
 
 LIMIT = 60  # seconds
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -68,6 +74,27 @@ COMMANDS = {
     "render": "render RUN --video=OUTPUT.mp4",
     "resume": "--resume=RUN --total_steps=192 --verbose=0",
 }
+NAN = float("nan")
+# By way: what someone puts in place of entries of a checkpoint's state, to seal it again.
+SEALED: dict[str, Callable[[State], State]] = {
+    "weights NaN": lambda state: filled(state, "model.value_head.weight", NAN),
+    "variance negative": lambda state: filled(state, "normalize_observation.variance", -1.0),
+    "moments empty": lambda state: {"optimizer.exp_avg": torch.zeros(0)},
+    "moments short": lambda state: {"optimizer.exp_avg_sq": state["optimizer.exp_avg"][:-1]},
+    "moments int64": lambda state: {"optimizer.exp_avg": state["optimizer.exp_avg"].long()},
+    "moments infinite": lambda state: filled(state, "optimizer.exp_avg", float("inf")),
+    "step negative": lambda state: filled(state, "optimizer.step", -1.0),
+    "generator": lambda state: filled(state, "generator.cpu", 255),
+    "observations": lambda state: {"next.observations": state["next.observations"][:1]},
+    "lengths": lambda state: filled(state, "open_episodes.lengths", 2**62),
+    "count text": lambda state: {"iteration": "x"},
+    "rate NaN": lambda state: {"learning_rate": NAN},
+    "faults list": lambda state: {"faults": [1]},
+    "attributes text": lambda state: {"env_attributes": "x"},
+    "attributes unknown": lambda state: {"env_attributes": {"colour": "red"}},
+    "callback text": lambda state: {"callbacks.KeepBest.0.best": "x"},
+    "callback null": lambda state: {"callbacks.KeepBest.0.best_iteration": None},
+}
 # Signals that follow each other, by name: the exit code is that of the first.
 SIGNALS = {
     "TERM TERM": (signal.SIGTERM, signal.SIGTERM),
@@ -87,9 +114,33 @@ SIGNALLED = (
 )
 
 
+def filled(state: State, name: str, number: float) -> State:
+    """Return an entry of a state, a tensor, with the same number everywhere."""
+    return {name: torch.full_like(state[name], number)}
+
+
+def seal(path: Path, state: State) -> None:
+    """Write any state as a checkpoint whose digest is right."""
+    tensors = {name: x.contiguous().clone() for name, x in state.items() if torch.is_tensor(x)}
+    values = {name: value for name, value in state.items() if name not in tensors}
+    values["format"] = checkpoint.FORMAT
+    values["sha256"] = checkpoint.digest({**values, **tensors})
+    save_file(tensors, path, {"state": json.dumps(values, sort_keys=True)})
+
+
+def reseal(run: Path, change: Callable[[State], State]) -> Path:
+    """Replace entries of a run's newest checkpoint, and seal it again; return its path."""
+    path = (run / "checkpoints/last.safetensors").resolve()
+    state = checkpoint.load(path)
+    path.unlink()
+    seal(path, {**state, **change(state)})
+    return path
+
+
 def file_cells() -> list[Cell]:
     """List what stands in place of which file, for which command."""
-    return [(name, of, way) for name in FILES for of in COMMANDS for way in CONTENTS]
+    files = [(name, of, way) for name in FILES for of in COMMANDS for way in CONTENTS]
+    return files + [("sealed", of, way) for of in ("evaluate", "resume") for way in SEALED]
 
 
 def signal_cells() -> list[Cell]:
@@ -98,17 +149,21 @@ def signal_cells() -> list[Cell]:
 
 
 def judge_file(cell: Cell, good: Path, mark: dict[str, str]) -> str:
-    """Spoil one file of a copy of a good run, and say what a command did with the run.
+    """Spoil one file of a copy of a good run, or seal its checkpoint anew, and say what a command
+    did with the run.
 
     mark: environment variables of all processes."""
     name, command, way = cell
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         shutil.copytree(good, run, symlinks=True)
-        path = run / name
-        content = path.read_bytes() if path.exists() else b'{"learning_rate": 0.001}'
-        path.unlink(missing_ok=True)
-        CONTENTS[way](path, content)
+        if name == "sealed":
+            reseal(run, SEALED[way])
+        else:
+            path = run / name
+            content = path.read_bytes() if path.exists() else b'{"learning_rate": 0.001}'
+            path.unlink(missing_ok=True)
+            CONTENTS[way](path, content)
         output = str(Path(folder, "output"))
         words = COMMANDS[command].replace("RUN", str(run)).replace("PARENT", folder)
         done = subprocess.run(

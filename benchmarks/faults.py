@@ -1,7 +1,8 @@
 """What an environment, a run's files and signals can do: python -m benchmarks.faults [--only=NAME]
 
 An environment misbehaves in one call, in one way, in one situation; or one file of a finished run
-is replaced in one way and a command used on the run; or signals follow each other at one moment.
+is replaced in one way and a command used on the run, or its newest checkpoint is changed by someone
+who seals it again; or signals follow each other at one moment.
 Every combination is a command of its own, in real processes. A cell of a table is what the command
 did: "named" (it ended with an error that names the environment, the worker, the file or what was
 done, and after a signal with its exit code), "survived" (a warning, and it did all it was asked
@@ -91,7 +92,7 @@ def run(cell: Cell, good: Path, cartpole: Path) -> str:
     if situation == "trainer" and way in UNKNOWABLE:
         return "its own"
     mark = uuid.uuid4().hex
-    if situation in (*fault_files.FILES, "signals"):
+    if situation in (*fault_files.FILES, "sealed", "signals"):
         try:
             if situation == "signals":
                 verdict = fault_files.judge_signals(cell, {MARK: mark})
@@ -215,11 +216,12 @@ def write(about: harness.Result, verdicts: dict[Any, str]) -> None:
     """Write the results: a row for each situation and call, a column for each way."""
     defects = sum(verdict.startswith("DEFECT") for verdict in verdicts.values())
     parts = [f"{len(verdicts)} commands, {defects} defects."]
-    files, signals = fault_files.FILES, ("signals",)
-    others = {cell[0] for cell in verdicts}.difference(files, signals)
+    files, sealed, signals = fault_files.FILES, ("sealed",), ("signals",)
+    others = {cell[0] for cell in verdicts}.difference(files, sealed, signals)
     for head, names in (
         ("situation | call", others),
         ("file | command", files),
+        ("checkpoint | command", sealed),
         ("situation | moment", signals),
     ):
         own = {cell: verdict for cell, verdict in verdicts.items() if cell[0] in names}

@@ -11,7 +11,7 @@ from gymnasium import Env, Wrapper
 from numpy import ndarray
 
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.system.files import MAX_NUMBER
+from ppo.system.files import MAX_NUMBER, parse_json
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 MAX_REPLAY_STEPS = 100_000  # replaying a longer open episode would take too much time
@@ -172,12 +172,16 @@ def pack_episodes(episodes: Sequence[OpenEpisode], no_actions: ndarray) -> dict[
 def unpack_episodes(arrays: Mapping[str, ndarray], no_actions: ndarray) -> list[OpenEpisode]:
     """Return the episodes that pack_episodes packed.
 
-    Raises KeyError or ValueError if the arrays do not fit together."""
-    actions = arrays["actions"].astype(no_actions.dtype)
+    Raises ValueError if the arrays do not fit together."""
+    actions = arrays["actions"]
     lengths = arrays["lengths"]
-    if actions.shape != (lengths.clip(0).sum(), *no_actions.shape[1:]):
+    shape = (lengths.clip(0).sum(), *no_actions.shape[1:])
+    if actions.shape != shape or (lengths > len(actions)).any():
         raise ValueError(f"there are {actions.shape} actions in {len(lengths)} open episodes")
-    task_params = json.loads(arrays["attributes"].tobytes())
+    task_params = parse_json(arrays["attributes"].tobytes())
+    is_list = isinstance(task_params, list) and len(task_params) == len(lengths)
+    if not is_list or not all(isinstance(x, dict) or x == [] for x in task_params):
+        raise ValueError("its open episodes do not have an object of attributes each")
     episodes = []
     for index, (number, length) in enumerate(zip(arrays["numbers"], lengths, strict=True)):
         known = None

@@ -49,6 +49,8 @@ from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+# How the names of the tensors in a state begin that are numpy arrays here.
+ARRAYS = ("acting.", "normalize_", "next.", "episodes.", "open_episodes.")
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
@@ -353,14 +355,18 @@ class Components:
         return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned. Raises KeyError, ValueError, TypeError or
-        RuntimeError where it is of other parts, CheckpointError if it is of another teacher."""
-        arrays = {name: x.numpy() for name, x in state.items() if isinstance(x, Tensor)}
+        """Take over what state_dict() returned. Raises ValueError for open episodes that do not
+        fit together, CheckpointError if it is of another teacher, and whatever the learner does."""
+        arrays = {
+            name: x.numpy()
+            for name, x in state.items()
+            if isinstance(x, Tensor) and name.startswith(ARRAYS)
+        }
         here = slice(self.env_ids.start, self.env_ids.stop)
         if self.teacher:
             self.teacher.check_same(state)
         self.iteration = int(state["iteration"])
-        self.faults |= state["faults"]
+        self.faults |= {name: state["faults"].get(name, 0) for name in self.faults}
         self.learner.load_state_dict(state)
         self.env_attributes.update(state.get("env_attributes", {}))
         self.publish_weights()

@@ -14,6 +14,12 @@ def suggest(word: str, known: Iterable[str], fallback: str) -> str:
     return fallback
 
 
+def describe(error: BaseException) -> str:
+    """Return what an error of somebody else's code says, with its type if that is not ValueError,
+    whose messages are sentences."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
 class PPOError(Exception):
     """Base of all errors meant for users, printed without the trainer's own traceback."""
 

@@ -3,7 +3,7 @@
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,8 +19,8 @@ from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.envs.worker import Episode
-from ppo.errors import CallbackError, ConfigError, PPOError
-from ppo.run.checkpoint import LAST, copy_state, unsaveable
+from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
+from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.histograms import make_histograms
 from ppo.run.loggers.logger import Histograms
@@ -60,6 +60,7 @@ class Monitor:
         self.episodes = EpisodeStatistics()
         self.run = Run(parts, folder, self.notify, self.episodes.returns)
         self.warned_envs: set[int] = set()
+        self.doubts: dict[str, str] = {}  # about saved states, by the name of the callback
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
@@ -76,10 +77,11 @@ class Monitor:
 
     def notify(self, method: str, *arguments) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
-        CallbackError for what others than this project raise."""
-        for callback in self.callbacks:
+        CallbackError for what others than this project raise, CheckpointError if the callback has
+        a saved state of other types than a new one."""
+        for name, callback in _named(self.callbacks):
             if getattr(type(callback), method) is not getattr(Callback, method):
-                with _explained_errors(callback, method):
+                with _explained_errors(callback, method, self.doubts.get(name)):
                     getattr(callback, method)(self.run, *arguments)
 
     def start(self, rows: Sequence[Row]) -> int:
@@ -185,12 +187,23 @@ class Monitor:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored."""
+        """Take over what state_dict() returned; other names in it are ignored. Raises ValueError if
+        a callback refuses its own.
+
+        It is asked for values of other types than those of a new callback, too, as they may change
+        in a run; they are kept in mind for an error that they cause later."""
         self.episodes.load_state_dict(state)
         for name, callback in _named(self.callbacks):
             if own := select_prefix(name, state):
-                with _explained_errors(callback, "load_state_dict"):
+                with suppress(Exception):  # it may need its on_start before
+                    self.doubts[name] = "; ".join(describe_kinds(own, callback.state_dict()))
+                try:
                     callback.load_state_dict(own)
+                except RAISED_BY_SIGNALS:
+                    raise
+                except BaseException as error:
+                    reason = self.doubts.get(name) or describe(error)
+                    raise ValueError(f"{name} cannot be loaded: {reason}") from error
 
     def _notify_on_rank0(self, method: str, episodes: Sequence[Episode] = ()) -> None:
         """Notify callbacks in the first rank, of episodes that are over first; tell all ranks what
@@ -271,15 +284,19 @@ def _check_saveable(state: State) -> None:
 
 
 @contextmanager
-def _explained_errors(callback: Callback, method: str) -> Iterator[None]:
-    """Turn what a callback raises into a CallbackError that names it; pass on PPOError."""
+def _explained_errors(callback: Callback, method: str, doubt: str | None = None) -> Iterator[None]:
+    """Turn what a callback raises into a CallbackError that names it; pass on PPOError. doubt:
+    about its saved state, which then is to blame, by a CheckpointError."""
     try:
         yield
     except (PPOError, *RAISED_BY_SIGNALS):
         raise
     except BaseException as error:
-        raise CallbackError(
-            f"callback {type(callback).__name__} raised {type(error).__name__} in {method}: "
-            f"{error}",
-            traceback.format_exc(),
-        ) from error
+        name = type(callback).__name__
+        raised = f"callback {name} raised {type(error).__name__} in {method}: {error}"
+        if doubt:
+            raise CheckpointError(
+                f"callback {name} failed in {method} ({type(error).__name__}), and its state in "
+                f"the checkpoint that was resumed is malformed ({doubt}): give another"
+            ) from error
+        raise CallbackError(raised, traceback.format_exc()) from error

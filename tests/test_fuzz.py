@@ -1,7 +1,6 @@
 """Whatever a user types or became of a file: an answer in one sentence, no other exception."""
 
 import dataclasses
-import json
 import re
 import time
 from collections.abc import Callable
@@ -13,8 +12,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
+from benchmarks.fault_files import seal
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import allowed_values, parse_flags
@@ -352,16 +351,6 @@ def mutant(state: dict[str, Any], random: Random) -> dict[str, Any]:
         name = random.choice([name for name in sorted(state) if torch.is_tensor(state[name])])
         return {**state, name: random.choice(CHANGES)(state[name])}
     return {other: value for other, value in state.items() if other != name}
-
-
-def seal(path: Path, state: dict[str, Any]) -> None:
-    """Write a state as a checkpoint whose digest is right."""
-    tensors = {name: value.contiguous() for name, value in state.items() if torch.is_tensor(value)}
-    values = {name: value for name, value in state.items() if name not in tensors}
-    values["format"] = checkpoint.FORMAT
-    sealed = {name: x for name, x in tensors.items() if x.dtype != torch.bfloat16}
-    values["sha256"] = checkpoint.digest({**values, **sealed})
-    save_file(tensors, path, {"state": json.dumps(values, sort_keys=True)})
 
 
 def test_a_sealed_checkpoint_of_anything_is_used_or_refused_at_once(tmp_path: Path) -> None:

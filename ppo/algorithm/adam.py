@@ -16,7 +16,7 @@ class Adam:
 
     def __init__(self, weights, lr: float, eps: float) -> None:
         self.weights = weights
-        self.param_groups: list[State] = [{"lr": lr}]
+        self.param_groups: list[State] = [{"params": [weights], "lr": lr}]
         self.eps = eps
         self.state: State = {}
 
@@ -58,4 +58,5 @@ class Adam:
         """Restore what state_dict returned, on the device of the weights; begin anew if it is
         empty."""
         saved = state["state"].get(0, {})
-        self.state = {name: x.to(self.weights.data).clone() for name, x in saved.items()}
+        names = ("step", "exp_avg", "exp_avg_sq") if saved else ()
+        self.state = {name: saved[name].to(self.weights.data).clone() for name in names}

@@ -11,6 +11,7 @@ from ppo.config.config import Config
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.run.summary import Evaluation
+from ppo.system.files import parse_json
 from ppo.system.imports import import_class, make_named
 from ppo.system.state_dict import State
 
@@ -119,7 +120,7 @@ class Run:
         are kept in checkpoints; evaluations get them, too. Raises TypeError or ValueError unless
         JSON can hold them.
         """
-        self.parts.env_attributes.update(json.loads(json.dumps(attributes, allow_nan=False)))
+        self.parts.env_attributes.update(parse_json(json.dumps(attributes, allow_nan=False)))
 
     def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> Evaluation:
         """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic

@@ -10,6 +10,7 @@ from ppo.callbacks.statistics import RECENT
 from ppo.config.config import Config
 from ppo.config.run_flags import CONDITION, seconds_of
 from ppo.errors import ConfigError, suggest
+from ppo.run.reader import misfit
 from ppo.system.state_dict import State
 
 SOLVED = "solved"  # in place of a metric
@@ -64,6 +65,9 @@ class KeepBest(Callback):
         return {"best": self.best, "best_iteration": self.best_iteration, "name": self.name}
 
     def load_state_dict(self, state: State) -> None:
+        form = {"best": (float, None), "best_iteration": int, "name": str}
+        if wrong := misfit(state, form):
+            raise ValueError(f"its {wrong} is not of its type")
         self.best = state["best"]
         self.best_iteration = state["best_iteration"]
         self.name = state["name"]
@@ -109,6 +113,8 @@ class StopWhen(Callback):
         return {"next_try": self.next_try, "has_ended": self.ended_by}
 
     def load_state_dict(self, state: State) -> None:
+        if wrong := misfit(state, {"next_try": int, "has_ended": str}):
+            raise ValueError(f"its {wrong} is not of its type")
         self.next_try = state["next_try"]
         self.ended_by = state["has_ended"]
 

@@ -14,7 +14,8 @@ from rich.progress import Progress
 from ppo.commands.shared import VIDEOS, PolicyFlags, folder_of, interval_text
 from ppo.config.flags import Count, flag
 from ppo.demonstrations.files import check_new
-from ppo.errors import ConfigError, SaveFailed
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint, load
@@ -92,7 +93,15 @@ class Evaluate(PolicyFlags):
         results: dict[Path, Evaluation] = {}
         try:
             for path, policy in policies.items():
-                results[path] = self._play(policy, seed, video, record)
+                try:
+                    results[path] = self._play(policy, seed, video, record)
+                except (EnvironmentUnavailable, WorkerError) as error:
+                    if not policy.env_attributes:
+                        raise  # nothing in the file is to blame
+                    raise CheckpointError(
+                        f"{path} cannot be evaluated with its env_attributes ({error}): "
+                        "give another"
+                    ) from error
                 if len(self.runs) == 1:
                     self._print(path, results[path])
                 self._save(path, steps[path], policy, seed, results[path])

@@ -58,7 +58,7 @@ def load_policy(
     config, spaces = settings.config, settings.spaces
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
     make_actor = ActorFactory(config, spaces, layout_of(network))
-    attributes = state.get("env_attributes", {})
+    attributes = state.get("env_attributes") or {}
     refusal = untrusted(path, saved, repeated)
     return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes, refusal)
 

@@ -7,6 +7,7 @@ rest of this JSON and of every tensor's name, dtype, shape and bytes. No pickle 
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -23,8 +24,8 @@ from torch import Tensor
 
 from ppo.envs.checks import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
-from ppo.run.reader import FILE_NAMES, MILESTONES, run_folder
-from ppo.system.files import TEMPORARY, atomic_write
+from ppo.run.reader import FILE_NAMES, MILESTONES, Form, misfit, run_folder
+from ppo.system.files import TEMPORARY, atomic_write, parse_json
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
 from ppo.system.signals import stopped_at_once
@@ -36,6 +37,27 @@ LAST = "last.safetensors"
 BEST = "best.safetensors"
 MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
+# Values of the trainer, by name, with the types of their parts.
+VALUES: Form = {
+    "iteration": int,
+    "step": int,
+    "num_skipped": int,
+    "learning_rate": float,
+    "faults": {str: int},
+    "episodes": int,
+    "episodes.metrics": {str: [float]},
+    "env_attributes": {},
+    "acting.env_attributes": {},
+    "made_with": {},
+}
+LIMITS = {  # of tensors whose numbers are not negative
+    "normalize_observation.variance": math.inf,
+    "normalize_observation.count": 2.0**53,
+    "normalize_reward.variance": math.inf,
+    "normalize_reward.count": 2.0**53,
+    "episodes.begun": 2.0**53,
+    "open_episodes.numbers": 2.0**53,
+}
 
 
 def copy_state(state: State) -> State:
@@ -77,16 +99,16 @@ def unsaveable(state: State) -> str:
 def save(path: Path, state: State) -> None:
     """Write a checkpoint atomically, after reading it back. state: as copy_state returns it.
 
-    Raises OSError if it cannot be written or does not read back, ValueError for tensors of the
-    trainer that are not finite, TypeError for a value that is unsaveable.
+    Raises OSError if it cannot be written or does not read back, ValueError for something
+    impossible, TypeError for a value that is unsaveable.
     """
     if problem := unsaveable(state):
         raise TypeError(problem)
     tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     values = {name: x for name, x in state.items() if name not in tensors}
-    for name, tensor in tensors.items():
-        if not name.startswith("callbacks.") and not tensor.isfinite().all():
-            raise ValueError(f"{name} would be saved with numbers that are not finite")
+    for name, value in state.items():
+        if problem := impossible(name, value):
+            raise ValueError(f"{name} would be saved although it {problem}")
     values["format"] = FORMAT
     values["sha256"] = digest({**values, **tensors})
     content = safetensors.torch.save(tensors, {"state": json.dumps(values, sort_keys=True)})
@@ -105,8 +127,46 @@ def load(path: Path) -> State:
     """Return a checkpoint's state: CPU tensors and JSON values, by name.
 
     Raises CheckpointError if it is unreadable, damaged, of another format, larger than a quarter of
-    the machine's memory, or has more than 10,000 tensors.
+    the machine's memory, or has more than 10,000 tensors, or something impossible.
     """
+    return _possible(path, _read(path))
+
+
+def impossible(name: str, value) -> str:
+    """Say why a value of the trainer cannot be part of a state, such as NaN in a tensor or a
+    negative count; "" if it can. Callbacks may have any."""
+    if name in VALUES:
+        if misfit(value, VALUES[name]):
+            return "is of another type"
+        try:
+            parse_json(json.dumps(value))
+        except (ValueError, RecursionError) as error:
+            return f"cannot be used ({error})"
+        numbers = value.values() if name == "faults" else [value]
+        if any(isinstance(x, (int, float)) and not 0 <= x < 2**53 for x in numbers):
+            return "has a number that is negative or too large"
+    elif isinstance(value, Tensor) and not name.startswith("callbacks."):
+        try:
+            if not value.isfinite().all():
+                return "has numbers that are not finite"
+            if name in LIMITS and not ((value >= 0) & (value < LIMITS[name])).all():
+                return "has numbers that are negative or too large"
+        except NotImplementedError:  # with which nothing can be computed
+            return f"has numbers of {value.dtype}"
+    return ""
+
+
+def _possible(path: Path, state: State) -> State:
+    """Return a checkpoint's state. Raises CheckpointError for an impossible one, which nobody has
+    saved: that is no damage, for which an earlier checkpoint would make up."""
+    for name, value in state.items():
+        if problem := impossible(name, value):
+            raise CheckpointError(f"cannot use checkpoint {path}: {name} {problem}; give another")
+    return state
+
+
+def _read(path: Path) -> State:
+    """Return a checkpoint's state, whatever its numbers are. Raises as load does."""
     try:
         if path.stat().st_size > physical_memory() / 4 or not path.is_file():
             raise ValueError("it is not a file, or larger than a quarter of this machine's memory")
@@ -139,29 +199,54 @@ def digest(state: State) -> str:
     return result.hexdigest()
 
 
-def describe_mismatch(state: State, wanted: State) -> str:
+def describe_mismatch(state: State, wanted: State, any_length: tuple[str, ...] = ()) -> str:
     """Describe up to three differences between a state and the wanted one; return "" for none.
 
-    A difference is a model parameter that is not in wanted, or a tensor of wanted that the state
-    lacks or has with another dtype or shape.
+    A difference is a model parameter that is not in wanted, or an entry of wanted that the state
+    lacks, or has with another dtype or shape, or as another kind of JSON; None stands for any kind.
+    any_length: how the names of tensors begin that may have any number of rows.
     """
     problems = [
         f"{name} is unexpected"
         for name in sorted(state.keys() - wanted.keys())
         if name.startswith("model.")
     ]
+    problems += describe_kinds(state, wanted)
     for name, value in sorted(wanted.items()):
-        if hasattr(value, "dtype"):
+        found = state.get(name)
+        if hasattr(value, "dtype") and isinstance(found, Tensor):
             here = torch.as_tensor(value)
-            found = state.get(name)
-            if not isinstance(found, Tensor):
-                problems.append(f"{name} is missing")
-            elif (found.dtype, found.shape) != (here.dtype, here.shape):
+            shape = tuple(here.shape)
+            if name.startswith(any_length) and found.ndim:
+                shape = (len(found), *shape[1:])
+            if (found.dtype, tuple(found.shape)) != (here.dtype, shape):
                 problems.append(
-                    f"{name} is {found.dtype} {tuple(found.shape)}, "
-                    f"here {here.dtype} {tuple(here.shape)}"
+                    f"{name} is {found.dtype} {tuple(found.shape)}, here {here.dtype} {shape}"
                 )
     return "; ".join(problems[:3])
+
+
+def describe_kinds(state: State, wanted: State) -> list[str]:
+    """Describe each entry of a wanted state that another one lacks or has as another kind of value:
+    a number, a text, a list, an object or a tensor. None in the wanted one stands for any kind."""
+    problems = []
+    for name, value in sorted(wanted.items()):
+        kind, here = kind_of(state.get(name)), kind_of(value)
+        if name not in state:
+            problems.append(f"{name} is missing")
+        elif value is not None and kind != here:
+            problems.append(f"{name} is {kind}, here {here}")
+    return problems
+
+
+def kind_of(value) -> str:
+    """Return what kind of value a state has, in words."""
+    if hasattr(value, "dtype"):
+        return "a tensor"
+    if isinstance(value, (int, float)):
+        return "a number"
+    kinds = {str: "a text", list: "a list", tuple: "a list", dict: "an object"}
+    return next((kind for base, kind in kinds.items() if isinstance(value, base)), "null")
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -174,13 +259,15 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
     """Return the path and state of the newest intact checkpoint in a folder.
 
     on_damage receives a message for each newer one that is damaged. Raises CheckpointError if none
-    is intact.
+    is intact, and as load does for numbers.
     """
     for path in newest_first(folder):
         try:
-            return path, load(path)
+            state = _read(path)
         except CheckpointError as error:
             on_damage(str(error).replace("give another", "the one before it is used"))
+        else:
+            return path, _possible(path, state)
     raise CheckpointError(
         f"no checkpoint in {folder} can be read: give another run, or begin one without --resume"
     )
@@ -233,7 +320,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         """Treat checkpoints of the resumed run as written by this one: its own, of this state, and
         those with the same settings, up to its step."""
         for path in reversed(newest_first(self.folder)):
-            with suppress(CheckpointError, KeyError, TypeError):
+            with suppress(CheckpointError, LookupError, TypeError, RuntimeError):
                 found = state if path.name == own.name else load(path)
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)

@@ -105,10 +105,6 @@ def checked_settings(
         if unknown := saved.keys() - {*Config.names()}:
             raise ConfigError(f"{min(unknown)} is unknown")
         known = check_values(Config, {name: saved[name] for name in saved.keys() & needed})
-        for name in ("iteration", "step"):
-            count = state.get(name, 0)  # a policy by itself has none
-            if not isinstance(count, int) or not 0 <= count < 2**53:
-                raise ConfigError(f"{name}={count} is no count")
     except ConfigError as error:
         raise CheckpointError(
             f"{path} has settings that this version does not accept ({error}): give another"

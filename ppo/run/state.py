@@ -1,6 +1,9 @@
 """The content of a checkpoint: all that a run needs to continue as if it had not stopped."""
 
+from contextlib import suppress
+from copy import copy, deepcopy
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -8,14 +11,24 @@ from torch import Tensor
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
-from ppo.errors import CallbackError, CheckpointError
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.errors import CheckpointError, describe
 from ppo.run.changes import forget_changes
-from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
+from ppo.run.checkpoint import (
+    Checkpoints,
+    copy_state,
+    describe_mismatch,
+    load_newest,
+    newest_first,
+)
 from ppo.run.folder import RunFolder, versions
-from ppo.system.state_dict import State
+from ppo.system.signals import RAISED_BY_SIGNALS
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
-# Their number or size varies during a run, so they cannot be compared with those of a new run.
-NOT_COMPARED = ("optimizer.", "open_episodes.", "episodes.recent", "acting.", "generator.")
+# How the names begin of what a state may lack, as it depends on the machine or on flags that may
+# change, and of what may have any number of rows.
+OPTIONAL = ("acting.", "generator.cuda", "teacher.")
+ANY_LENGTH = ("episodes.recent", "open_episodes.actions", "open_episodes.attributes")
 
 
 def snapshot(parts, monitor) -> State:
@@ -48,7 +61,8 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     path, state = parts.ranks.broadcast_from_rank0(
         lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
-    differences = restore(parts, monitor, state)
+    differences = restore(parts, monitor, state, path)
+    parts.ranks.broadcast_from_rank0(partial(_try_attributes, parts, path))
     changed = [text.partition("=")[0] for text in differences]
     parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, changed))
     checkpoints.take_ownership(path, state)
@@ -79,47 +93,100 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
     return {name: f"{name}={present[name]} instead of {saved[name]}" for name in changed}
 
 
-def restore(parts, monitor, state: State) -> list[str]:
-    """Restore a new run from a saved state.
+def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -> list[str]:
+    """Restore a new run from a saved state. path: of its file, for messages.
 
     Returns how the present settings, versions and threads differ from those of the state, as texts
-    "name=value instead of value". Raises CheckpointError if the state is of another environment or
-    model, or was made with other settings that cannot change.
+    "name=value instead of value". Raises CheckpointError, before anything is restored, if the state
+    is not such as this run would save: of another environment or model, malformed, or made with
+    other settings that cannot change; also if the user's own learner or callback refuses it.
     """
     changed = compare_settings(parts.settings, state)
-    if problems := _describe_mismatch(parts, state):
-        raise CheckpointError(f"the checkpoint is of another environment or network: {problems}")
+    stepped = _stepped_copy(parts.learner.optimizer)
+    if problems := _describe_mismatch(parts, monitor, state, stepped):
+        raise CheckpointError(
+            f"{path} is malformed, or of another network or environment ({problems}): give another"
+        )
     try:
-        made_before = dict(state["made_with"])
+        moments = select_prefix("optimizer", state)
+        if stepped and moments:
+            _try_moments(stepped, moments)
         parts.load_state_dict(state)
         if "learning_rate" in changed:  # an adaptive one would go on from the saved one
             parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
         monitor.load_state_dict(state)
-    except (CallbackError, CheckpointError):
+    except (CheckpointError, *RAISED_BY_SIGNALS):
         raise
-    except Exception as error:  # a state that does not fit may fail anywhere
+    except BaseException as error:  # a state that does not fit may fail anywhere
         raise CheckpointError(
-            f"the checkpoint cannot be resumed ({error}): give another"
+            f"{path} cannot be resumed ({describe(error)}): give another"
         ) from error
     differences = [*changed.values()]
     for name, version in made_with(parts.settings).items():
-        before = made_before.get(name, version)
+        before = state["made_with"].get(name, version)
         if before != version:
             differences.append(f"{name}={version} instead of {before}")
     return differences
 
 
-def _describe_mismatch(parts, state: State) -> str:
-    """Describe the first tensors of a state that do not fit the parts; "" if all do."""
-    wanted = parts.learning_state()
-    for name, table in parts.environment_state().items():  # of this rank; a state: of all
-        row = torch.as_tensor(table[:1])
-        wanted[name] = row.expand(parts.config.num_envs, *row.shape[1:])
-    wanted = {name: x for name, x in wanted.items() if not name.startswith(NOT_COMPARED)}
-    for name, x in state.items():
-        if name.startswith("optimizer.") and isinstance(x, Tensor) and x.numel() > 1:
-            wanted[name] = parts.learner.weights.to(x.dtype)
-    return describe_mismatch(state, wanted)
+def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
+    """Describe the first entries of a state that are not such as a new run would save; "" if all
+    are. Those of callbacks may be any. stepped: the optimizer after a step, or None."""
+    wanted = {**parts.state_dict(), **monitor.episodes.state_dict(), "made_with": {}}
+    if stepped and select_prefix("optimizer", state):
+        wanted |= add_prefix("optimizer", stepped.state_dict()["state"].get(0, {}))
+    compared = {
+        name: value
+        for name, value in wanted.items()
+        if name in state or not name.startswith(OPTIONAL)
+    }
+    return describe_mismatch(state, compared, ANY_LENGTH)
+
+
+def _stepped_copy(optimizer):
+    """Return a copy of a new optimizer after a step without gradients, which shows what its state
+    is like; None if the user's own cannot be copied."""
+    with suppress(Exception):
+        copied = deepcopy(optimizer)
+        for weights in _weights_of(copied):
+            weights.grad = torch.zeros_like(weights)
+        copied.step()
+        return copied
+    return None
+
+
+def _try_moments(stepped, moments: State) -> None:
+    """Make a step with a saved state. stepped: of _stepped_copy. Raises ValueError if the weights
+    are not finite after it, and whatever the user's own optimizer does."""
+    was_finite = all(x.isfinite().all() for x in _weights_of(stepped))
+    groups = stepped.state_dict()["param_groups"]
+    stepped.load_state_dict({"state": {0: copy_state(moments)}, "param_groups": groups})
+    stepped.step()
+    if was_finite and not all(x.isfinite().all() for x in _weights_of(stepped)):
+        raise ValueError("weights would not be finite after a step with its optimizer's state")
+
+
+def _weights_of(optimizer) -> list[Tensor]:
+    return [weights for group in optimizer.param_groups for weights in group["params"]]
+
+
+def _try_attributes(parts, path: Path) -> None:
+    """Make a step in an environment with the attributes that callbacks had set, as its first look
+    had none. Raises CheckpointError if it fails."""
+    for attributes in (parts.env_attributes, parts.behaviour_attributes):
+        if not attributes:
+            continue
+        policy = parts.policy()
+        policy.config = copy(policy.config)
+        vars(policy.config).update(eval_env=None)
+        policy.env_attributes = attributes
+        try:
+            policy.isolated("the environment", policy.evaluate, 1, max_steps=1)
+        except (EnvironmentUnavailable, WorkerError) as error:
+            raise CheckpointError(
+                f"{path} has env_attributes that its environment cannot bear ({error}): "
+                "give another"
+            ) from error
 
 
 def made_with(settings: RunSettings) -> State:
