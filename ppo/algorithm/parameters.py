@@ -1,7 +1,8 @@
 """A model's parameters as one vector, and the optimizer that steps it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 
 import torch
 from numpy import ndarray
@@ -12,6 +13,7 @@ from ppo.algorithm.adam import Adam
 from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.system.imports import check_arguments, import_named, parse_call
+from ppo.system.state_dict import State
 
 ADAM_EPSILON = 1e-5  # Baselines
 
@@ -101,3 +103,30 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
             f"{flag} cannot be used ({error}): give a class of torch.optim, or one like it, that "
             "steps by dense gradients and without a closure, and arguments that it takes"
         ) from error
+
+
+def stepped_copy(optimizer):
+    """Return a copy of a new optimizer after a step without gradients, which shows what its state
+    is like; None if the user's own cannot be copied."""
+    with suppress(Exception):
+        copied = deepcopy(optimizer)
+        for weights in _weights_of(copied):
+            weights.grad = torch.zeros_like(weights)
+        copied.step()
+        return copied
+    return None
+
+
+def try_moments(stepped, moments: State) -> None:
+    """Make a step with a saved state of an optimizer. stepped: of stepped_copy. Raises ValueError
+    if the weights are not finite after it, and whatever the user's own optimizer does."""
+    was_finite = all(x.isfinite().all() for x in _weights_of(stepped))
+    groups = stepped.state_dict()["param_groups"]
+    stepped.load_state_dict({"state": {0: deepcopy(moments)}, "param_groups": groups})
+    stepped.step()
+    if was_finite and not all(x.isfinite().all() for x in _weights_of(stepped)):
+        raise ValueError("weights would not be finite after a step with its optimizer's state")
+
+
+def _weights_of(optimizer) -> list[Tensor]:
+    return [weights for group in optimizer.param_groups for weights in group["params"]]

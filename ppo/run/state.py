@@ -1,26 +1,19 @@
 """The content of a checkpoint: all that a run needs to continue as if it had not stopped."""
 
-from contextlib import suppress
-from copy import copy, deepcopy
+from copy import copy
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from ppo.algorithm.parameters import stepped_copy, try_moments
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError, describe
 from ppo.run.changes import forget_changes
-from ppo.run.checkpoint import (
-    Checkpoints,
-    copy_state,
-    describe_mismatch,
-    load_newest,
-    newest_first,
-)
+from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -102,7 +95,7 @@ def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -
     other settings that cannot change; also if the user's own learner or callback refuses it.
     """
     changed = compare_settings(parts.settings, state)
-    stepped = _stepped_copy(parts.learner.optimizer)
+    stepped = stepped_copy(parts.learner.optimizer)
     if problems := _describe_mismatch(parts, monitor, state, stepped):
         raise CheckpointError(
             f"{path} is malformed, or of another network or environment ({problems}): give another"
@@ -110,7 +103,7 @@ def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -
     try:
         moments = select_prefix("optimizer", state)
         if stepped and moments:
-            _try_moments(stepped, moments)
+            try_moments(stepped, moments)
         parts.load_state_dict(state)
         if "learning_rate" in changed:  # an adaptive one would go on from the saved one
             parts.learner.learning_rate = scheduled(parts.config.learning_rate, 1.0)
@@ -141,33 +134,6 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
         if name in state or not name.startswith(OPTIONAL)
     }
     return describe_mismatch(state, compared, ANY_LENGTH)
-
-
-def _stepped_copy(optimizer):
-    """Return a copy of a new optimizer after a step without gradients, which shows what its state
-    is like; None if the user's own cannot be copied."""
-    with suppress(Exception):
-        copied = deepcopy(optimizer)
-        for weights in _weights_of(copied):
-            weights.grad = torch.zeros_like(weights)
-        copied.step()
-        return copied
-    return None
-
-
-def _try_moments(stepped, moments: State) -> None:
-    """Make a step with a saved state. stepped: of _stepped_copy. Raises ValueError if the weights
-    are not finite after it, and whatever the user's own optimizer does."""
-    was_finite = all(x.isfinite().all() for x in _weights_of(stepped))
-    groups = stepped.state_dict()["param_groups"]
-    stepped.load_state_dict({"state": {0: copy_state(moments)}, "param_groups": groups})
-    stepped.step()
-    if was_finite and not all(x.isfinite().all() for x in _weights_of(stepped)):
-        raise ValueError("weights would not be finite after a step with its optimizer's state")
-
-
-def _weights_of(optimizer) -> list[Tensor]:
-    return [weights for group in optimizer.param_groups for weights in group["params"]]
 
 
 def _try_attributes(parts, path: Path) -> None:
