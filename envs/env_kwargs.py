@@ -1,6 +1,5 @@
 """Apply --env_kwargs and --wrapper: keyword arguments and wrappers of an environment."""
 
-import json
 import re
 from typing import Any
 
@@ -9,8 +8,7 @@ from gymnasium import Env
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.system.imports import import_named, parse_call
 
-# With the quotes around it, if it is the whole text: then it becomes a number.
-NUMBER = re.compile(r'("?)\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}\1')
+NUMBER = re.compile(r"\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}")
 MISWRITTEN = re.compile(r'\{[^{}"]*(?:index|\d *[+*])[^{}"]*\}')  # such as {index+9000}, {9000+id}
 
 
@@ -20,20 +18,29 @@ def tasks_of(env_kwargs) -> list[dict[str, Any]]:
 
 
 def fill_in(env_kwargs, index: int):
-    """Replace {index}, {9000+index} and {9000+10*index} in all strings of nested keyword arguments.
+    """Replace {index}, {9000+index} and {9000+10*index} in all texts of nested keyword arguments.
 
-    A string that consists of such an expression alone becomes an integer. Raises
+    A text that consists of such an expression alone becomes an integer. Raises
     EnvironmentUnavailable for an expression of another form."""
 
-    def number(found: re.Match[str]) -> str:
-        return str(int(found[2] or 0) + int(found[3] or 1) * index)
+    if isinstance(env_kwargs, dict):
+        return {
+            str(fill_in(key, index)): fill_in(value, index) for key, value in env_kwargs.items()
+        }
+    if isinstance(env_kwargs, list):
+        return [fill_in(value, index) for value in env_kwargs]
+    if not isinstance(env_kwargs, str):
+        return env_kwargs
 
-    filled = NUMBER.sub(number, json.dumps(env_kwargs))
+    def number(found: re.Match[str]) -> str:
+        return str(int(found[1] or 0) + int(found[2] or 1) * index)
+
+    filled = NUMBER.sub(number, env_kwargs)
     if wrong := MISWRITTEN.search(filled):
         raise EnvironmentUnavailable(
             f"--env_kwargs has {wrong[0]}: give {{index}}, {{9000+index}} or {{9000+10*index}}"
         )
-    return json.loads(filled)
+    return int(filled) if NUMBER.fullmatch(env_kwargs) else filled
 
 
 def wrap(env, wrappers):

@@ -1,8 +1,11 @@
 """Files of flags for --config: TOML, JSON or YAML."""
 
 import json
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ppo.errors import ConfigError
@@ -69,3 +72,18 @@ def check_nesting(value, levels: int = MAX_LEVELS) -> None:
             raise RecursionError(f"it has more than {MAX_LEVELS} levels")
         for part in value.values() if isinstance(value, dict) else value:
             check_nesting(part, levels - 1)
+
+
+def not_in_json(value) -> Iterator[Any]:
+    """Yield the parts of a value that JSON would refuse, or give back as something else."""
+    if type(value) is dict and all(type(key) is str for key in value):
+        for part in value.values():
+            yield from not_in_json(part)
+    elif type(value) is list:
+        for part in value:
+            yield from not_in_json(part)
+    elif type(value) is float:
+        if not math.isfinite(value):
+            yield value
+    elif type(value) not in (str, bool, int, NoneType):
+        yield value

@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from typing_extensions import dataclass_transform
 
-from ppo.config.files import MAX_LEVELS, check_nesting, read_flags
+from ppo.config.files import MAX_LEVELS, check_nesting, not_in_json, read_flags
 from ppo.errors import ConfigError, HelpShown, suggest
 
 Auto = Literal["auto"]
@@ -241,6 +242,8 @@ def convert(option: Field[Any], value):
         raise ConfigError(
             f"--{option.name} is nested too deep: give at most {MAX_LEVELS} levels"
         ) from None
+    except ConfigError:
+        raise
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"--{option.name}={value}: expected {_expected(option)}") from None
 
@@ -266,10 +269,9 @@ def _convert(option: Field[Any], value):
         if isinstance(value, str):
             value = json.loads(value)
         check_nesting(value)
-        json.dumps(value, allow_nan=False)  # a checkpoint must be able to hold it
         if isinstance(value, list) and value:
-            return [{**entry} for entry in value]
-        return {**value}
+            return [_check_json(entry) for entry in value]
+        return _check_json(value)
     if kind is str:
         if not isinstance(value, (str, int, float, PathLike)):
             raise TypeError
@@ -281,6 +283,19 @@ def _convert(option: Field[Any], value):
     if schedule in metadata["schedules"]:
         return f"{schedule}:{number}"
     raise ValueError
+
+
+def _check_json(arguments) -> Settings:
+    """Return a copy of keyword arguments. Raises TypeError or ValueError if they are none,
+    ConfigError if JSON, which a checkpoint holds, would change one of them."""
+    for name, value in dict(**arguments).items():
+        for part in not_in_json(value):
+            text = " ".join(reprlib.repr(part).split())
+            raise ConfigError(
+                f"--env_kwargs: {name} holds {text}, which a saved run, as JSON, cannot keep as it "
+                f"is: from Python give lambda: MyEnv({name}=...) in place of the environment"
+            )
+    return {**json.loads(json.dumps(arguments))}
 
 
 def _check_text(text: str, metadata: Settings) -> str:

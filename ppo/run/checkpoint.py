@@ -1,8 +1,9 @@
 """Checkpoints: files that hold a state dict, and the thread that writes them.
 
 A checkpoint is a safetensors file of the state's tensors. Its metadata has one entry, "state":
-canonical JSON of all other values, of "format", its version, and of "sha256", the digest of the
-rest of this JSON and of every tensor's name, dtype, shape and bytes. No pickle is written or read.
+JSON of all other values, of "format", its version, and of "sha256", the digest of the rest of this
+JSON, with its keys sorted, and of every tensor's name, dtype, shape and bytes. No pickle is written
+or read.
 """
 
 import hashlib
@@ -111,7 +112,8 @@ def save(path: Path, state: State) -> None:
             raise ValueError(f"{name} would be saved although it {problem}")
     values["format"] = FORMAT
     values["sha256"] = digest({**values, **tensors})
-    content = safetensors.torch.save(tensors, {"state": json.dumps(values, sort_keys=True)})
+    ordered = dict(sorted(values.items()))  # a dict in it as it is: environments read env_kwargs
+    content = safetensors.torch.save(tensors, {"state": json.dumps(ordered)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
