@@ -1,14 +1,21 @@
-"""Environments given as Python objects: classes, and functions that make one."""
+"""Environments as Python gives them: ids, classes, and functions that make one."""
 
 import pickle
 from functools import cache
 
+from ppo.envs.registrations import Registrations
 from ppo.errors import ConfigError
 
 unpickle = cache(pickle.loads)  # cached, so that all environments of a process share one class
 
 
-class EnvObject(str):
+class EnvName(str):
+    """A value of --env_name that takes the program's registrations to other processes."""
+
+    registrations: Registrations
+
+
+class EnvObject(EnvName):
     """A label such as "<Reach>" with a pickled class or function, which other processes unpickle.
 
     It takes the place of an id in the settings; files store the label only."""
@@ -16,12 +23,19 @@ class EnvObject(str):
     pickled: bytes
 
 
-def as_env_name(env) -> str:
+def as_env_name(env) -> EnvName:
     """Return what --env_name takes for an id, a class, or a function that makes an environment.
 
     Raises ConfigError if env is none of these, or cannot be sent to other processes."""
-    if isinstance(env, str):
+    if isinstance(env, EnvName):
         return env
+    label = EnvName(env) if isinstance(env, str) else _as_object(env)
+    label.registrations = Registrations()
+    return label
+
+
+def _as_object(env) -> EnvObject:
+    """Return the label of a class or function. Raises as as_env_name does."""
     name = getattr(env, "__name__", type(env).__name__).strip("<>")
     if not callable(env):
         raise ConfigError(

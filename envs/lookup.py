@@ -42,8 +42,10 @@ def canonical_id(env_name: str) -> str:
         current = family.canonical_id(env_name)
         if current != env_name:
             import_module(family.module)
-        if current in gymnasium.registry:
-            return current
+            if current in gymnasium.registry:
+                return current
+    if env_name in gymnasium.registry:
+        return env_name
     return ALIASES.get(env_name, env_name)
 
 
@@ -134,14 +136,17 @@ def explained_errors(env_name: str) -> Iterator[None]:
     except (PPOError, *RAISED_BY_SIGNALS):
         raise
     except gymnasium.error.UnregisteredEnv as error:
+        imported: Any = import_code(module) if module else None
+        is_known = isinstance(env_name, EnvObject) or env_name in gymnasium.registry
+        if is_known or hasattr(imported, name):  # whose code asks for another id
+            raise EnvironmentUnavailable(
+                f"--env_name={env_name} cannot be made: {error}"
+            ) from error
         known = [*gymnasium.registry]
         fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
+        where = f" (give module:{name} if a module of yours registers it)"
         if module:
-            imported = import_code(module)
-            if hasattr(imported, name):  # whose code asks for an id
-                raise EnvironmentUnavailable(
-                    f"--env_name={env_name} cannot be made: {error}"
-                ) from error
+            where = ""
             known += dir(imported)
             own = [
                 key
@@ -150,7 +155,7 @@ def explained_errors(env_name: str) -> Iterator[None]:
             ]
             fallback = f"{module} has {', '.join(own) or 'no class and no function'}"
         hint = suggest(name, known, fallback)
-        raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}") from error
+        raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}{where}") from error
     except BaseException as error:
         is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
         if not is_explained and not re.search(UNSUITABLE, str(error)):

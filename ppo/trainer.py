@@ -68,11 +68,9 @@ def train(
     if isinstance(env, Config) and config:
         raise ConfigError("train takes one Config: give the environment first, or only the Config")
     if isinstance(env, Config):
-        given: Config | Settings = replace(env, **values) if values else env
-    elif config:
-        given = replace(config, env_name=as_env_name(env), **values)
-    else:
-        given = {**values, "env_name": as_env_name(env)}
+        env, config = env.env_name, env
+    values["env_name"] = as_env_name(env)
+    given = replace(config, **values) if config else values
     return run(partial(run_settings, given), make, callbacks)
 
 

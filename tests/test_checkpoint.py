@@ -411,6 +411,7 @@ def test_code_that_could_unpickle_is_noticed(source):
 # What a process of the trainer's sends to another, as multiprocessing does.
 BETWEEN_PROCESSES = {
     ROOT / "envs" / "env_factories.py": "unpickle = cache(pickle.loads)",  # given to train
+    ROOT / "envs" / "registrations.py": "pickle.loads(content)",  # given to gymnasium
     ROOT / "envs" / "channel.py": "pickle.loads(",
     ROOT / "envs" / "shared.py": "class _Unpickler(Unpickler)",
 }

@@ -9,7 +9,7 @@ from ppo.config.config import Config
 from ppo.config.flag_types import LoadPolicyFlags
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_with
-from ppo.envs.env_factories import EnvObject, as_env_name
+from ppo.envs.env_factories import as_env_name
 from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
@@ -45,7 +45,7 @@ def load_policy(
     values: Settings = {"eval_env": None, **changes, "device": "cpu", "compile": False}
     if env_name is not None:
         env_name = as_env_name(env_name)
-        values["env_name"] = env_name if isinstance(env_name, EnvObject) else canonical_id(env_name)
+        values["env_name"] = canonical_id(env_name)
     values = check_values(Config, values)
     repeated = {"env_name": env_name, "wrapper": values.get("wrapper")}
     # Schedules are left out: they may be functions, which a file cannot hold.

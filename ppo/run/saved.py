@@ -11,6 +11,7 @@ from ppo.config.config import Config, as_texts, import_paths
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import load_newest
 from ppo.run.reader import read_optional, run_folder
@@ -131,6 +132,8 @@ def untrusted(path: Path, settings: Settings, repeated: Settings) -> str:
                     f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
                 )
             is_given = wanted in as_texts(given) or isinstance(given, EnvObject)
+            if given and name == "env_name":
+                is_given |= may_be_same(wanted, str(given))
             if ":" in wanted and not is_given:
                 missing.append((name, wanted))
     if not missing:
@@ -140,6 +143,14 @@ def untrusted(path: Path, settings: Settings, repeated: Settings) -> str:
     return f"{path} would import {paths}: if you trust it, repeat {flags}"
 
 
+def may_be_same(saved: str, given: str) -> bool:
+    """Return whether an environment that was saved without its module is given with it, or the
+    other way round: Bar-v0 and module:Bar-v0, or <Reach> and file.py:Reach."""
+    before, _, name = saved.rpartition(":")
+    module, _, given_name = given.rpartition(":")
+    return not (before and module) and name.strip("<>") == given_name.strip("<>")
+
+
 @contextmanager
 def as_checkpoint_error(path: Path) -> Iterator[None]:
     """Turn a ValueError that a checkpoint's settings or tensors cause into a CheckpointError."""
@@ -147,6 +158,8 @@ def as_checkpoint_error(path: Path) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
+    except EnvironmentUnavailable as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
     except ValueError as error:
         raise CheckpointError(
             f"{path} is of another network or environment ({error}): give another"

@@ -15,6 +15,7 @@ from ppo.errors import CheckpointError, describe
 from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
+from ppo.run.saved import may_be_same
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -78,6 +79,8 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
     present = settings.to_save()
     saved = {**Config.defaults(), **state["config"]}
     changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
+    if may_be_same(str(saved["env_name"]), present["env_name"]):
+        changed = [name for name in changed if name != "env_name"]
     if fixed := [name for name in changed if name in Config.names(fixed=True)]:
         wrong = "; ".join(f"{name}={saved[name]}, not {present[name]}" for name in fixed)
         raise CheckpointError(
