@@ -1,6 +1,7 @@
 """Repeat actions and join successive observations, of any environment."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium import Env, Wrapper
@@ -37,6 +38,10 @@ class RepeatAction(Wrapper):
 def stack_vectors(env: Env, num_vectors: int) -> Env:
     """Concatenate the last num_vectors observations of a Box to one vector, the oldest first.
 
-    After a reset, all of them are the first observation."""
+    After a reset, all of them are the first observation. Its observation_space has the space of
+    each of them as layer."""
     copied = FlattenObservation(env)  # a copy: the environment may reuse its array
-    return FlattenObservation(FrameStackObservation(copied, num_vectors, padding_type="reset"))
+    stack = FlattenObservation(FrameStackObservation(copied, num_vectors, padding_type="reset"))
+    space: Any = stack.observation_space
+    space.layer = env.observation_space
+    return stack

@@ -42,7 +42,7 @@ class Team(Batch):
         # A mask beside what an agent observes, as PettingZoo's classic games have it.
         self.has_masks_inside = ACTION_MASK in getattr(self.observation_space, "spaces", ())
         if self.has_masks_inside:
-            self.observation_space = _without_mask(Dict, self.observation_space.spaces)
+            self.observation_space = without_mask(Dict, self.observation_space.spaces)
         self.present: ndarray = np.zeros(self.num_envs, np.bool_)
         self.observations: list[Any] = [None] * self.num_envs
         self.infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -126,7 +126,7 @@ class Team(Batch):
         """Take an agent's observation and info, with the mask that may be in either."""
         if self.has_masks_inside:
             info = {ACTION_MASK: observation[ACTION_MASK], **info}
-            observation = _without_mask(dict, observation)
+            observation = without_mask(dict, observation)
         self.observations[i] = observation
         self.infos[i] = info
 
@@ -153,7 +153,7 @@ def _value(agent: str, values) -> Any:
         raise InvalidEnvOutput(f"it returned nothing for agent {agent}") from error
 
 
-def _without_mask(make: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
+def without_mask(make: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
     """Return the part that is left beside a mask; several, joined by make."""
     rest = {name: part for name, part in parts.items() if name != ACTION_MASK}
     return make(rest) if len(rest) > 1 else next(iter(rest.values()))

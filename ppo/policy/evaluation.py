@@ -29,7 +29,7 @@ def evaluate(
     """Play one whole episode for each seed, in several environments side by side.
 
     act: maps observations (n, *observation), n infos and recurrent states (n, S) to n actions, and
-    overwrites the states by the next ones. envs: as Policy.make_env returns them. An episode that
+    overwrites the states by the next ones. envs: preprocessed as in training. An episode that
     is not over after max_steps is cut off, and counts with its return so far."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)

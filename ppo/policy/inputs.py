@@ -6,46 +6,62 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.wrappers import DtypeObservation, ReshapeObservation
 from numpy import ndarray
 
 from ppo.envs.arrays import to_numpy
+from ppo.envs.checks import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
 from ppo.envs.infos import info_of
+from ppo.envs.make import preprocess
 from ppo.envs.observations import Part, pack
-from ppo.envs.spaces import action_columns, check_columns, leaves
+from ppo.envs.spaces import ACTION_MASK, action_columns, check_columns, choices_of, leaves
+from ppo.envs.teams import without_mask
 from ppo.models.parts import parts_of
 
+Rows = tuple[ndarray, bool]  # (n, ...), and whether they are a batch; n is 1 for one
 
-def read_observations(
-    space, observation, needed: Sequence[str], reader: str = "policy"
-) -> tuple[ndarray, bool]:
+
+def preprocess_for_predict(config, env: Env) -> Env:
+    """Preprocess an environment, but so that read_observations can tell one of its observations
+    from n that the environment itself shows: the one-hot vector of a Discrete is of floats, and a
+    scalar stays one. config: as in ppo.envs.make.make_env."""
+    env = preprocess(config, env)
+    part = _single_part(env.observation_space)
+    if part and isinstance(part.space, Discrete):
+        return DtypeObservation(env, np.float32)
+    if part and part.space.shape == ():
+        return ReshapeObservation(env, ())
+    return env
+
+
+def read_observations(space, observation, needed: Sequence[str], reader: str = "policy") -> Rows:
     """Return observations as rows (n, *observation), and whether they are a batch; n is 1 for one.
 
-    observation: an array (*observation) or (n, *observation) of a space of Policy.make_env; or a
-    dict or tuple, nested as what the environment itself shows (and images as make_env shows them),
-    or a dict of the parts by their names, of which only those needed are read: arrays of the shapes
-    of their spaces, or (n, ...) of these. Raises ValueError for a missing part, or for a part of
-    another shape or kind; the message says what the reader reads."""
-    is_nested = isinstance(observation, tuple) and "observation" not in parts_of(space)
-    if not (is_nested or isinstance(observation, Mapping)):
-        return _as_rows(observation, space, "observation")
-    shown = getattr(space, "shown", {"observation": Part((), space, np.asarray)})
+    observation: what the environment itself shows, but images as Policy.make_env shows them; n of
+    these in arrays (n, ...), nested in the same way, or, of dicts and tuples, in a list. Or a dict
+    of the parts by their names; or, in the form of space, an array (*observation) or
+    (n, *observation). Only the parts needed are read. Raises ValueError for a part that is missing,
+    of another shape or kind, not finite in float32, or a choice that its space does not have, and
+    for an array that may be one or n observations; the message says what the reader reads."""
+    is_list = isinstance(observation, list) and bool(observation)
+    if is_list and all(_is_nested(space, one) for one in observation):
+        return _read_list(space, observation, needed, reader)
+    if not _is_nested(space, observation):
+        return _read_array(space, _to_array(observation, "observation"), needed)
     found: dict[str, ndarray] = {}
     kinds = {}
     for name in needed:
-        part = shown[name]
+        part = _shown(space)[name]
         try:
-            is_flat = isinstance(observation, Mapping) and name in observation
-            value = observation[name] if is_flat else reduce(getitem, part.path, observation)
+            value = _value_of(observation, name, part.path)
         except (LookupError, TypeError):
             raise ValueError(
                 f"the observation has no {name}: the {reader} reads {', '.join(needed)}"
             ) from None
-        rows, is_batch = _as_rows(value, part.space, name)
-        if not isinstance(part.space, Box) and not all(map(part.space.contains, rows)):
-            raise ValueError(f"{name} of the observation is outside of {part.space}")
-        found[name] = np.stack([part.read(row) for row in rows])
-        kinds[name] = f"{len(rows)} rows" if is_batch else "one"
+        found[name], is_batch = _read_part(part, _to_array(value, name), name)
+        kinds[name] = f"{len(found[name])} rows" if is_batch else "one"
     if len({*kinds.values()}) > 1:
         sizes = ", ".join(f"{name} of {kind}" for name, kind in kinds.items())
         raise ValueError(f"the parts of the observation are not of one length: {sizes}")
@@ -54,30 +70,205 @@ def read_observations(
     return np.stack(packed), is_batch
 
 
-def _as_rows(value, space, name: str) -> tuple[ndarray, bool]:
+def split_masks(observation, info):
+    """Return what an agent of a team observes beside the action mask in it, and infos with that.
+
+    observation, info: of one or of n, as read_observations and read_infos read them."""
+    if isinstance(observation, list) and all(isinstance(one, Mapping) for one in observation):
+        infos = read_infos(info, len(observation), True)
+        pairs = [split_masks(*pair) for pair in zip(observation, infos, strict=True)]
+        return [one for one, _ in pairs], [own for _, own in pairs]
+    if not isinstance(observation, Mapping) or ACTION_MASK not in observation:
+        return observation, info
+    mask = observation[ACTION_MASK]
+    if isinstance(info, list):
+        info = [{ACTION_MASK: own, **one} for own, one in zip(mask, info, strict=False)]
+    else:
+        info = {ACTION_MASK: mask, **(info or {})}
+    rest = without_mask(dict, observation)
+    return rest if isinstance(rest, (Mapping, tuple)) else {"observation": rest}, info
+
+
+def _read_list(space, observations: list[Any], needed: Sequence[str], reader: str) -> Rows:
+    """Read n nested observations."""
+    found = []
+    for i, observation in enumerate(observations):
+        try:
+            rows, is_batch = read_observations(space, observation, needed, reader)
+        except ValueError as error:
+            raise ValueError(f"row {i} of the observations: {error}") from None
+        if is_batch:
+            raise ValueError(f"row {i} of the observations is a batch itself: give one")
+        found.append(rows)
+    return np.concatenate(found), True
+
+
+def _read_array(space, array: ndarray, needed: Sequence[str]) -> Rows:
+    """Read an array: in the form of space, or as an environment with a single part shows it.
+
+    n choices of a Discrete, whole numbers, may be of the shape of a one-hot vector, and a batch of
+    one scalar of that of a preprocessed one: an array that is valid in both forms is refused."""
+    part = _single_part(space)
+    if part is None:
+        return _read_rows(space, array, needed)
+    if array.shape == part.space.shape or not _fits(array, space):
+        return _read_part(part, array, "observation")
+    may_be_shown = array.dtype.kind in "iu" or not isinstance(part.space, Discrete)
+    if not (may_be_shown and _fits(array, part.space)):
+        return _read_rows(space, array, needed)
+    try:
+        found = _read_part(part, array, "observation")
+    except ValueError as error:
+        try:
+            return _read_rows(space, array, needed)
+        except ValueError:
+            raise error from None
+    try:
+        _read_rows(space, array, needed)
+    except ValueError:
+        return found
+    raise ValueError(
+        f"an observation of shape {array.shape} may be {len(array)} that the environment shows, of "
+        f"{part.space}, or one that is preprocessed: give {{'observation': ...}} with it if it is "
+        f"the former, and shape {(1, *array.shape)} if it is the latter"
+    )
+
+
+def _read_part(part: Part, array: ndarray, name: str) -> Rows:
+    """Read a part as the environment shows it."""
+    rows, is_batch = _as_rows(array, part.space, name)
+    if isinstance(part.space, Box):
+        _check_finite(rows, name, is_batch)
+    else:
+        are_inside = np.array([part.space.contains(row) for row in rows])
+        _check(are_inside, rows, name, is_batch, f"is outside of {part.space}")
+    return np.stack([part.read(row) for row in rows]), is_batch
+
+
+def _read_rows(space, array: ndarray, needed: Sequence[str]) -> Rows:
+    """Read an array in the form of space, which may be a stack of vectors."""
+    rows, is_batch = _as_rows(array, space, "observation")
+    layer = getattr(space, "layer", space)
+    if not hasattr(layer, "shown"):
+        _check_finite(rows, "observation", is_batch)
+        return rows, is_batch
+    shown = _shown(layer)
+    vectors = rows.reshape(len(rows), -1, *layer.shape)
+    for name in needed if layer is space else shown:
+        part = shown[name]
+        columns = vectors
+        if len(shown) > 1:
+            if part.kind in ("pixels", "color"):
+                continue
+            columns = np.ascontiguousarray(vectors[..., layer.places[name]])
+            columns = columns.view(layer.parts[name].dtype)
+        if isinstance(part.space, Box):
+            _check_finite(columns, name, is_batch)
+        else:
+            are_choices = _are_choices(part.space, columns)
+            _check(are_choices, columns, name, is_batch, f"is no vector of {part.space}")
+    return rows, is_batch
+
+
+def _are_choices(leaf, vectors: ndarray) -> ndarray:
+    """Return which vectors (..., k) gymnasium.spaces.flatten makes of a space of choices."""
+    are_bits = ((vectors == 0) | (vectors == 1)).all(-1)
+    if isinstance(leaf, MultiBinary):
+        return are_bits
+    starts = np.cumsum(choices_of(leaf)) - choices_of(leaf)
+    counts = np.add.reduceat(vectors == 1, starts, axis=-1, dtype=np.int64)
+    return are_bits & (counts == 1).all(-1)
+
+
+def _is_nested(space, observation) -> bool:
+    """Return whether an observation is given by its parts."""
+    if isinstance(observation, ndarray):  # the usual case
+        return False
+    is_tuple = isinstance(observation, tuple) and "observation" not in parts_of(space)
+    return is_tuple or isinstance(observation, Mapping)
+
+
+def _value_of(observation, name: str, path: tuple[Any, ...]):
+    """Return a part of a nested observation. Raises LookupError or TypeError if it is missing."""
+    if isinstance(observation, Mapping) and (name in observation or not path):
+        return observation[name]
+    return reduce(getitem, path, observation)
+
+
+def _shown(space) -> dict[str, Part]:
+    """Return the parts of an observation as the environment shows them, by name."""
+    return getattr(space, "shown", None) or {"observation": Part((), space, np.asarray)}
+
+
+def _single_part(space) -> Part | None:
+    """Return the only part of what an environment shows, if that is no dict or tuple and is
+    preprocessed to another shape."""
+    part = getattr(space, "shown", {}).get("observation")
+    return part if part and not part.path and part.space.shape != space.shape else None
+
+
+def _to_array(value, name: str) -> ndarray:
+    try:
+        return to_numpy(value)
+    except (TypeError, ValueError):  # such as a list of arrays of different shapes
+        raise ValueError(f"{name} is no array of numbers: give one") from None
+
+
+def _fits(array: ndarray, space) -> bool:
+    """Return whether an array is of the shape of a space, or of n of it."""
+    return array.shape == space.shape or (array.shape[1:] == space.shape and array.size > 0)
+
+
+def _as_rows(rows: ndarray, space, name: str) -> Rows:
     """Return rows (n, *shape) of a space, and whether they are a batch: one value and a batch are
     told apart by their shapes, here only. Raises ValueError for another shape or kind of dtype."""
-    rows = to_numpy(value)
-    is_batch = rows.shape != space.shape
-    if is_batch and (rows.shape[1:] != space.shape or not rows.size):
+    if not _fits(rows, space):
         batch = ", ".join(map(str, ("n", *space.shape)))
+        stack = ", the last observations in one" if hasattr(space, "layer") else ""
         raise ValueError(
-            f"{name} is of shape {rows.shape}: give {space.shape}, or ({batch}) for n at once"
+            f"{name} is of shape {rows.shape}: give {space.shape}, or "
+            f"({batch}) for n at once{stack}"
         )
+    is_batch = rows.shape != space.shape
+    if not is_batch:
+        rows = rows[None]
     if rows.dtype != space.dtype:
-        rows = _converted(rows, space.dtype, name)
-    return rows if is_batch else rows[None], is_batch
+        rows = _converted(rows, space.dtype, name, is_batch)
+    return rows, is_batch
 
 
-def _converted(rows: ndarray, dtype, name: str) -> ndarray:
-    """Return rows in another dtype. Raises ValueError if more than precision would be lost, as of
-    pixels between 0 and 1."""
+def _converted(rows: ndarray, dtype, name: str, is_batch: bool) -> ndarray:
+    """Return rows (n, ...) in another dtype. Raises ValueError if more than precision would be
+    lost, as of pixels between 0 and 1."""
     is_number = rows.dtype.kind in "biuf"
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         found = rows.astype(dtype) if is_number else rows
-    if not (is_number and (np.can_cast(rows.dtype, dtype, "same_kind") or (found == rows).all())):
+    if not is_number or (dtype.kind != "f" and not (found == rows).all()):
+        _check_finite(rows, name, is_batch)
         raise ValueError(f"{name} is {rows.dtype} with values that {dtype} has not: give {dtype}")
     return found
+
+
+def _check_finite(rows: ndarray, name: str, is_batch: bool) -> None:
+    """Raise ValueError if a number of rows (n, ...) is not finite, or would not be in float32."""
+    if rows.dtype.kind != "f":
+        return
+    if rows.size <= MAX_SIZE_FOR_PYTHON and sum(map(abs, rows.ravel().tolist())) <= MAX_FLOAT32:
+        return  # the usual case, in a fifth of the time
+    is_finite = np.isfinite(rows) if rows.dtype.itemsize <= 4 else np.abs(rows) <= MAX_FLOAT32
+    if not is_finite.all():
+        _check(is_finite, rows, name, is_batch, "is not finite in float32")
+
+
+def _check(are_right: ndarray, rows: ndarray, name: str, is_batch: bool, problem: str) -> None:
+    """Raise ValueError if not all rows (n, ...) are right. are_right: of rows, or of numbers."""
+    if are_right.all():
+        return
+    where = np.argwhere(~are_right)[0]
+    row = f"row {where[0]} of " if is_batch else ""
+    subject = f"the {name}" if name in ("observation", "action") else f"{name} of the observation"
+    value = describe_value(rows[tuple(where)].tolist())
+    raise ValueError(f"{row}{subject} {problem}: {value}")
 
 
 def read_infos(info, num_rows: int, is_batch: bool) -> Sequence[Any]:
@@ -98,7 +289,7 @@ def read_actions(space, actions, num_rows: int, is_batch: bool, squash: bool) ->
     """Return the policy's columns (n, D) of an environment's action or, of a batch, of n of them.
 
     squash: as ppo.envs.spaces.action_columns takes it. Raises ValueError for another number of
-    actions, or for one of another shape or outside of its choices."""
+    actions, or for one of another shape, outside of its choices or not finite."""
     rows = actions if is_batch else [actions]
     if len(rows) != num_rows:
         raise ValueError(f"{len(rows)} actions are given for {num_rows} observations")
@@ -110,6 +301,9 @@ def read_actions(space, actions, num_rows: int, is_batch: bool, squash: bool) ->
             raise ValueError(f"an action is not of {space}") from None
         if table.shape[1:] != leaf.shape or table.dtype.kind not in "biuf":
             raise ValueError(f"an action is of shape {table.shape[1:]}, not of {leaf}")
+        _check_finite(table, "action", is_batch)
+        if not isinstance(leaf, Box):
+            table = _converted(table, leaf.dtype, "action", is_batch)
         tables.append(table)
     columns = action_columns(space, tables, squash)
     check_columns(space, columns)

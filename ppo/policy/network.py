@@ -14,7 +14,7 @@ from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.models.noise import EMPTY, draw_rows
 from ppo.models.parts import parts_of
 from ppo.policy.build import ActorFactory
-from ppo.policy.inputs import read_actions, read_infos, read_observations
+from ppo.policy.inputs import read_actions, read_infos, read_observations, split_masks
 
 
 @dataclass(eq=False)
@@ -143,6 +143,8 @@ class PolicyNetwork:
         space = self.spaces.observations
         needed = [*parts_of(space)] if for_critic else self.parts
         reader = "critic" if for_critic else "policy"
+        if self.spaces.form == "team":
+            observation, info = split_masks(observation, info)
         rows, is_batch = read_observations(space, observation, needed, reader)
         infos = read_infos(info, len(rows), is_batch)
         return rows, infos, self._states(len(rows), state), is_batch
@@ -157,12 +159,17 @@ class PolicyNetwork:
                         "observations: call reset() where episodes begin, or give state="
                     )
                 self.state = self.initial_state(n)
-            return self.state
+            state = self.state
         shape = (n, self.actor.state_size)
         if state.shape != shape or state.dtype != np.float32:
             raise ValueError(
                 f"state is {state.dtype} {state.shape}: give float32 {shape}, as of "
                 f"initial_state({n})"
+            )
+        if state.size and not np.isfinite(state).all():
+            row = np.argwhere(~np.isfinite(state))[0, 0]
+            raise ValueError(
+                f"row {row} of the recurrent state is not finite: set it to 0, which begins anew"
             )
         return state
 

@@ -21,6 +21,7 @@ from ppo.envs.video import filmed, filmed_columns
 from ppo.errors import CheckpointError, ConfigError, PPOError
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
+from ppo.policy.inputs import preprocess_for_predict
 from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
 from ppo.system.signals import RAISED_BY_SIGNALS
@@ -46,7 +47,7 @@ class Policy(PolicyNetwork):
         render_mode: str | None = None,
         number: int = 0,
         env_name: str | None = None,
-        finish: Finish = preprocess,
+        finish: Finish = preprocess_for_predict,
     ) -> Env:
         """Make a new environment as in training, or another one with the same env_kwargs; of a
         batch, one of a single environment.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ppo.commands.shared import PolicyCommand
 from ppo.config.flags import flag
+from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves
 from ppo.errors import ConfigError, ExportMismatch
 from ppo.models.actor import Actor
@@ -156,7 +157,7 @@ def _observe(policy: Policy):
     if policy.spaces.form == "team":  # none of whose agents is an environment
         record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS)
     else:
-        record = play(policy.make_env(), seed, NUM_STEPS, close=True)
+        record = play(policy.make_env(finish=preprocess), seed, NUM_STEPS, close=True)
     return np.stack(record.observations)
 
 
