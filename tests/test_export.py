@@ -11,6 +11,7 @@ import torch
 import main
 from ppo import Config, load_policy, train
 from ppo.models.parts import split
+from ppo.tools.export import export
 from tests.teams import Relay
 
 SIZES = {
@@ -121,6 +122,38 @@ def test_the_policy_of_a_team_is_exported(tmp_path: Path) -> None:
     for observation in observations.values():
         (found,) = session.run(None, {"observation": observation[None]})
         assert found[0] == policy.predict(observation)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.slow_but_first
+def test_a_file_returns_nan_for_nan_and_some_action_for_what_is_infinite(
+    activation: str, tmp_path: Path
+) -> None:
+    world = {
+        "env_name": "tests.environments:Identity-v0",
+        "env_kwargs": {"shown": "Dict", "done": "Dict"},
+        "activation": activation,
+        "model": "mlp" if activation == "relu" else "lstm",
+    }
+    checkpoint = trained(world, tmp_path / "run")
+    policy = load_policy(checkpoint, world["env_name"], precision="float32")
+    export(policy, tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    choices = np.eye(2)[[0, 1, 0]]
+    rows = {"a": choices, "b": np.full((3, 1), 0.5), "c": choices}
+    if policy.state.size:
+        rows["state"] = policy.initial_state(3)
+    expected = session.run(None, rows)
+    for wrong in (np.nan, np.inf, -np.inf):
+        found = session.run(None, {**rows, "b": np.array([[0.5], [wrong], [0.5]])})
+        for one, other in zip(found, expected, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            np.testing.assert_allclose(one[[0, 2]], other[[0, 2]], atol=1e-6)
+        if np.isnan(wrong):
+            assert np.isnan(found[1][1]).all()
+            assert all(np.isnan(state[1]).any() for state in found[3:])
+        with pytest.raises(ValueError, match="row 1 of b of the observation is not finite"):
+            policy.predict({"a": [0, 1, 0], "b": [[0.5], [wrong], [0.5]], "c": np.zeros((3, 2))})
 
 
 def test_a_file_name_that_cannot_be_used_is_refused(

@@ -53,7 +53,8 @@ class Policy(PolicyNetwork):
         batch, one of a single environment.
 
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
-        the same time; their indices follow those of training; finish: as of ppo.envs.make.make_env.
+        the same time; their indices follow those of training; finish: as of ppo.envs.make.make_env,
+        by default as in training, but what predict could not tell apart has another form.
         Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; CheckpointError
         if its import path was not repeated as the policy was loaded; WorkerError if the environment
         raises."""
