@@ -10,16 +10,20 @@ from numpy import ndarray
 
 Converter = Callable[[Any], Any]
 INSIDE = 0.999  # of the way from a Box's middle to its bounds
+FARTHEST = 3.0  # bound that a standard normal reaches: one of 370 samples is farther from 0
+LEAST_SHARE = 0.25  # of a standard normal's samples that bounds must not clip
+UNLIMITED = 1e9  # a bound beyond this is none: MuJoCo writes 1e10, others the largest float
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 
-def action_converter(space, squash: bool = False) -> Converter:
+def action_converter(space, squash: bool = False, scale: bool = False) -> Converter:
     """Return a function from the policy's actions (n, D) to the actions of n environments.
 
     squash: scale tanh(action) to a Box's bounds; otherwise clip to them, here only, so that the
-    learner sees unclipped actions. Discrete actions are shifted by the space's start."""
+    learner sees unclipped actions, after scaling those from [-1, 1] to their bounds that, with
+    scale, are_scaled names. Discrete actions are shifted by the space's start."""
     if parts := _parts(space):
-        converters = [action_converter(part, squash) for part in parts.values()]
+        converters = [action_converter(part, squash, scale) for part in parts.values()]
         cuts = np.cumsum([_num_columns(part) for part in parts.values()])[:-1]
 
         def convert(actions: ndarray) -> list[Any]:
@@ -32,7 +36,7 @@ def action_converter(space, squash: bool = False) -> Converter:
 
         return convert
     if isinstance(space, Box):
-        return _box_converter(space, squash)
+        return _box_converter(space, squash, scale)
     start = getattr(space, "start", 0)
     if isinstance(space, Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
@@ -40,20 +44,74 @@ def action_converter(space, squash: bool = False) -> Converter:
     return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
 
 
-def _box_converter(space: Box, squash: bool) -> Converter:
+def are_scaled(box: Box) -> ndarray:
+    """Return which numbers of a Box, of its shape, are scaled from [-1, 1] to their bounds.
+
+    A policy begins with about a standard normal. It fits bounds as they are if both are within
+    FARTHEST of 0 and at least LEAST_SHARE of its samples are between them, as of [-0.4, 0.4],
+    [0, 1] and [-3, 3], but not of [-0.1, 0.1], [0, 10] or [5, 6]. Numbers that lack a bound, or
+    have one value only, are never scaled."""
+    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+    farthest = np.maximum(np.abs(low), np.abs(high))
+    erf = np.vectorize(math.erf)
+    share = (erf(high / math.sqrt(2)) - erf(low / math.sqrt(2))) / 2
+    fits = (farthest <= FARTHEST) & (share >= LEAST_SHARE)
+    return ~fits & (low < high) & (farthest < UNLIMITED)
+
+
+def scaled_bounds(space) -> list[str]:
+    """Return the bounds of those numbers of a space that are scaled, each pair once."""
+    found = []
+    for _, leaf in leaves(space):
+        if isinstance(leaf, Box):
+            chosen = are_scaled(leaf)
+            pairs = zip(leaf.low[chosen], leaf.high[chosen], strict=True)
+            found += [f"[{low:g}, {high:g}]" for low, high in pairs]
+    return [*dict.fromkeys(found)]
+
+
+def scale_of(box: Box, squash: bool, scale: bool) -> tuple[ndarray, ndarray] | None:
+    """Return shift and factor, of a Box's shape, that lead from [-1, 1] to the bounds of all
+    numbers if they are squashed, else of those that are scaled; None if they change nothing."""
+    chosen = are_scaled(box) if scale and not squash else np.full(box.shape, squash)
+    if not chosen.any():
+        return None
+    with np.errstate(invalid="ignore"):  # the middle of infinite bounds, which are not chosen
+        middle = box.low / 2 + box.high / 2
+        half = box.high / 2 - box.low / 2
+    zero, one = np.zeros_like(middle), np.ones_like(half)
+    return np.where(chosen, middle, zero), np.where(chosen, half, one)
+
+
+def clipping_bounds(space, squash: bool = False, scale: bool = False) -> ndarray:
+    """Return the bounds (2, D) to which action_converter clips the columns of a policy's actions:
+    infinite for choices, squashed numbers, and those that have one value only."""
+    columns = []
+    for _, leaf in leaves(space):
+        bounds = np.stack([np.full(leaf.shape, -np.inf), np.full(leaf.shape, np.inf)])
+        if isinstance(leaf, Box) and not squash:
+            shift, factor = scale_of(leaf, squash, scale) or (0, 1)
+            found = (np.stack([leaf.low, leaf.high]) - shift) / factor
+            bounds = np.where(leaf.low < leaf.high, found, bounds)
+        columns.append(bounds.reshape(2, -1))
+    return np.concatenate(columns, axis=1)
+
+
+def _box_converter(space: Box, squash: bool, scale: bool) -> Converter:
     shape = (-1, *space.shape)
     dtype = space.dtype
     low = space.low
     high = space.high
     is_whole = dtype.kind in "iu"
-    if squash:
-        middle = low / 2 + high / 2
-        half = high / 2 - low / 2
+    scaling = scale_of(space, squash, scale)
 
     def convert(actions: ndarray):
         rows = actions.reshape(shape)
         if squash:
-            rows = middle + half * np.tanh(rows)
+            rows = np.tanh(rows)
+        if scaling:
+            shift, factor = scaling
+            rows = shift + factor * rows
         rows = np.minimum(np.maximum(rows, low), high)
         if is_whole:
             rows = np.rint(rows)
@@ -62,21 +120,24 @@ def _box_converter(space: Box, squash: bool) -> Converter:
     return convert
 
 
-def action_columns(space, actions: Sequence[ndarray], squash: bool = False) -> ndarray:
+def action_columns(
+    space, actions: Sequence[ndarray], squash: bool = False, scale: bool = False
+) -> ndarray:
     """Return the policy's actions (n, D) that action_converter turns into these: its inverse.
 
-    actions: an array (n, *leaf.shape) for each leaf, in the order of leaves; squash: as there. The
-    inverse of tanh is taken within INSIDE of a Box's middle: at its bounds it is infinite."""
+    actions: an array (n, *leaf.shape) for each leaf, in the order of leaves; squash, scale: as
+    there. The inverse of tanh is taken within INSIDE of a Box's middle: at its bounds it is
+    infinite."""
     columns = []
     dtype: Any = np.int64
     for (_, leaf), own in zip(leaves(space), actions, strict=True):
         if isinstance(leaf, Box):
             dtype = np.float32
+            if scaling := scale_of(leaf, squash, scale):
+                shift, factor = scaling
+                own = np.subtract(own, shift, dtype=np.float64) / np.where(factor > 0, factor, 1)
             if squash:
-                half = leaf.high / 2 - leaf.low / 2
-                middle = leaf.low / 2 + leaf.high / 2
-                share = np.subtract(own, middle, dtype=np.float64) / np.where(half > 0, half, 1)
-                own = np.arctanh(np.clip(share, -INSIDE, INSIDE))
+                own = np.arctanh(np.clip(own, -INSIDE, INSIDE))
         else:
             own = own.astype(np.int64) - getattr(leaf, "start", 0)
         columns.append(own.reshape(len(own), -1))

@@ -109,7 +109,9 @@ class Worker:
         self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
         self.envs = self._make_envs()
         space = self.envs[0].action_space
-        self.to_actions = action_converter(space, self.config.squash_actions)
+        self.to_actions = action_converter(
+            space, self.config.squash_actions, self.config.scale_actions
+        )
         self.to_mask = mask_converter(space)
         self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
 

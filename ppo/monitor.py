@@ -18,6 +18,7 @@ from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
+from ppo.envs.spaces import clipping_bounds
 from ppo.envs.worker import Episode
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
@@ -64,7 +65,10 @@ class Monitor:
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
         head = parts.model.policy_head
         is_discrete = head.action_dtype is np.int64
-        doctor = Doctor(num_actions=0 if is_discrete else head.action_size)
+        bounds = clipping_bounds(
+            parts.spaces.actions, self.config.squash_actions, self.config.scale_actions
+        )
+        doctor = Doctor(0 if is_discrete else head.action_size, bounds)
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
         built_in = [
             RegularCheckpoints(),

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.algorithm.rollout import Metrics
 from ppo.callbacks.base import Callback
@@ -19,16 +20,22 @@ MIN_EPISODES = 50
 MIN_IMPROVEMENT = 0.3  # relative to the first return's size; a smaller one may be chance
 LARGE_VALUE = 1_000.0  # of observations, and of the standard deviation of returns
 LARGE_ENTROPY_COEF = 0.05
+MANY_CLIPPED = 0.95  # of a column of an iteration's actions, from the first iteration on
+MIN_ACTIONS = 100  # of such a first iteration
 Problems = Iterator[tuple[str, str]]  # a short name and a sentence
 
 
 class Doctor(Callback):
     """Examine every iteration, and report each problem once, or once more after a resume.
 
-    num_actions: the dimension of continuous actions, 0 for discrete ones."""
+    num_actions: the dimension of continuous actions, 0 for discrete ones; bounds: (2, D), to which
+    each column of the policy's actions is clipped, infinite if it is not."""
 
-    def __init__(self, num_actions: int) -> None:
+    def __init__(self, num_actions: int, bounds: ndarray | None = None) -> None:
         self.num_actions = num_actions
+        self.bounds = bounds if bounds is not None and np.isfinite(bounds).any() else None
+        self.num_seen = 0  # actions of the last iteration, and the share of each column clipped
+        self.clipped = np.zeros(1)
         self.best_return = -float("inf")
         self.reported: set[str] = set()
         self.streaks = Counter[str]()  # iterations in a row with each symptom
@@ -46,7 +53,13 @@ class Doctor(Callback):
             run.rollout.truncations[episode.step, episode.environment]
             for episode in run.rollout.info.episodes
         )
+        if self.bounds is not None:
+            low, high = self.bounds
+            actions = run.rollout.of_present(run.rollout.actions)
+            self.num_seen = len(actions)
+            self.clipped = ((actions < low) | (actions > high)).mean(0)
         symptoms = {
+            "actions": self.clipped.max() >= MANY_CLIPPED,
             "kl": metrics.get("approx_kl", 0.0) > LARGE_KL,
             "clipped": metrics.get("value_clip_fraction", 0.0) > 0.9,
             "explained": metrics["explained_variance"] < 0,
@@ -93,6 +106,9 @@ class Doctor(Callback):
         if deviation > LARGE_VALUE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns have a standard deviation of {deviation:.2g}, not 1: {fix}"
+        is_new = self.streaks["actions"] == run.iteration and not run.config.init_from
+        if is_new and self.num_seen >= MIN_ACTIONS:
+            yield "actions", self._describe_clipped(run.config)
         if self.streaks["clipped"] >= MAX_STREAK:
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"over 90 % of value updates are clipped, which slows them down: {fix}"
@@ -115,7 +131,10 @@ class Doctor(Callback):
             fix = f"lower --entropy_coef={bonus:g}"
             yield "bonus", f"the entropy stays near that of the first policy: {fix}"
         first_return = self.first.get("episode_return_mean", 0.0)
-        if self.best_return > first_return + MIN_IMPROVEMENT * max(abs(first_return), 1e-3):
+        improved = first_return + MIN_IMPROVEMENT * max(abs(first_return), 1e-3)
+        if self.streaks["actions"] >= 3 and run.metrics["episode_return_mean"] <= improved:
+            yield "actions", self._describe_clipped(run.config)
+        if self.best_return > improved:
             return
         if self.streaks["explained"] >= MAX_STREAK:
             yield (
@@ -132,3 +151,20 @@ class Doctor(Callback):
         if entropy < low:
             problem = "the entropy has collapsed and the return does not improve"
             yield "entropy", f"{problem}: raise --entropy_coef"
+
+    def _describe_clipped(self, config) -> str:
+        """Say which actions are clipped, and what to do."""
+        assert self.bounds is not None
+        column = int(self.clipped.argmax())
+        low, high = self.bounds[:, column]
+        if not np.isfinite(low + high):
+            fix = "give the action space two bounds, to which actions are scaled"
+        elif not config.scale_actions:
+            fix = "begin a run with --scale_actions=True"
+        else:
+            fix = "lower --entropy_coef or --log_std_init, or give --squash_actions=True"
+        where = f" of number {column + 1} of {self.clipped.size}" if self.clipped.size > 1 else ""
+        return (
+            f"{self.clipped[column]:.0%} of actions{where} are clipped, as they are not in "
+            f"[{low:g}, {high:g}], so that exploration changes little: {fix}"
+        )

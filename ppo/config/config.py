@@ -20,6 +20,9 @@ from ppo.errors import ConfigError
 PRESETS = Path(__file__).parent / "presets"
 # Modules that any checkpoint may import from.
 TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
+# What a checkpoint was made with that lacks these flags, since it is older than they are; of other
+# flags, it is their defaults.
+BEFORE_FLAGS = {"scale_actions": False}
 
 
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.

@@ -173,6 +173,10 @@ class CommonFlags(TypedDict, total=False):
     squash_actions: bool
     """Bound continuous actions by tanh instead of by clipping."""
 
+    scale_actions: bool
+    """Scale continuous actions from [-1, 1] to bounds that a standard normal does not fit, such as
+    those of [300, 500], before they are clipped."""
+
     use_sde: bool
     """Explore continuous actions by generalized state-dependent exploration (gSDE) instead of
     independent noise."""

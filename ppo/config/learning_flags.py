@@ -282,6 +282,11 @@ class NetworkFlags(Flags):
     squash_actions: bool = fixed_flag(
         False, "Bound continuous actions by tanh instead of by clipping."
     )
+    scale_actions: bool = fixed_flag(
+        True,
+        "Scale continuous actions from [-1, 1] to bounds that a standard normal does not fit, such "
+        "as those of [300, 500], before they are clipped.",
+    )
     use_sde: bool = fixed_flag(
         False,
         "Explore continuous actions by generalized state-dependent exploration (gSDE) instead of "

@@ -16,6 +16,7 @@ from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, find_env, spaces_of
+from ppo.envs.spaces import scaled_bounds
 from ppo.errors import ConfigError
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import chosen_parts, images_of, vectors_of
@@ -98,7 +99,8 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
         merged["num_envs"] = -(-num_envs // size) * size
         notes.append(f"num_envs={merged['num_envs']}: whole teams of {size} agents")
     config = Config(**merged)
-    return replace(_resolve(config, environment), notes=tuple(notes))
+    settings = _resolve(config, environment)
+    return replace(settings, notes=(*notes, *settings.notes))
 
 
 def tuned_config(env, **flags: Unpack[ConfigFlags]) -> Config:
@@ -179,7 +181,20 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
         "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
     }
     auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
-    return RunSettings(given, replace(given, device=device, **auto), spaces, meanings)
+    config = replace(given, device=device, **auto)
+    return RunSettings(given, config, spaces, meanings, _action_notes(config, spaces))
+
+
+def _action_notes(config: Config, spaces: Spaces) -> tuple[str, ...]:
+    """Return a note on the numbers of actions that are scaled, if there are some."""
+    bounds = scaled_bounds(spaces.actions)
+    if not bounds or config.squash_actions or not config.scale_actions:
+        return ()
+    listed = ", ".join([*bounds[:3], *(["..."] if len(bounds) > 3 else [])])
+    return (
+        f"actions: scaled from [-1, 1] to their bounds, {listed}, which a standard normal does not "
+        "fit (turned off by --scale_actions=False)",
+    )
 
 
 def family_of(spaces: Spaces) -> str:

@@ -318,7 +318,9 @@ class Cloning:
         split = (split_columns(self.action_space, actions) for actions in columns)
         for (leaf, own), (_, wanted) in zip(*split, strict=True):
             if isinstance(leaf, Box):
-                convert = action_converter(leaf, self.config.squash_actions)
+                convert = action_converter(
+                    leaf, self.config.squash_actions, self.config.scale_actions
+                )
                 distances.append(np.abs(convert(own) - convert(wanted), dtype=np.float64))
             else:
                 choices.append(own == wanted)

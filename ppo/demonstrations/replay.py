@@ -80,9 +80,8 @@ def replay(config, spaces: Spaces, demonstrations: Demonstrations) -> Examples:
             observations[row] = env.step(None)[0]
     is_step = np.ones(num_rows, np.bool_)
     is_step[[episode.stop - 1 for episode in rows]] = False
-    actions = action_columns(
-        spaces.actions, [*demonstrations.actions.values()], config.squash_actions
-    )
+    tables = [*demonstrations.actions.values()]
+    actions = action_columns(spaces.actions, tables, config.squash_actions, config.scale_actions)
     masks = _policy_masks(spaces, demonstrations, is_step)
     if masks is not None and not are_allowed(spaces.actions, actions, masks[is_step]).all():
         raise ValueError("an action is not allowed by its action_masks")

@@ -285,11 +285,13 @@ def read_infos(info, num_rows: int, is_batch: bool) -> Sequence[Any]:
     return info
 
 
-def read_actions(space, actions, num_rows: int, is_batch: bool, squash: bool) -> ndarray:
+def read_actions(
+    space, actions, num_rows: int, is_batch: bool, squash: bool, scale: bool
+) -> ndarray:
     """Return the policy's columns (n, D) of an environment's action or, of a batch, of n of them.
 
-    squash: as ppo.envs.spaces.action_columns takes it. Raises ValueError for another number of
-    actions, or for one of another shape, outside of its choices or not finite."""
+    squash, scale: as ppo.envs.spaces.action_columns takes them. Raises ValueError for another
+    number of actions, or for one of another shape, outside of its choices or not finite."""
     rows = actions if is_batch else [actions]
     if len(rows) != num_rows:
         raise ValueError(f"{len(rows)} actions are given for {num_rows} observations")
@@ -305,6 +307,6 @@ def read_actions(space, actions, num_rows: int, is_batch: bool, squash: bool) ->
         if not isinstance(leaf, Box):
             table = _converted(table, leaf.dtype, "action", is_batch)
         tables.append(table)
-    columns = action_columns(space, tables, squash)
+    columns = action_columns(space, tables, squash, scale)
     check_columns(space, columns)
     return columns

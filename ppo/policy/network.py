@@ -31,7 +31,9 @@ class PolicyNetwork:
     normalize: NormalizeObservation
 
     def __post_init__(self) -> None:
-        self.to_actions = action_converter(self.spaces.actions, self.config.squash_actions)
+        self.to_actions = action_converter(
+            self.spaces.actions, self.config.squash_actions, self.config.scale_actions
+        )
         self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
         self.generator = np.random.default_rng(self.config.seed)
 
@@ -100,11 +102,12 @@ class PolicyNetwork:
         float, or (n,) of n actions, for n observations.
 
         action: as predict returns it; n of them may be an array. A number at a bound of its Box is
-        taken for one that was not clipped; with --squash_actions, the density is that of actions
-        scaled to (-1, 1). The rest: as of predict, but no state changes."""
+        taken for one that was not clipped; of numbers that --squash_actions or --scale_actions
+        scales, the density is that of actions in [-1, 1]. The rest: as of predict, but no state
+        changes."""
         rows, infos, states, is_batch = self._read(observation, info, state)
-        squash = self.config.squash_actions
-        columns = read_actions(self.spaces.actions, action, len(rows), is_batch, squash)
+        squash, scale = self.config.squash_actions, self.config.scale_actions
+        columns = read_actions(self.spaces.actions, action, len(rows), is_batch, squash, scale)
         distribution = self._distribution(rows, infos, states)
         log_probs = distribution.log_prob(self.torch_actor.tensor(columns)).cpu().numpy()
         return log_probs if is_batch else log_probs.item()
@@ -112,8 +115,9 @@ class PolicyNetwork:
     def distribution(self, observation, info=None, state: ndarray | None = None):
         """Return the ppo.models.distributions.Distribution of n actions; n is 1 for an observation.
 
-        Its tensors are of the policy's columns (n, D), a column for each number of an action. The
-        arguments: as of predict, but no state changes."""
+        Its tensors are of the policy's columns (n, D), a column for each number of an action, in
+        [-1, 1] where --scale_actions scales it to its bounds. The arguments: as of predict, but no
+        state changes."""
         rows, infos, states, _ = self._read(observation, info, state)
         return self._distribution(rows, infos, states)
 

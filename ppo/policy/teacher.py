@@ -22,7 +22,7 @@ from ppo.models.parts import chosen_parts, images_of, parts_of, vectors_of
 from ppo.policy.build import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
-from ppo.run.saved import as_checkpoint_error, checked_settings
+from ppo.run.saved import as_checkpoint_error, check_scale, checked_settings
 from ppo.system.distributed import ProcessGroup
 from ppo.system.state_dict import State, add_prefix
 
@@ -183,4 +183,5 @@ def _check_fits(config: Config, settings: RunSettings, state: State) -> Normaliz
             f"--squash_actions={config.squash_actions}: give that of the teacher, "
             f"{settings.config.squash_actions}"
         )
+    check_scale(f"--teacher={config.teacher}", vars(settings.config), config, settings.spaces)
     return normalize

@@ -3,6 +3,7 @@
 from ppo.config.learning_flags import PARTS
 from ppo.errors import ConfigError
 from ppo.run.checkpoint import copy_state, describe_mismatch, find_checkpoint, load
+from ppo.run.saved import check_scale
 from ppo.system.state_dict import State
 
 
@@ -29,6 +30,9 @@ def initialize(parts) -> str:
                 "give --init_partial to take what does"
             )
         problems = f", without {', '.join(sorted({**found, **wanted}.keys() - fitting.keys()))}"
+    if "policy" in config.init_parts.split(","):
+        saved = state["config"] if isinstance(state.get("config"), dict) else {}
+        check_scale(f"--init_from={config.init_from}", saved, config, parts.spaces)
     if "normalize_observation.mean" not in fitting:
         fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))

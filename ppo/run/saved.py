@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ppo.config.config import Config, as_texts, import_paths
+from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.first_look import Spaces
+from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import load_newest
 from ppo.run.reader import read_optional, run_folder
@@ -102,6 +104,7 @@ def checked_settings(
     saved = state.get("config")
     if not isinstance(saved, dict):
         raise CheckpointError(f"{path} has no config: give another")
+    saved = {**BEFORE_FLAGS, **saved}
     try:
         if unknown := saved.keys() - {*Config.names()}:
             raise ConfigError(f"{min(unknown)} is unknown")
@@ -112,6 +115,17 @@ def checked_settings(
         ) from error
     _check_imports(path, known, repeated)
     return known
+
+
+def check_scale(flag: str, saved: Settings, config: Config, spaces: Spaces) -> None:
+    """Raise ConfigError if a policy with the saved settings, to which a flag has led, would act in
+    other numbers by a run's config than it was trained in."""
+    saved = {**Config.defaults(), **BEFORE_FLAGS, **saved}
+    has_scale = saved["scale_actions"]
+    is_squashed = config.squash_actions or saved["squash_actions"]
+    differ = has_scale != config.scale_actions and not is_squashed
+    if differ and scaled_bounds(spaces.actions):
+        raise ConfigError(f"{flag} was trained with --scale_actions={has_scale}: give the same")
 
 
 def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ppo.algorithm.parameters import stepped_copy, try_moments
-from ppo.config.config import Config
+from ppo.config.config import BEFORE_FLAGS, Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
@@ -77,7 +77,7 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
     if not isinstance(state.get("config"), dict):
         raise CheckpointError("the checkpoint has no config: give another")
     present = settings.to_save()
-    saved = {**Config.defaults(), **state["config"]}
+    saved = {**Config.defaults(), **BEFORE_FLAGS, **state["config"]}
     changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
     if may_be_same(str(saved["env_name"]), present["env_name"]):
         changed = [name for name in changed if name != "env_name"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ppo.commands.shared import PolicyCommand
 from ppo.config.flags import flag
 from ppo.envs.make import preprocess
-from ppo.envs.spaces import leaves
+from ppo.envs.spaces import leaves, scale_of
 from ppo.errors import ConfigError, ExportMismatch
 from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, vectors_of
@@ -46,6 +46,7 @@ class ExportedPolicy(nn.Module):
         }
         self.space = policy.spaces.observations
         self.squash = policy.config.squash_actions
+        self.scale = policy.config.scale_actions
         self.tables = {}  # to normalise each vector
         if policy.normalize.enabled:
             first = 0
@@ -83,6 +84,16 @@ class ExportedPolicy(nn.Module):
             whole[name] = part
         return whole if is_packed(self.space) else torch.cat([*whole.values()], 1)
 
+    def sizes(self) -> list[Any]:
+        """Return the size of numbers that counts as 1 in each part of the action space: that of the
+        bounds to which they are scaled, if these are larger."""
+        scales = []
+        for space in self.parts.values():
+            scaling = hasattr(space, "low") and scale_of(space, self.squash, self.scale)
+            shift, factor = scaling or (0, 1)
+            scales.append(np.maximum(1, np.abs(shift) + factor))
+        return scales
+
     def to_actions(self, columns: Tensor) -> list[Tensor]:
         """Convert columns (n, D) to the environment's actions, a tensor per part of its space."""
         widths = [math.prod(space.shape) for space in self.parts.values()]
@@ -95,7 +106,10 @@ class ExportedPolicy(nn.Module):
                 low = torch.from_numpy(space.low).float()
                 high = torch.from_numpy(space.high).float()
                 if self.squash:
-                    rows = (low / 2 + high / 2) + (high / 2 - low / 2) * rows.tanh()
+                    rows = rows.tanh()
+                if scaling := scale_of(space, self.squash, self.scale):
+                    shift, factor = (torch.as_tensor(table).float() for table in scaling)
+                    rows = shift + factor * rows
                 rows = rows.maximum(low).minimum(high)
                 if not dtype.is_floating_point:
                     rows = rows.round()
@@ -111,7 +125,8 @@ def export(policy: Policy, path: Path) -> float:
     Returns the largest absolute difference between onnxruntime's actions and the policy's most
     likely ones, on observations of random play. Raises ConfigError if the policy needs action
     masks, a package is missing or the model cannot be exported, ExportMismatch if the difference
-    exceeds 1e-5, WorkerError if the environment raises."""
+    exceeds 1e-5 (of larger bounds to which numbers are scaled, 1e-5 times these), WorkerError if
+    the environment raises."""
     if policy.to_mask:
         raise ConfigError(
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
@@ -140,11 +155,13 @@ def export(policy: Policy, path: Path) -> float:
         found = session.run(None, inputs)
         columns = actor(policy.normalize(observations), None, states=states.copy())
         expected = exported.to_actions(torch.from_numpy(columns))
-        difference = max(
-            float(np.abs(one - other.numpy()).max())
+        differences = [
+            np.abs(np.subtract(one, other.numpy(), dtype=np.float64))
             for one, other in zip(found, expected, strict=False)  # found has next states, too
-        )
-        if not difference <= MAX_DIFFERENCE:
+        ]
+        difference = float(max(table.max() for table in differences))
+        limits = [MAX_DIFFERENCE * size for size in exported.sizes()]
+        if not all((x <= y).all() for x, y in zip(differences, limits, strict=True)):
             raise ExportMismatch(
                 f"{path} is not written: its actions differ from the policy's by {difference:g}"
             )
