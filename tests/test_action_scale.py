@@ -1,6 +1,7 @@
 """Actions of any bounds are learned: [-1, 1] is scaled to those that a normal does not fit."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 import main
-from ppo import load_policy, record, train
+from ppo import Config, load_policy, record, train
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import load, save
-from tests.running import metrics, run_main
+from tests.running import CARTPOLE, metrics, run_main
 
 NAME = "tests.test_action_scale:Aim"
 QUICK = {
@@ -91,12 +92,12 @@ def unscaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (-1000, 1000, "float64"),
         (0.001, 0.002, "float32"),
         (0, 255, "uint8"),
-        pytest.param(-4000, 4000, "float32", marks=pytest.mark.slow),
-        pytest.param(-0.001, 0.001, "float32", marks=pytest.mark.slow),
-        pytest.param(0, 10, "float32", marks=pytest.mark.slow),
-        pytest.param(5, 6, "float32", marks=pytest.mark.slow),
-        pytest.param(-10, 10, "float32", marks=pytest.mark.slow),
-        pytest.param(-100, 100, "int32", marks=pytest.mark.slow),
+        (-4000, 4000, "float32"),
+        (-0.001, 0.001, "float32"),
+        (0, 10, "float32"),
+        (5, 6, "float32"),
+        (-10, 10, "float32"),
+        (-100, 100, "int32"),
     ],
 )
 def test_actions_of_any_bounds_are_learned(
@@ -169,6 +170,14 @@ def test_a_policy_of_before_plays_and_is_resumed_as_it_was_trained(
     np.testing.assert_array_equal(
         load_policy(unscaled, NAME).predict(np.zeros(1, np.float32)), [300]
     )
+
+
+def test_a_run_of_before_is_resumed_by_a_config_where_nothing_is_scaled(tmp_path: Path) -> None:
+    config = Config(**{**CARTPOLE, "eval_episodes": 0, "run_dir": str(tmp_path)})
+    path = Path(train(config).checkpoint).resolve()
+    without_the_flag(path, path)
+    more = {"run_dir": None, "resume": str(tmp_path), "total_steps": 2 * config.total_steps}
+    assert train(replace(config, **more)).steps == 2 * config.total_steps
 
 
 def test_demonstrations_are_cloned_in_the_numbers_of_the_environment(

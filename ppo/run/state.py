@@ -11,6 +11,7 @@ from ppo.config.config import BEFORE_FLAGS, Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
+from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, describe
 from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
@@ -78,6 +79,8 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
         raise CheckpointError("the checkpoint has no config: give another")
     present = settings.to_save()
     saved = {**Config.defaults(), **BEFORE_FLAGS, **state["config"]}
+    if not scaled_bounds(settings.spaces.actions):  # then it makes no difference
+        saved["scale_actions"] = present["scale_actions"]
     changed = [name for name in Config.names(scope="training") if saved[name] != present[name]]
     if may_be_same(str(saved["env_name"]), present["env_name"]):
         changed = [name for name in changed if name != "env_name"]
