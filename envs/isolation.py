@@ -109,7 +109,7 @@ class Isolation:
 
     def _end(self) -> None:
         if self.process:
-            self.process.end(0.0)
+            self.process.end()
             self.process = None
 
 

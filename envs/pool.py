@@ -14,6 +14,7 @@ from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
+from ppo.system.clock import Stopwatch
 from ppo.system.hardware import core_numbers
 
 SECONDS_TO_CLOSE = 1.0
@@ -170,11 +171,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """End all workers within about a second; after Ctrl-C, at once."""
         for worker in self.workers:
             worker.ask_to_end()
-        deadline = time.monotonic()
-        if exception[0] is not KeyboardInterrupt:
-            deadline += SECONDS_TO_CLOSE
+        seconds = 0.0 if exception[0] is KeyboardInterrupt else SECONDS_TO_CLOSE
+        watch = Stopwatch()
         for worker in self.workers:
-            worker.end(deadline)
+            worker.end(seconds, watch)
 
     def _receive(self, workers: Iterable[WorkerProcess], *command) -> dict[WorkerProcess, Any]:
         """Wait for the workers' replies, and return them by worker.
@@ -210,7 +210,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
         Raises WorkerError if it never began a step, or if too many workers were lost."""
         now = time.monotonic()
-        worker.end(now)
+        worker.end()
         cause, *traceback = loss.args
         message = ""
         can_replace = worker.replaced_at or worker.has_stepped

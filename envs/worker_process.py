@@ -1,11 +1,11 @@
 """Start, command and watch one worker process, or the same worker in the trainer's own process."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,27 +21,44 @@ from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP, describe_environments
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
+from ppo.system.clock import Stopwatch
 from ppo.system.output import LineWriter
-from ppo.system.process import die_with_parent, ignore_harmless_warnings, use_batch_scheduling
-from ppo.system.signals import URGENT
+from ppo.system.process import (
+    die_with_parent,
+    ignore_harmless_warnings,
+    kill_tree,
+    use_batch_scheduling,
+)
+from ppo.system.signals import STOP, URGENT
 
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
+SECONDS_TO_LOOK = 0.05  # between looks at a process that is asked to end
 CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
-# EOFError: the trainer was killed before it had sent what to run.
-SILENTLY = "from contextlib import suppress\nwith suppress(EOFError): "
+# No garbage collection until the imports are done: run_worker enables it. EOFError: the trainer was
+# killed before it had sent what to run.
+START = "import gc\ngc.disable()\nfrom contextlib import suppress\nwith suppress(EOFError): "
 
 
-def run_worker(make_worker: Parcel, end: socket.socket, parent: int, cores: Sequence[int]) -> None:
+def run_worker(
+    make_worker: Parcel,
+    end: socket.socket,
+    parent: int,
+    cores: Sequence[int],
+    start_method: str | None,
+) -> None:
     """Run a worker process: execute commands, the arguments of Worker.run, until one is None.
 
     Each result is sent back. An exception is sent back, too, and ends the process. make_worker:
     holds a function; end: of a Channel; parent: the trainer's process id; cores: those it may run
-    on, () for all."""
+    on, () for all; start_method: the trainer's, by which environments start processes, too."""
     die_with_parent(parent)  # the kernel kills it even while an environment hangs
     use_batch_scheduling(cores)
     ignore_harmless_warnings()
     _ignore_parent_signals()
+    multiprocessing.current_process().daemon = False  # else environments could not start processes
+    multiprocessing.set_start_method(start_method, force=True)
+    os.register_at_fork(after_in_child=_be_no_worker)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream and stream.isatty():  # a closed one is None
@@ -71,11 +88,12 @@ def _undisturbed() -> Iterator[None]:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     command_line = spawn.get_command_line
+    start_method = multiprocessing.get_start_method(allow_none=True)
     # Inherited by the worker, which unblocks them when it ignores them.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     main.__spec__ = CHILD_MAIN
     spawn.get_command_line = lambda **handles: [
-        SILENTLY + word if "spawn_main(" in os.fsdecode(word) else word
+        START + word if "spawn_main(" in os.fsdecode(word) else word
         for word in command_line(**handles)
     ]
     try:
@@ -83,6 +101,7 @@ def _undisturbed() -> Iterator[None]:
     finally:
         main.__spec__ = spec
         spawn.get_command_line = command_line
+        multiprocessing.set_start_method(start_method, force=True)  # which starting has fixed
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
@@ -93,6 +112,26 @@ def _ignore_parent_signals() -> None:
         signal.signal(number, lambda number, frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
+
+
+def _be_no_worker() -> None:
+    """Let a process that an environment has forked be terminated, and collect its garbage."""
+    gc.enable()
+    for number in URGENT:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _be_no_trainer() -> None:
+    """Let a process that is forked from the trainer be terminated; Ctrl-C is for the trainer."""
+    if STOP.handlers_before:
+        for number, handler in STOP.handlers_before.items():
+            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if STOP.arrivals is not None:
+            signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_be_no_trainer)
 
 
 @dataclass(eq=False)
@@ -113,6 +152,7 @@ class WorkerProcess:
     def __post_init__(self) -> None:
         self.process: Any = None  # from its start to its end
         self.progress = (0, 0)  # calls of environments, and bytes of commands and replies
+        self.watch = Stopwatch()  # since the last sign of life
         self.replaced_at = 0.0  # if another process was lost and this one has not stepped yet
         self.name = f"worker {self.number}"
         heartbeat = SharedArray(SHAPE, np.int64)
@@ -126,9 +166,9 @@ class WorkerProcess:
         theirs.setblocking(True)
         self.channel = Channel(ours)
         self.parcel = Parcel(self.make)  # kept until the worker has unpacked it
-        process = PROCESSES.Process(
-            target=run_worker, args=(self.parcel, theirs, os.getpid(), self.cores), daemon=True
-        )
+        start_method = multiprocessing.get_start_method(allow_none=True)
+        arguments = (self.parcel, theirs, os.getpid(), self.cores, start_method)
+        process = PROCESSES.Process(target=run_worker, args=arguments, daemon=True)
         try:
             with _undisturbed():
                 process.start()
@@ -145,7 +185,7 @@ class WorkerProcess:
     def send(self, *command) -> None:
         """Send a command: the arguments of Worker.run. What the worker does
         not take at once is sent by poll, which also reports a worker that has died."""
-        self.since = time.monotonic()
+        self.watch.restart()
         self.channel.send(command)
 
     def poll(self):
@@ -167,7 +207,7 @@ class WorkerProcess:
         progress = (num_calls, self.channel.num_bytes)
         if progress != self.progress:
             self.progress = progress
-            self.since = time.monotonic()
+            self.watch.restart()
         kind = "reset"
         where = "as it started"
         if num_calls:
@@ -175,7 +215,7 @@ class WorkerProcess:
             where = f"in the {CALLS[call]} of {describe_environments(self.env_ids, environment)}"
         if not is_alive:
             raise WorkerError(f"{self.name} {self._describe_exit(where)}")
-        if time.monotonic() - self.since > self.timeouts[kind]:
+        if self.watch.read() > self.timeouts[kind]:
             raise WorkerError(
                 f"{self.name} hung {where}: over {self.timeouts[kind]:g} s (--{kind}_timeout)"
             )
@@ -199,12 +239,17 @@ class WorkerProcess:
     def ask_to_end(self) -> None:
         self.channel.send(None)
 
-    def end(self, deadline: float) -> None:
-        """Wait until the deadline (time.monotonic()) for the process to end, then kill it, and
-        close what belongs to it. Once it has ended, do nothing."""
+    def end(self, seconds: float = 0.0, watch: Stopwatch | None = None) -> None:
+        """Wait for the process to end until a watch, by default a new one, shows so many seconds,
+        then kill it with all that it has started; close what belongs to it. Once it has ended, do
+        nothing."""
+        watch = watch or Stopwatch()
         if self.process:
-            self.process.join(max(0.0, deadline - time.monotonic()))
-            self.process.kill()
+            # In several steps: what it has started may hold the pipe that tells of its end.
+            while self.process.is_alive() and watch.read() < seconds:
+                self.process.join(SECONDS_TO_LOOK)
+            if self.process.is_alive():
+                kill_tree(self.process.pid)
             self.process.join()
             self.process.close()
             self.process = None
@@ -228,5 +273,5 @@ class LocalWorker(WorkerProcess):
     def ask_to_end(self) -> None:
         pass
 
-    def end(self, deadline: float) -> None:
+    def end(self, seconds: float = 0.0, watch: Stopwatch | None = None) -> None:
         self.worker.close()

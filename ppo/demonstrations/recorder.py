@@ -29,6 +29,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
 from ppo.errors import ConfigError
 from ppo.system.hardware import physical_memory
+from ppo.system.process import not_daemonic
 
 Controller = Callable[[Any], Any]
 Row = list[ndarray]  # an array for each leaf of a space
@@ -195,6 +196,7 @@ def _part(mask: Any, key: Any) -> Any:
         return None
 
 
+@not_daemonic()
 def record(
     controller: Controller,
     env,

@@ -24,6 +24,7 @@ from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
 from ppo.policy.inputs import preprocess_for_predict
 from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
+from ppo.system.process import not_daemonic
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
@@ -103,6 +104,7 @@ class Policy(PolicyNetwork):
         vars(config).update(env_name=env_name or config.env_name, env_kwargs=tasks)
         return config
 
+    @not_daemonic()
     def evaluate(
         self,
         episodes: int = 10,

@@ -1,6 +1,8 @@
-"""Measure how long a run takes."""
+"""Measure how long a run takes, and how long another process has been watched."""
 
 import time
+
+MAX_SECONDS_BETWEEN = 0.1  # readings of a Stopwatch
 
 
 class Clock:
@@ -28,3 +30,25 @@ class Clock:
         now = time.perf_counter()
         self.phases[name] = now - self.phase_start
         self.phase_start = now
+
+
+class Stopwatch:
+    """Measure the seconds in which this process, which reads it again and again, has run.
+
+    Between two readings, at most MAX_SECONDS_BETWEEN count: in more than that, this process did not
+    run (Ctrl-Z, SIGSTOP, docker pause), and what it watches may not have run either."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again at zero."""
+        self.seconds = 0.0
+        self.read_at = time.monotonic()
+
+    def read(self) -> float:
+        """Return the seconds so far."""
+        now = time.monotonic()
+        self.seconds += min(now - self.read_at, MAX_SECONDS_BETWEEN)
+        self.read_at = now
+        return self.seconds

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from multiprocessing import current_process
 from pathlib import Path
 
 from ppo.system.state_dict import State
@@ -54,7 +55,7 @@ def restored_process() -> Iterator[None]:
     num_frozen = gc.get_freeze_count()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     try:
-        with torch.random.fork_rng(devices), one_blas_thread():
+        with torch.random.fork_rng(devices), one_blas_thread(), not_daemonic():
             yield
     finally:
         torch.set_num_threads(threads)
@@ -67,6 +68,18 @@ def restored_process() -> Iterator[None]:
             gc.unfreeze()
             gc.collect()  # shared memory, too
         (gc.enable if collects else gc.disable)()
+
+
+@contextmanager
+def not_daemonic() -> Iterator[None]:
+    """Let this process start others even if it is daemonic, such as one of multiprocessing.Pool."""
+    process = current_process()
+    is_daemonic = process.daemon
+    process.daemon = False
+    try:
+        yield
+    finally:
+        process.daemon = is_daemonic
 
 
 @contextmanager
@@ -173,6 +186,22 @@ def die_with_launcher() -> None:
         is_launcher = False
     if not is_launcher:
         os._exit(1)
+
+
+def kill_tree(process: int) -> None:
+    """Kill a child process and, on Linux, all that it has started."""
+    tree = [process, *_descendants(process)]
+    for one in tree:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            for child in map(int, path.read_text().split()):
+                yield child
+                yield from _descendants(child)
 
 
 def use_batch_scheduling(cores: Collection[int]) -> None:
