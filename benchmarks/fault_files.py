@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,15 @@ SIGNALS = {
     "INT TERM": (signal.SIGINT, signal.SIGTERM),
     "INT INT": (signal.SIGINT, signal.SIGINT),
     "INT INT INT": (signal.SIGINT, signal.SIGINT, signal.SIGINT),
+    "STOP CONT": (signal.SIGSTOP, signal.SIGCONT),  # a pause longer than --step_timeout
 }
+PAUSE = 3.0
 CODES = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143}
 MOMENTS = {"first row": 1, "later row": 8, "last row": 20}  # of metrics.csv
 SIGNALLED = (
     *("--env_name=CartPole-v1", "--preset=none", "--num_envs=4", "--num_steps=128"),
     *("--report=False", "--verbose=0", "--num_iterations=20", "--checkpoint_every=1000"),
-    "--eval_episodes=2",
+    *("--eval_episodes=2", "--num_workers=1", "--step_timeout=1.5"),
 )
 
 
@@ -204,14 +207,17 @@ def judge_signals(cell: Cell, mark: dict[str, str]) -> str:
             env={**os.environ, **mark},
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
+        send = partial(os.killpg, process.pid) if first == signal.SIGSTOP else process.send_signal
         deadline = time.monotonic() + LIMIT
         while harness.num_rows(run) < MOMENTS[moment] and process.poll() is None:
             time.sleep(0.002)
-        process.send_signal(first)
-        time.sleep(0.05)  # of two that wait, either may be the first
+        send(first)
+        # Of two that wait, either may be the first.
+        time.sleep(PAUSE if first == signal.SIGSTOP else 0.05)
         for number in others:
-            process.send_signal(number)
+            send(number)
             time.sleep(0.01)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -220,9 +226,11 @@ def judge_signals(cell: Cell, mark: dict[str, str]) -> str:
             return f"DEFECT: no end within {LIMIT} s"
         errors = process.communicate()[1]
         rows = harness.num_rows(run)
+        if first == signal.SIGSTOP and "worker" in errors:
+            return f"DEFECT: {errors[-100:]}"
         if process.returncode == 0 and rows == MOMENTS["last row"]:
             return "unharmed"  # it was over
-        if process.returncode != CODES[first] or "Traceback" in errors:
+        if process.returncode != CODES.get(first) or "Traceback" in errors:
             return f"DEFECT: exit code {process.returncode}: {errors[-100:]}"
         step = newest_step(run)
         lost = rows - step // (4 * 128)

@@ -35,7 +35,7 @@ MARK = "PPO_FAULTS"  # in the environment of all processes of a command
 ITERATIONS = 4
 DEATHS = ("raise", "exit", "interrupt", "segv", "hang", "hang_in_c", "stop")
 UNKNOWABLE = ("segv", "hang", "hang_in_c", "stop", "close_descriptors")  # in the trainer itself
-NUISANCES = ("flood", "close_descriptors", "chdir", "reset_signals")
+NUISANCES = ("flood", "close_descriptors", "chdir", "reset_signals", "start_process")
 WRONG = ("nan", "shape", "none", "float64", "list", "reward", "reward_nan")
 TRAIN = (
     "--preset=none --num_envs=2 --num_steps=16 --num_minibatches=1 --num_epochs=1 --report=False"

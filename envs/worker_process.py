@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker, spawn
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,6 @@ def run_worker(
     _ignore_parent_signals()
     multiprocessing.current_process().daemon = False  # else environments could not start processes
     multiprocessing.set_start_method(start_method, force=True)
-    os.register_at_fork(after_in_child=_be_no_worker)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream and stream.isatty():  # a closed one is None
@@ -109,29 +109,45 @@ def _ignore_parent_signals() -> None:
     """Ignore signals sent to the whole process group of a terminal or job: the trainer acts."""
     for number in PARENT_SIGNALS:
         # Not SIG_IGN, which processes started by environments would inherit.
-        signal.signal(number, lambda number, frame: None)
+        signal.signal(number, _ignore)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
 
 
-def _be_no_worker() -> None:
-    """Let a process that an environment has forked be terminated, and collect its garbage."""
-    gc.enable()
-    for number in URGENT:
-        signal.signal(number, signal.SIG_DFL)
+def _ignore(number: int, frame: Any) -> None:
+    pass
 
 
-def _be_no_trainer() -> None:
-    """Let a process that is forked from the trainer be terminated; Ctrl-C is for the trainer."""
-    if STOP.handlers_before:
-        for number, handler in STOP.handlers_before.items():
-            signal.signal(number, handler)
+FORKING = local()  # by thread, the signals that were blocked before
+
+
+def _before_fork() -> None:
+    """Hold signals back until the process that an environment forks has its own handlers."""
+    FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.blocked)
+
+
+def _after_fork_in_child() -> None:
+    """Let it be terminated, as from any other program; Ctrl-C is for the trainer."""
+    if signal.getsignal(signal.SIGTERM) is _ignore:  # forked from a worker
+        gc.enable()
+        for number in URGENT:
+            signal.signal(number, signal.SIG_DFL)
+    if STOP.handlers_before:  # from the trainer
+        for restored, handler in STOP.handlers_before.items():
+            signal.signal(restored, handler)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if STOP.arrivals is not None:
             signal.set_wakeup_fd(-1)
+    _after_fork()
 
 
-os.register_at_fork(after_in_child=_be_no_trainer)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
 
 
 @dataclass(eq=False)

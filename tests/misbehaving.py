@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing import parent_process
+from multiprocessing import Process, parent_process
 from typing import Any
 
 import gymnasium
@@ -40,6 +40,14 @@ def flood() -> None:
     os.write(1, 100 * (10_000 * b"x" + b"\n"))
 
 
+def start_process() -> None:
+    """Start a process that goes on until it is terminated."""
+    process = Process(target=time.sleep, args=(10_000,))
+    process.start()
+    process.terminate()
+    process.join()
+
+
 def reset_signals() -> None:
     for number in DEFAULT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -57,6 +65,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "close_descriptors": lambda: os.closerange(3, 256),
     "chdir": lambda: os.chdir("/"),
     "reset_signals": reset_signals,
+    "start_process": start_process,
 }
 OBSERVATIONS: dict[str, Any] = {
     "nan": np.full(4, np.nan, np.float32),

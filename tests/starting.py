@@ -16,7 +16,8 @@ from gymnasium import spaces
 
 LENGTH = 20
 AGES = [f"{age}\n".encode() for age in range(LENGTH + 1)]
-ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+# It goes on for a minute when nobody asks any more.
+ECHO = "import sys, time\nfor line in sys.stdin: print(line, end='', flush=True)\ntime.sleep(60)"
 
 
 def half(age: int) -> float:

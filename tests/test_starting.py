@@ -29,11 +29,17 @@ def run(folder: Path, num_workers: int, *flags: str, **about: Any) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("by", KINDS)
-@pytest.mark.parametrize(("method", "call"), [(None, "init"), ("spawn", "reset"), (None, "step")])
 @pytest.mark.parametrize("num_workers", [1, 0])
-def test_an_environment_may_start_processes(
+def test_an_environment_may_start_a_process(tmp_path: Path, num_workers: int) -> None:
+    run(tmp_path / "run", num_workers)
+    assert len(metrics(tmp_path / "run")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", KINDS)
+@pytest.mark.parametrize(("method", "call"), [("spawn", "init"), (None, "reset"), (None, "step")])
+@pytest.mark.parametrize("num_workers", [1, 0])
+def test_it_may_do_so_by_any_means_in_any_call(
     tmp_path: Path, num_workers: int, method: str | None, call: str, by: str
 ) -> None:
     run(tmp_path / "run", num_workers, by=by, method=method, call=call)
@@ -160,3 +166,15 @@ def test_the_start_method_stays_free_to_choose(tmp_path: Path) -> None:
     command = [sys.executable, "-c", METHOD, str(tmp_path / "run")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("num_workers", [1, 0])
+def test_a_forked_process_can_be_terminated_as_soon_as_it_is_started(
+    tmp_path: Path, num_workers: int
+) -> None:
+    about = {"where": "step", "what": "start_process"}
+    name = "--env_name=tests.misbehaving:Misbehaving"
+    limit = "--step_timeout=10"
+    run(
+        tmp_path / "run", num_workers, name, limit, "--total_steps=32", "--eval_episodes=0", **about
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.running import ROOT, TINY, run_main
+from tests.running import ROOT, TINY, metrics, run_main
 from tests.test_end_to_end import nothing_left
 from tests.test_faults import events, num_rows, start, wait_until
 
@@ -87,6 +87,55 @@ def test_a_large_network_is_not_evaluated_by_a_process_that_is_stopped(tmp_path:
     assert process.returncode == 0
     assert "evaluation hung in the close of environment CartPole-v1: over 1 s" in errors
     assert nothing_left(process.pid)
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    ("num_workers", "inference", "at"),
+    [(2, "worker", 1), (2, "learner", 1), (1, "worker", 0), (1, "worker", 2)],
+)
+def test_a_pause_of_the_whole_job_changes_nothing(
+    tmp_path: Path, num_workers: int, inference: str, at: int
+) -> None:
+    flags = (
+        *(*SHORT, "--env_name=tests.starting:Slow", "--total_steps=32", "--verbose=0"),
+        *("--step_timeout=1.5", "--reset_timeout=60", "--eval_episodes=2", "--eval_max_steps=8"),
+        *(f"--num_workers={num_workers}", f"--inference={inference}"),
+    )
+    whole = run_main(*flags, f"--run_dir={tmp_path / 'whole'}")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    folder = tmp_path / "run"
+    process = start(*flags, f"--run_dir={folder}")
+    if at == 0:  # in the first look
+        wait_until(lambda: len(spawned(process.pid)) == 1, process)
+        time.sleep(1)
+    else:  # in the second rollout; in the evaluation
+        wait_until(lambda: num_rows(folder) >= at, process)
+        time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.killpg(process.pid, signal.SIGCONT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert metrics(folder) == metrics(tmp_path / "whole")
+    assert not events(folder, "worker_lost")
+
+
+@pytest.mark.parametrize("who", ["worker", "trainer"])
+def test_a_pause_of_one_process_is_noticed_where_it_is_a_workers(tmp_path: Path, who: str) -> None:
+    folder = tmp_path / "run"
+    flags = (*SHORT, "--env_name=tests.starting:Slow", "--total_steps=32", "--num_workers=1")
+    process = start(*flags, "--step_timeout=1.5", f"--run_dir={folder}")
+    wait_until(lambda: num_rows(folder) >= 1, process)
+    worker = spawned(process.pid)[-1]
+    stopped = worker if who == "worker" else process.pid
+    os.kill(stopped, signal.SIGSTOP)
+    time.sleep(2.5)
+    if who == "trainer":
+        os.kill(stopped, signal.SIGCONT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert len(events(folder, "worker_lost")) == (who == "worker")
 
 
 def spawned(parent: int) -> list[int]:

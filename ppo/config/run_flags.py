@@ -74,7 +74,7 @@ class RunFlags(Flags):
     )
     max_time: str | None = run_flag(
         None,
-        "Time after which the run ends, including the time before it was resumed.",
+        "Time after which the run ends, including pauses and the time before it was resumed.",
         **DURATION,
     )
     checkpoint_every: Count = run_flag(
