@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks import harness
+from ppo import Callback
 from ppo.run import checkpoint
+from ppo.run.loggers.logger import Logger
 
 Cell = tuple[str, str, str]
 State = dict[str, Any]
@@ -115,6 +118,32 @@ SIGNALLED = (
     *("--report=False", "--verbose=0", "--num_iterations=20", "--checkpoint_every=1000"),
     *("--eval_episodes=2", "--num_workers=1", "--step_timeout=1.5"),
 )
+# What blocks, by flags; the console does so as nobody reads what it prints.
+BLOCKED = {
+    "callback": "--callback=benchmarks.fault_files:BlockedCallback",
+    "callback that catches all": "--callback=benchmarks.fault_files:StubbornCallback",
+    "logger": "--logger=benchmarks.fault_files:BlockedLogger",
+    "console": "--verbose=2",
+}
+SECONDS_TO_STAND = 2.0  # without another iteration: it is blocked
+SECONDS_TO_END = 4.0  # twice what is promised: a command runs on each core
+
+
+class BlockedCallback(Callback):
+    def on_checkpoint(self, run: Any) -> None:
+        time.sleep(1000)
+
+
+class StubbornCallback(Callback):
+    def on_checkpoint(self, run: Any) -> None:
+        while True:
+            with suppress(BaseException):
+                time.sleep(1000)
+
+
+class BlockedLogger(Logger):
+    def log(self, metrics: Any, histograms: Any) -> None:
+        time.sleep(1000)
 
 
 def filled(state: State, name: str, number: float) -> State:
@@ -149,6 +178,11 @@ def file_cells() -> list[Cell]:
 def signal_cells() -> list[Cell]:
     """List which signals arrive when."""
     return [("signals", moment, way) for moment in MOMENTS for way in SIGNALS]
+
+
+def blocked_cells() -> list[Cell]:
+    """List which signal arrives while what blocks."""
+    return [("blocked", what, number.name) for what in BLOCKED for number in CODES]
 
 
 def judge_file(cell: Cell, good: Path, mark: dict[str, str]) -> str:
@@ -239,3 +273,39 @@ def judge_signals(cell: Cell, mark: dict[str, str]) -> str:
         if leftovers := [*run.glob("checkpoints/.tmp-*")]:
             return f"DEFECT: {leftovers[0].name} is left"
         return "named"
+
+
+def judge_blocked(cell: Cell, mark: dict[str, str]) -> str:
+    """Send a signal to a run that is blocked; say what it left."""
+    _, what, name = cell
+    number = signal.Signals[name]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        flags = ["--num_iterations=100000", "--checkpoint_every=5", "--log_every=1", BLOCKED[what]]
+        if what != "console":
+            flags.append("--logger=none")
+        process = subprocess.Popen(
+            [sys.executable, "main.py", *SIGNALLED, *flags, f"--run_dir={run}"],
+            cwd=harness.ROOT,
+            env={**os.environ, **mark},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + LIMIT
+        rows = 0
+        while (not rows or rows < harness.num_rows(run)) and time.monotonic() < deadline:
+            rows = harness.num_rows(run)
+            time.sleep(SECONDS_TO_STAND)
+        sent = time.monotonic()
+        process.send_signal(number)
+        while process.poll() is None and time.monotonic() < sent + LIMIT:
+            time.sleep(0.01)
+        seconds = time.monotonic() - sent
+        process.kill()
+        errors = process.communicate()[1]
+        if process.returncode != CODES[number] or "Traceback" in errors:
+            return f"DEFECT: exit code {process.returncode}: {errors[-100:]}"
+        if lost := harness.num_rows(run) - newest_step(run) // (4 * 128):
+            return f"DEFECT: {lost} iterations are lost"
+        return "named" if seconds < SECONDS_TO_END else f"DEFECT: {seconds:.1f} s until its end"

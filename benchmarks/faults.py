@@ -2,7 +2,8 @@
 
 An environment misbehaves in one call, in one way, in one situation; or one file of a finished run
 is replaced in one way and a command used on the run, or its newest checkpoint is changed by someone
-who seals it again; or signals follow each other at one moment.
+who seals it again; or signals follow each other at one moment, or one comes while a callback, a
+logger or the console blocks.
 Every combination is a command of its own, in real processes. A cell of a table is what the command
 did: "named" (it ended with an error that names the environment, the worker, the file or what was
 done, and after a signal with its exit code), "survived" (a warning, and it did all it was asked
@@ -92,10 +93,12 @@ def run(cell: Cell, good: Path, cartpole: Path) -> str:
     if situation == "trainer" and way in UNKNOWABLE:
         return "its own"
     mark = uuid.uuid4().hex
-    if situation in (*fault_files.FILES, "sealed", "signals"):
+    if situation in (*fault_files.FILES, "sealed", "signals", "blocked"):
         try:
             if situation == "signals":
                 verdict = fault_files.judge_signals(cell, {MARK: mark})
+            elif situation == "blocked":
+                verdict = fault_files.judge_blocked(cell, {MARK: mark})
             else:
                 verdict = fault_files.judge_file(cell, cartpole, {MARK: mark})
         except subprocess.TimeoutExpired:
@@ -193,6 +196,7 @@ def main() -> None:
     only = parser.parse_args().only
     about = harness.describe()
     everything = [*cells(), *fault_files.file_cells(), *fault_files.signal_cells()]
+    everything += fault_files.blocked_cells()
     chosen = [cell for cell in everything if only in ("", cell[0])]
     with tempfile.TemporaryDirectory() as folder:
         good, cartpole = Path(folder, "good"), Path(folder, "cartpole")
@@ -216,13 +220,15 @@ def write(about: harness.Result, verdicts: dict[Any, str]) -> None:
     """Write the results: a row for each situation and call, a column for each way."""
     defects = sum(verdict.startswith("DEFECT") for verdict in verdicts.values())
     parts = [f"{len(verdicts)} commands, {defects} defects."]
-    files, sealed, signals = fault_files.FILES, ("sealed",), ("signals",)
-    others = {cell[0] for cell in verdicts}.difference(files, sealed, signals)
+    files, sealed = fault_files.FILES, ("sealed",)
+    signals, blocked = ("signals",), ("blocked",)
+    others = {cell[0] for cell in verdicts}.difference(files, sealed, signals, blocked)
     for head, names in (
         ("situation | call", others),
         ("file | command", files),
         ("checkpoint | command", sealed),
         ("situation | moment", signals),
+        ("situation | by what", blocked),
     ):
         own = {cell: verdict for cell, verdict in verdicts.items() if cell[0] in names}
         ways = [*dict.fromkeys(cell[2] for cell in own)]

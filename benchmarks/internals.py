@@ -44,7 +44,7 @@ def remove_safeguards() -> None:
             monitor.first = take_snapshot(parts, monitor)
         return monitor.first
 
-    def keep_first(checkpoints: Any, state: Any) -> None:
+    def keep_first(checkpoints: Any, state: Any, is_best: bool = False) -> None:
         if not checkpoints.last_state:
             copy_state(checkpoints, state)
 

@@ -95,8 +95,9 @@ def save_forever(folder: Path, reports: Connection) -> None:
         checkpoints.take_ownership(path, state)
         for step in range(state["step"] + 1, 10**12):
             numbers = torch.full((SIZES[step % len(SIZES)],), float(step))
-            checkpoints.keep({"numbers": numbers, "config": CONFIG, "step": step})
-            checkpoints.save(is_best=step % 5 == 0)
+            state = {"numbers": numbers, "config": CONFIG, "step": step}
+            checkpoints.keep(state, is_best=step % 5 == 0)
+            checkpoints.save()
             checkpoints.wait()
             if checkpoints.failure:
                 reports.send(("failed", str(checkpoints.failure)))

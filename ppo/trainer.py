@@ -16,7 +16,7 @@ from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.isolation import ISOLATION
-from ppo.errors import ConfigError, Interrupted
+from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.monitor import Monitor
 from ppo.run.changes import Changes
 from ppo.run.checkpoint import Checkpoints
@@ -108,14 +108,16 @@ def run(
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
             notes = [*settings.notes, *found, f"run folder: {run.path}"]
             workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
+            enter(stop.abandonable())
             loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows, own))
+            checkpoints.keep(snapshot(parts, monitor))
         stop.at_once = ranks.size == 1
         with _saving(parts, monitor, checkpoints, stop):
             with stop.raising(*URGENT):
                 end = monitor.start(rows)
             for iteration in range(first, end + 1):
                 run.iteration = iteration
-                with stop.raising(*URGENT):
+                with stop.raising(*URGENT), stop.finishing():
                     changes.apply(iteration)
                     if config.is_resumed and iteration == first:
                         monitor.note_lost_episodes(parts.restore_environments(workers))
@@ -133,26 +135,25 @@ def run(
                     if not config.overlap:
                         parts.publish_weights()
                     clock.end_phase("learning")
+                with stop.raising(*URGENT):
                     decision = monitor.after_update(rollout, batch, metrics, clock)
                 is_stopped = stop.agree_to_stop(ranks.gather) or decision.stop_reason
                 is_last = is_stopped or iteration == config.iterations
                 is_due = decision.is_save_due
                 if is_due or is_last or ranks.size == 1:  # several must exchange theirs
-                    checkpoints.keep(snapshot(parts, monitor))
+                    checkpoints.keep(snapshot(parts, monitor), decision.is_best)
                 loggers.log(decision.metrics, decision.histograms)
                 if is_due:
-                    checkpoints.save(decision.is_best)
+                    checkpoints.save()
                 if is_last:
                     break
                 if is_due:
                     monitor.note_checkpoint()
         finish = partial(monitor.finish, clock, loggers.show_progress)
-        try:
-            with stop.raising(*STOPPING):
-                summary = ranks.broadcast_from_rank0(finish)
-        except Terminated:
-            ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
-            raise _interrupted(stop, checkpoints, monitor, ending) from None
+        ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
+        stop.last_act = partial(_interrupted, stop, checkpoints, monitor, ending)
+        with stop.raising(*STOPPING):
+            summary = ranks.broadcast_from_rank0(finish)
         loggers.finish(summary)
         return summary
 
@@ -164,8 +165,10 @@ def _saving(
     """Save the state after the last whole iteration, however the context is left; after a second
     Ctrl-C, the checkpoints' own context does. Raises Interrupted after a signal, SaveFailed if it
     cannot be saved."""
-    checkpoints.keep(snapshot(parts, monitor))
     checkpoints.save()
+    folder = monitor.run.folder.path
+    ending = f"stopped, saved in {folder}: --resume={folder} continues"
+    stop.last_act = partial(_interrupted, stop, checkpoints, monitor, ending)
     stop.last_words = checkpoints.last_words
     try:
         yield
@@ -182,16 +185,20 @@ def _saving(
         parts.ranks.on_rank0(monitor.notify, "on_checkpoint")
     checkpoints.finish()
     if stop.received:
-        folder = monitor.run.folder.path
-        ending = f"stopped, saved in {folder}: --resume={folder} continues"
-        raise _interrupted(stop, checkpoints, monitor, ending)
+        raise stop.obey()
 
 
 def _interrupted(
     stop: StopSignals, checkpoints: Checkpoints, monitor: Monitor, ending: str
-) -> Interrupted:
-    """Record the signal that has ended a run, and return the error that says so."""
+) -> PPOError:
+    """Save the state after the last whole iteration and record the signal that ends the run, in any
+    thread. Returns the error that says so, or SaveFailed."""
     assert stop.received
+    checkpoints.save()
+    try:
+        checkpoints.finish()
+    except SaveFailed as error:
+        return error
     monitor.run.folder.event("signal", signal=stop.received.name)
     ending = f"after step {checkpoints.last_step}: {ending}"
     return Interrupted(stop.received, ending, monitor.parts.ranks.rank)

@@ -165,8 +165,8 @@ class Saving:
     def save(self, step: int, is_best: bool = False) -> None:
         """Save the state of an iteration of ten steps."""
         state = {"weights": WEIGHTS, "config": {"seed": 0}, "step": step, "iteration": step // 10}
-        self.checkpoints.keep(state)
-        self.checkpoints.save(is_best)
+        self.checkpoints.keep(state, is_best)
+        self.checkpoints.save()
         self.checkpoints.wait()
 
     @property

@@ -21,7 +21,7 @@ class Callback:
 
     run: the Run that is watched. All methods are called in the trainer's process (rank 0 of
     several), between two rollouts. An exception in one ends the run; its state after the last
-    complete iteration is saved.
+    complete iteration is saved. About a second after a signal, whatever still runs is cut off.
     """
 
     def on_start(self, run) -> None:

@@ -103,6 +103,7 @@ def run_jobs(jobs: Iterable[Job], at_once: int, ending: str) -> None:
 def _ended_at_once(processes: Mapping[int, Process]) -> Iterator[None]:
     """After KeyboardInterrupt, let the processes of runs save within SECONDS_TO_SAVE, then kill
     those that have not ended."""
+    STOP.is_watched = False
     try:
         yield
     except KeyboardInterrupt:
@@ -117,6 +118,8 @@ def _ended_at_once(processes: Mapping[int, Process]) -> Iterator[None]:
                 process.kill()
                 process.wait()
         raise
+    finally:
+        STOP.is_watched = True
 
 
 def _unended(processes: Mapping[int, Process]) -> list[Process]:

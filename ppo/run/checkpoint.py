@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from pathlib import Path
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Thread, current_thread
 
 import numpy as np
 import safetensors.torch
@@ -293,13 +294,14 @@ def find_checkpoint(name: str) -> Path:
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
-    """Write a run's checkpoints on a thread, one at a time: <step>.safetensors.
+    """Write a run's checkpoints on a thread, made at once, one at a time: <step>.safetensors.
 
     The last three and the best are kept. last.safetensors links to the newest, best.safetensors to
     the best. Only files that this run has written, and unfinished ones, are removed. Every
     keep_every iterations a checkpoint is also written to milestones/ beside the folder, under the
     same name, where nothing is removed or replaced.
-    on_event(kind, message) receives the reason why a checkpoint could not be written.
+    on_event(kind, message) receives the reason why a checkpoint could not be written. Raises
+    ConfigError if the thread cannot be made.
     """
 
     def __init__(
@@ -310,13 +312,26 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.on_event = on_event
         self.keep_every = keep_every
         self.last_state: State = {}
+        self.is_best = False
         self.failure: BaseException | None = None  # of the last write
+        self.warning = ""  # about it, until it is shown
         self.written: list[Path] = []  # by this run, the oldest first
-        self.thread = Thread()
+        self.requests = SimpleQueue[tuple[State, bool, Event] | None]()
+        self.done = Event()  # the last request
+        self.done.set()
+        self.owner = current_thread()
         with suppress(OSError):  # saving will fail, too, and report it
             for place in (folder, self.milestones):
                 for leftover in place.glob(f"{TEMPORARY}*"):
                     leftover.unlink()
+        self.thread = Thread(target=self._work, daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the thread that writes checkpoints cannot be made ({error}): allow more by "
+                "ulimit -u"
+            ) from error
 
     def take_ownership(self, own: Path, state: State) -> None:
         """Treat checkpoints of the resumed run as written by this one: its own, of this state, and
@@ -327,28 +342,28 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 
-    def keep(self, state: State) -> None:
-        """Copy the state of a run between two iterations, for save to write."""
-        self.last_state = copy_state(state)
+    def keep(self, state: State, is_best: bool = False) -> None:
+        """Copy the state of a run between two iterations, for save to write.
+
+        is_best: whether best.safetensors shall link to it."""
+        self._warn()
+        self.last_state, self.is_best = copy_state(state), is_best
 
     @property
     def last_step(self):
         """Environment step of the last kept state."""
         return self.last_state["step"]
 
-    def save(self, is_best: bool = False) -> None:
-        """Start writing the last kept state, once any earlier write has ended.
-
-        is_best: whether best.safetensors shall link to it.
-        """
+    def save(self) -> None:
+        """Start writing the last kept state, once any earlier write has ended; from any thread."""
         self.wait()
-        self.thread = Thread(target=self._write, args=(self.last_state, is_best), daemon=True)
-        self.thread.start()
+        self.done = Event()
+        self.requests.put((self.last_state, self.is_best, self.done))
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until nothing is being written, for at most the given number of seconds."""
-        if self.thread.is_alive():
-            self.thread.join(seconds)
+        self.done.wait(seconds)
+        self._warn()
 
     def finish(self) -> None:
         """Wait for the last checkpoint. Raises SaveFailed if it could not be written."""
@@ -371,14 +386,29 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         """Wait for what is being written; after Ctrl-C, save the last kept state, too, unless that
         takes longer than a second."""
         # If the thread is still writing when Python exits, the process may abort.
-        if not isinstance(exception[1], KeyboardInterrupt):
-            self.wait()
-            return
-        deadline = time.monotonic() + SECONDS_AT_ONCE
-        self.wait(SECONDS_AT_ONCE)
-        if self.last_state and not self.thread.is_alive():
-            self.save()
-            self.wait(max(0.0, deadline - time.monotonic()))
+        seconds = None
+        if isinstance(exception[1], KeyboardInterrupt):
+            seconds = SECONDS_AT_ONCE
+            deadline = time.monotonic() + seconds
+            self.wait(seconds)
+            if self.last_state and self.done.is_set():
+                self.save()
+                seconds = max(0.0, deadline - time.monotonic())
+        self.wait(seconds)
+        self.requests.put(None)
+        self.thread.join(seconds)
+
+    def _work(self) -> None:
+        """Write the states that are requested, until there is None."""
+        for state, is_best, done in iter(self.requests.get, None):
+            self._write(state, is_best)
+            done.set()
+
+    def _warn(self) -> None:
+        """Report what could not be written; by no other thread, since the output may block it."""
+        if self.warning and current_thread() is self.owner:
+            warning, self.warning = self.warning, ""
+            self.on_event("checkpoint_failed", warning)
 
     @property
     def _newest(self) -> str:
@@ -412,10 +442,9 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             self.failure = None
         except BaseException as error:  # callbacks and models may return any state
             self.failure = error
-            self.on_event(
-                "checkpoint_failed",
+            self.warning = (
                 f"the checkpoint of step {state['step']} cannot be written to {self.folder} "
-                f"({error}); older ones are intact, and it is tried again",
+                f"({error}); older ones are intact, and it is tried again"
             )
 
 

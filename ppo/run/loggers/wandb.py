@@ -13,6 +13,7 @@ from ppo.config.config import Config
 from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger, by_group
 from ppo.run.summary import RunSummary
+from ppo.system.signals import STOP
 
 SECONDS_TO_FINISH = 15
 MAX_WAITING_CALLS = 1000  # one per iteration
@@ -69,9 +70,10 @@ class WandbLogger(Logger):
         self.run.event("log_dropped")
 
     def close(self) -> None:
-        """Wait for the queued calls, at most twice SECONDS_TO_FINISH."""
+        """Wait for the queued calls, at most twice SECONDS_TO_FINISH; after SIGTERM, the process
+        may end sooner."""
         if not self.has_failed:
-            with suppress(Full):
+            with suppress(Full), STOP.finishing():
                 self.queue.put(None, timeout=SECONDS_TO_FINISH)
                 self.thread.join(SECONDS_TO_FINISH)
             if self.thread.is_alive():
