@@ -287,7 +287,10 @@ def test_train_is_interrupted_where_it_blocks(where: str, name: str, tmp_path: P
     wait_until((tmp_path / "reached").exists, process)
     time.sleep(0.1)
     process.send_signal(signal.Signals[name])
-    output, errors = process.communicate(timeout=20)
+    try:
+        output, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 0, errors
     assert output.startswith(f"{name} after step ")
     assert output.endswith(f" {CODES[name]} True\n")
