@@ -140,7 +140,7 @@ def _after_fork_in_child() -> None:
         for restored, handler in STOP.handlers_before.items():
             signal.signal(restored, handler)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if STOP.arrivals is not None:
+        if STOP.is_kept:
             signal.set_wakeup_fd(-1)
     _after_fork()
 
