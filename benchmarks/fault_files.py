@@ -28,6 +28,8 @@ State = dict[str, Any]
 
 LIMIT = 60  # seconds
 DEEP = "[" * 100_000 + "]" * 100_000
+MODULES = "modules"  # of the run's folder, in which commands are then called
+TRAPS = ("numpy", "gymnasium", "torch", "ppo", "random", "json", "yaml", "rich", "socket", "jax")
 NUM_LINES = 20  # that a command may write to stderr
 
 
@@ -45,6 +47,12 @@ def overwrite_middle(path: Path, content: bytes) -> None:
     path.write_bytes(content[:middle] + bytes(range(256)) + content[middle + 256 :])
 
 
+def set_traps(folder: Path) -> None:
+    """Write modules with the names of some that commands import, which leave a file "trapped"."""
+    for name in TRAPS:
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'trapped')!r}, 'a').close()\n")
+
+
 # By way: what makes it, from the path and the content that was there.
 CONTENTS: dict[str, Callable[[Path, bytes], Any]] = {
     "missing": lambda path, content: None,
@@ -58,6 +66,7 @@ CONTENTS: dict[str, Callable[[Path, bytes], Any]] = {
     "no text": lambda path, content: path.write_bytes(b"\xff\xfe\0" * 100),
     "half": cut_in_half,
     "overwritten": overwrite_middle,
+    "traps": lambda path, content: set_traps(path.parent),
 }
 FILES = (
     "config.json",
@@ -68,11 +77,12 @@ FILES = (
     "checkpoints/last.safetensors",
     "set-4.json",
     "lock",
+    MODULES,
 )
 COMMANDS = {
     "report": "report RUN",
     "plot": "plot RUN --output=OUTPUT.png",
-    "runs": "runs PARENT",
+    "runs": "runs --folder=PARENT",
     "set": "set RUN learning_rate=1e-4",
     "evaluate": "evaluate RUN --episodes=1",
     "render": "render RUN --video=OUTPUT.mp4",
@@ -171,7 +181,8 @@ def reseal(run: Path, change: Callable[[State], State]) -> Path:
 
 def file_cells() -> list[Cell]:
     """List what stands in place of which file, for which command."""
-    files = [(name, of, way) for name in FILES for of in COMMANDS for way in CONTENTS]
+    cells = [(name, of, way) for name in FILES for of in COMMANDS for way in CONTENTS]
+    files = [cell for cell in cells if (cell[0] == MODULES) == (cell[2] == "traps")]
     return files + [("sealed", of, way) for of in ("evaluate", "resume") for way in SEALED]
 
 
@@ -204,13 +215,15 @@ def judge_file(cell: Cell, good: Path, mark: dict[str, str]) -> str:
         output = str(Path(folder, "output"))
         words = COMMANDS[command].replace("RUN", str(run)).replace("PARENT", folder)
         done = subprocess.run(
-            [sys.executable, "main.py", *words.replace("OUTPUT", output).split()],
-            cwd=harness.ROOT,
+            [sys.executable, harness.ROOT / "main.py", *words.replace("OUTPUT", output).split()],
+            cwd=run if name == MODULES else harness.ROOT,
             env={**os.environ, **mark},
             capture_output=True,
             errors="replace",
             timeout=LIMIT,
         )
+        if (run / "trapped").exists():
+            return "DEFECT: a module of the run's folder was imported"
         lines = done.stderr.splitlines()
         if "Traceback" in done.stderr or len(lines) > NUM_LINES:
             return f"DEFECT: {len(lines)} lines, the last of them {lines[-1][:100]}"

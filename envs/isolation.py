@@ -6,7 +6,10 @@ first look and evaluations, with the same timeouts and messages. What a program 
 train, such as load_policy and Policy.evaluate, uses environments in the program's process."""
 
 import atexit
-from collections.abc import Callable
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from ppo.envs.channel import wait_for_any
@@ -31,12 +34,16 @@ class Caller:
 
         HEARTBEAT.share(heartbeat.array)
 
-    def run(self, function: Callable[..., Any], arguments, options):
+    def run(self, path: Sequence[str], pickled: bytes):
         """Return (result,) of a function: a tuple, since None would mean "no reply yet".
 
-        Errors other than PPOError are raised as WorkerError."""
+        path: the caller's sys.path, which may have grown since this process was started; pickled: a
+        function, its arguments and its options. Errors other than PPOError are raised as
+        WorkerError."""
         HEARTBEAT.beat(START)
+        sys.path += [folder for folder in path if folder not in sys.path]
         try:
+            function, arguments, options = pickle.loads(pickled)
             return (function(*arguments, **options),)
         except PPOError:
             raise
@@ -92,7 +99,7 @@ class Isolation:
         process.reassign(purpose, [env_name], self.timeouts)
         process.heartbeat[PROGRESS] = 0
         try:
-            process.send(function, arguments, options)
+            process.send(sys.path, bytes(ForkingPickler.dumps((function, arguments, options))))
             while (reply := process.poll()) is None:
                 wait_for_any([process.channel], 0.05)
                 on_progress(int(process.heartbeat[PROGRESS]))

@@ -21,7 +21,7 @@ from ppo.envs.envpool import ENVPOOL, make_envpool
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.errors import PPOError, suggest
-from ppo.system.imports import import_code
+from ppo.system.imports import hidden_module, import_code
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 ALIASES = {
@@ -155,7 +155,10 @@ def explained_errors(env_name: str) -> Iterator[None]:
             ]
             fallback = f"{module} has {', '.join(own) or 'no class and no function'}"
         hint = suggest(name, known, fallback)
-        raise EnvironmentUnavailable(f"--env_name={env_name} is unknown: {hint}{where}") from error
+        hidden = hidden_module(module)
+        raise EnvironmentUnavailable(
+            f"--env_name={env_name} is unknown: {hint}{where}{hidden}"
+        ) from error
     except BaseException as error:
         is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
         if not is_explained and not re.search(UNSUITABLE, str(error)):
@@ -169,5 +172,5 @@ def explained_errors(env_name: str) -> Iterator[None]:
         if re.search(ARGUMENTS, str(error)):
             hint = ": --env_kwargs gives arguments"
         raise EnvironmentUnavailable(
-            f"--env_name={env_name} cannot be made: {error}{hint}"
+            f"--env_name={env_name} cannot be made: {error}{hint}{hidden_module(module)}"
         ) from error

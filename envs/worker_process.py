@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
-from multiprocessing import resource_tracker, spawn
+from multiprocessing import resource_tracker, util
+from pathlib import Path
 from threading import local
 from typing import Any
 
@@ -36,9 +37,17 @@ PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 SECONDS_TO_LOOK = 0.05  # between looks at a process that is asked to end
 CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
-# No garbage collection until the imports are done: run_worker enables it. EOFError: the trainer was
-# killed before it had sent what to run.
-START = "import gc\ngc.disable()\nfrom contextlib import suppress\nwith suppress(EOFError): "
+# Python code before that of multiprocessing: python -c would look into the working folder first. No
+# garbage collection until the imports are done: run_worker enables it.
+BEGIN = (
+    "import gc, sys\ngc.disable()\nsys.path[:] = filter(None, sys.path)\n"
+    "from contextlib import suppress\n"
+)
+# Where an import hook has found this package: hooks are asked after the path, which may have
+# another of its name.
+OF_A_HOOK = "with suppress(ImportError): import ppo\n"
+# EOFError: the trainer was killed before it had sent what to run.
+SILENTLY = "with suppress(EOFError): "
 
 
 def run_worker(
@@ -82,25 +91,31 @@ def run_worker(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Start processes that neither run the user's script nor are ended by signals as they start,
-    and that print nothing if the trainer ends meanwhile."""
-    resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
+    """Start processes that import nothing from the working folder as they start, neither run the
+    user's script nor are ended by signals, and print nothing if the trainer ends meanwhile."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    command_line = spawn.get_command_line
+    start = util.spawnv_passfds
     start_method = multiprocessing.get_start_method(allow_none=True)
-    # Inherited by the worker, which unblocks them when it ignores them.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
-    main.__spec__ = CHILD_MAIN
-    spawn.get_command_line = lambda **handles: [
-        START + word if "spawn_main(" in os.fsdecode(word) else word
-        for word in command_line(**handles)
-    ]
+    is_on_path = str(Path(__file__).parents[2]) in map(os.path.abspath, sys.path)
+    begin = BEGIN + ("" if is_on_path else OF_A_HOOK) + SILENTLY
+
+    def start_begun(path: Any, args: Any, passfds: Any) -> int:
+        words = map(os.fsdecode, args)
+        code = "from multiprocessing"
+        return start(path, [begin + x if x.startswith(code) else x for x in words], passfds)
+
+    util.spawnv_passfds = start_begun
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        resource_tracker.ensure_running()  # before signals are blocked: starting it unblocks them
+        # Inherited by the worker, which unblocks them when it ignores them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+        main.__spec__ = CHILD_MAIN
         yield
     finally:
         main.__spec__ = spec
-        spawn.get_command_line = command_line
+        util.spawnv_passfds = start
         multiprocessing.set_start_method(start_method, force=True)  # which starting has fixed
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

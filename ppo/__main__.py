@@ -3,16 +3,26 @@
 Heavy modules are imported where they are used, so that the isolated process can start early.
 """
 
+import os
+import sys
+
+if (  # python -m has put the working folder before installed packages
+    __name__ == "__main__"
+    and os.path.isdir(sys.path[0])
+    and os.path.samefile(sys.path[0], ".")
+    and not os.path.samefile(".", os.path.join(os.path.dirname(__file__), os.pardir))
+):
+    del sys.path[0]
+
 import gc
 import re
-import sys
 import traceback
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import all_commands
 from ppo.errors import ConfigError, PPOError, suggest
-from ppo.system.imports import import_from_working_folder
+from ppo.system.imports import working_folder
 from ppo.system.output import flush_output, show
 from ppo.system.process import configure_command
 from ppo.system.signals import STOP
@@ -34,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()  # collecting garbage during the imports takes a third of the start
     try:
         with STOP, STOP.cutting_short("stopped the command at once"):
-            import_from_working_folder()
+            working_folder()  # raises if there is none
             _run(arguments)
         return 0
     except KeyboardInterrupt:

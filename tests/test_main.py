@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import main
 import ppo.__main__
 from ppo.commands import all_commands
 from ppo.envs.errors import WorkerError
@@ -77,17 +76,6 @@ def test_every_way_to_start_finds_modules_in_the_current_folder_and_keeps_worker
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "here" / "worker").exists()
-
-
-def test_the_current_folder_is_looked_through_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", ["elsewhere", *sys.path])
-    assert main.main(["--sed=1"]) == 2
-    assert sys.path[:2] == [str(tmp_path), "elsewhere"]
-    assert main.main(["--sed=1"]) == 2
-    assert sys.path.count(str(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("line", ["--help", "train --help"])

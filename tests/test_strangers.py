@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,35 @@ EVIL = """
 from pathlib import Path
 Path(__file__).with_name("imported").touch()
 """
+
+# Installed packages, modules of Python, and two that are not there, which libraries try to import.
+TRAPS = """
+    numpy gymnasium torch ppo random json yaml matplotlib wandb sitecustomize usercustomize cv2 rich
+    safetensors socket struct copy typing contextlib pickle optuna onnxscript ale_py jax cupy
+"""
+CONSOLE_SCRIPT = "import sys\nfrom ppo.__main__ import main\nsys.exit(main())\n"
+MINE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+import neighbour
+
+class MyEnv(CartPoleEnv):
+    def step(self, action):
+        import late_neighbour
+        return super().step(action)
+"""
+OWN = """
+from ppo import Callback, Learner
+import neighbour
+
+class MyCallback(Callback):
+    pass
+
+class MyLearner(Learner):
+    pass
+"""
+SMALL = "--preset=none --num_envs=2 --num_steps=16 --num_workers=2 --total_steps=64"
+SMALL = [*SMALL.split(), "--eval_episodes=1"]
 
 
 def damage(path: Path, content: str | bytes | Callable[[Path], Any]) -> None:
@@ -457,3 +487,131 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
     assert [*read_json_lines(tmp_path)] == []
     with pytest.raises(OSError, match="has more than 3 bytes"):
         open_regular(path, 3)
+
+
+def set_traps(folder: Path) -> None:
+    """Write modules that say, when they are imported, that they were."""
+    for name in TRAPS.split():
+        (folder / f"{name}.py").write_text(EVIL)
+
+
+@pytest.fixture
+def ppo(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Run the console script, or another program, in a folder."""
+    script = tmp_path / "bin" / "ppo"
+    script.parent.mkdir()
+    script.write_text(CONSOLE_SCRIPT)
+
+    def run(
+        folder: Path, *arguments: str, program: tuple[str, ...] = (str(script),)
+    ) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *program, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+
+    return run
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder full of traps, with modules of one's own."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    set_traps(folder)
+    (folder / "my_env.py").write_text(MINE)
+    (folder / "my_own.py").write_text(OWN)
+    (folder / "neighbour.py").write_text("")
+    (folder / "late_neighbour.py").write_text("")
+    return folder
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["CartPole-v1", *SMALL, "--run_dir=RUN"], ["runs", "--folder=."]],
+        [["check", "CartPole-v1"]],
+        [
+            ["CartPole-v1", *SMALL, "--run_dir=RUN"],
+            ["--resume=RUN", "--total_steps=96"],
+            ["evaluate", "RUN", "--episodes=1"],
+            ["plot", "RUN", "--output=p.png"],
+            ["export", "RUN", "p.onnx"],
+            ["render", "RUN", "--video=p.mp4"],
+        ],
+        [["CartPole-v1", *SMALL, "--seeds=2", "--run_dir=RUN"]],
+        [["tune", "CartPole-v1", *SMALL, "--trials=1", "--run_dir=RUN"]],
+    ],
+)
+def test_nothing_is_imported_from_the_working_folder(
+    lines: list[list[str]], place: Path, ppo: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    for line in lines:
+        done = ppo(place, *line)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert not (place / "imported").exists(), line
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("program", [(str(ROOT / "main.py"),), ("-m", "ppo")])
+def test_other_ways_to_start_import_nothing_from_it_either(
+    program: tuple[str, ...], place: Path, ppo: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    for name in ("ppo", "typing", "contextlib"):  # python -m itself imports these
+        if program[0] == "-m":
+            (place / f"{name}.py").unlink()
+    done = ppo(place, "CartPole-v1", *SMALL, "--run_dir=run", program=program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (place / "imported").exists()
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("name", ["my_env:MyEnv", "my_env.py:MyEnv"])
+def test_what_a_flag_names_is_imported_from_a_folder_of_traps_with_its_neighbours(
+    name: str, place: Path, ppo: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    (place / "jax.py").unlink()  # are imported if they are nowhere else: the folder is trusted now
+    (place / "cupy.py").unlink()
+    own = ["--callback=my_own:MyCallback", "--learner=my_own:MyLearner"]
+    for line in (
+        [name, *SMALL, *own, "--run_dir=run"],
+        ["evaluate", "run", f"--env_name={name}", "--episodes=1"],
+    ):
+        done = ppo(place, *line)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert not (place / "imported").exists(), line
+
+
+@pytest.mark.parametrize("flag", ["--env_name=random:MyEnv", "--learner=random:MyLearner"])
+def test_an_installed_module_hides_one_of_the_working_folder_and_is_named(
+    flag: str, place: Path, ppo: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    done = ppo(place, *SMALL, flag)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"hides {place}/random.py, so rename that" in done.stderr
+    assert not (place / "imported").exists()
+
+
+def test_nothing_is_imported_from_a_runs_folder_even_if_a_flag_names_it(
+    cartpole_copy: Path, ppo: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    set_traps(cartpole_copy)
+    (cartpole_copy / "my_env.py").write_text(EVIL)
+    for line in (
+        ["report", "."],
+        ["evaluate", ".", "--episodes=1"],
+    ):
+        done = ppo(cartpole_copy, *line)
+        assert (done.returncode, done.stderr) == (0, ""), line
+    for folder in (cartpole_copy, cartpole_copy / "checkpoints"):
+        (folder / "my_env.py").write_text(EVIL)
+        for name in ("my_env:MyEnv", "my_env.py:MyEnv"):
+            done = ppo(folder, "evaluate", str(cartpole_copy), f"--env_name={name}")
+            assert done.returncode == 2
+            assert f"nothing is imported from {cartpole_copy}, which is a run's" in done.stderr
+        assert not (folder / "imported").exists()

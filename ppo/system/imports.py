@@ -6,24 +6,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 from ppo.errors import ConfigError, PPOError, suggest
 
+RUN_FILES = ("config.json", "metrics.csv", "checkpoints/last.safetensors")
 
-def import_from_working_folder() -> None:
-    """Let the modules that flags name be found in the working folder. Raises ConfigError if it has
-    been removed."""
+
+def working_folder() -> Path:
+    """Return the folder that the process is in. Raises ConfigError if it has been removed."""
     try:
-        folder = os.getcwd()
+        return Path.cwd()
     except OSError as error:
         raise ConfigError(
             f"the working folder cannot be found ({error.strerror}): change to one that exists"
         ) from error
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
     except (ImportError, AttributeError, ValueError, TypeError, SystemExit) as error:
         raise error_class(
             f"--{flag}={path} cannot be imported ({type(error).__name__}: {error}): "
-            "give module:Name or file.py:Name"
+            f"give module:Name or file.py:Name{hidden_module(module)}"
         ) from error
 
 
@@ -116,15 +117,64 @@ def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **opt
 def import_code(module: str):
     """Return a module, imported by its name or from a .py file, which can import its neighbours.
 
-    Raises ImportError if there is none, or if another module has the file's name."""
+    Installed packages come first: the folder of a file, and the working folder if what is named is
+    there and nowhere else, stay at the end of the path. Raises ImportError if there is no such
+    module, if another has the file's name, or if the folder is that of a run."""
     if not module.endswith(".py"):
-        return import_module(module.lstrip("."))  # nothing is relative to the trainer
+        name = module.lstrip(".")  # nothing is relative to the trainer
+        if not _place(_installed(name)) and _in_folder(name, here := working_folder()):
+            _search_last(here)
+        return import_module(name)
     file = Path(module).resolve()
     if not file.is_file():
         raise ImportError(f"there is no file {module}")
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
+    for folder in (file.parent, working_folder()):
+        if file.is_relative_to(folder):
+            _search_last(folder)
     imported = import_module(file.stem)
     if Path(str(vars(imported).get("__file__"))).resolve() != file:
         raise ImportError(f"another module is called {file.stem}, so rename {file.name}")
     return imported
+
+
+def hidden_module(module: str) -> str:
+    """Return the end of a sentence that says which module of the working folder is hidden by an
+    installed one, empty if none is."""
+    here = working_folder()
+    installed = _place(_installed(module))
+    own = _in_folder(module, here)
+    if module.endswith(".py") or not own or installed in ("", _place(own)):
+        return ""
+    path = _place(own) or here / own.name
+    return f"; installed packages come first: {installed} hides {path}, so rename that"
+
+
+def _installed(module: str) -> ModuleSpec | None:
+    """Return where a module, or the package that it is in, is found without the working folder."""
+    name = module.lstrip(".").partition(".")[0]
+    try:
+        return find_spec(name)
+    except ValueError:  # it is loaded, and says nothing about itself, or the name is empty
+        return ModuleSpec(name, None, origin=name) if name in sys.modules else None
+
+
+def _in_folder(module: str, folder: Path) -> ModuleSpec | None:
+    return PathFinder.find_spec(module.lstrip(".").partition(".")[0], [str(folder)])
+
+
+def _place(spec: ModuleSpec | None) -> str:
+    """Return a module's file, empty for a folder without __init__.py, which others may extend."""
+    return (spec and spec.origin) or ""
+
+
+def _search_last(folder: Path) -> None:
+    """Import from a folder what is nowhere else, from now on, also in processes started later.
+    Raises ImportError if it is the folder of a run, whose files may come from anybody, or in it."""
+    for parent in (folder, *folder.parents):
+        config, *others = (os.path.lexists(parent / name) for name in RUN_FILES)
+        if config and any(others):
+            raise ImportError(
+                f"nothing is imported from {parent}, which is a run's folder: move your code out"
+            )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
