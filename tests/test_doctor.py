@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.spaces import Box
 
 from ppo import Config, train
 from ppo.algorithm.rollout import Batch, Rollout
@@ -55,6 +56,7 @@ def look(
             metrics=metrics,
             iteration=progress * config.iterations,
             config=config,
+            parts=SimpleNamespace(spaces=SimpleNamespace(observations=Box(-9, 9, (1,)))),
             folder=SimpleNamespace(event=lambda kind, text: said.append(text)),
         )
     )

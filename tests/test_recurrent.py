@@ -371,7 +371,7 @@ def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further(k
 
 
 @pytest.mark.parametrize(
-    ("env_name", "shape"), [("Picture-v0", (36, 36, 1)), ("Camera", (36 * 36 + 4 * 4,))]
+    ("env_name", "shape"), [("Picture-v0", (36, 36, 1)), ("Camera", (36 * 36 + 4 * 8,))]
 )
 def test_an_lstm_on_images_learns_from_them(env_name: str, shape: tuple[int, ...]) -> None:
     values = {

@@ -58,9 +58,9 @@ def test_a_run_makes_two_configs_and_a_resumed_one_reads_its_checkpoint_once(
 ) -> None:
     configs = []
     checkpoints = []
-    make, read = Config.__post_init__, checkpoint.load
+    make, read = Config.__post_init__, checkpoint._read
     monkeypatch.setattr(Config, "__post_init__", lambda self: (configs.append(self), make(self))[1])
-    monkeypatch.setattr(checkpoint, "load", lambda path: (checkpoints.append(path), read(path))[1])
+    monkeypatch.setattr(checkpoint, "_read", lambda path: (checkpoints.append(path), read(path))[1])
     sizes = ["--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--num_workers=0"]
     new = ["--env_name=CartPole-v1", *sizes, "--total_steps=32", "--eval_episodes=0"]
     train([*new, "--verbose=0", "--report=False", f"--run_dir={cartpole_copy.parent / 'new'}"])

@@ -217,7 +217,7 @@ class CommonFlags(TypedDict, total=False):
     """Iterations without a new highest value of --best_by after which the run ends."""
 
     max_time: Text | None
-    """Time after which the run ends, including the time before it was resumed."""
+    """Time after which the run ends, including pauses and the time before it was resumed."""
 
     checkpoint_every: int
     """Iterations between checkpoints, which are at most ten minutes apart; the last three and the

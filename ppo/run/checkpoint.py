@@ -214,10 +214,11 @@ def describe_mismatch(state: State, wanted: State, any_length: tuple[str, ...] =
         for name in sorted(state.keys() - wanted.keys())
         if name.startswith("model.")
     ]
-    problems += describe_kinds(state, wanted)
     for name, value in sorted(wanted.items()):
         found = state.get(name)
-        if hasattr(value, "dtype") and isinstance(found, Tensor):
+        if unlike := describe_kinds(state, {name: value}):
+            problems += unlike
+        elif isinstance(found, Tensor):
             here = torch.as_tensor(value)
             shape = tuple(here.shape)
             if name.startswith(any_length) and found.ndim:
