@@ -39,6 +39,7 @@ LAST = "last.safetensors"
 BEST = "best.safetensors"
 MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
+SECONDS_FOR_LAST_WORDS = 0.3  # longer than a write usually takes
 # Values of the trainer, by name, with the types of their parts.
 VALUES: Form = {
     "iteration": int,
@@ -376,7 +377,11 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             )
 
     def last_words(self) -> str:
-        """Say what is saved, and what is lost, of a run that is stopped at once."""
+        """Say what is saved, and what is lost, of a run that is stopped at once; give what is being
+        written a moment to end."""
+        deadline = time.monotonic() + SECONDS_FOR_LAST_WORDS
+        while not self.done.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)  # without a lock, which what a signal has interrupted may hold
         if not self.last_state:
             return stopped_at_once()
         if self._path(self.last_state) in self.written:
