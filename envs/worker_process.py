@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker, util
 from pathlib import Path
@@ -66,6 +66,7 @@ def run_worker(
     use_batch_scheduling(cores)
     ignore_harmless_warnings()
     _ignore_parent_signals()
+    _prepare_forks()
     multiprocessing.current_process().daemon = False  # else environments could not start processes
     multiprocessing.set_start_method(start_method, force=True)
     for name in ("stdout", "stderr"):
@@ -133,16 +134,28 @@ def _ignore(number: int, frame: Any) -> None:
     pass
 
 
-FORKING = local()  # by thread, the signals that were blocked before
+FORKING = local()  # by thread, the signals that were blocked before; None outside of a run
+
+
+@cache
+def _prepare_forks() -> None:
+    """Give the processes that environments fork handlers of their own, from now on. Outside of a
+    run, nothing changes."""
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+    )
 
 
 def _before_fork() -> None:
     """Hold signals back until the process that an environment forks has its own handlers."""
-    FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+    FORKING.blocked = None
+    if STOP.handlers_before or signal.getsignal(signal.SIGTERM) is _ignore:
+        FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
 
 
 def _after_fork() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.blocked)
+    if FORKING.blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.blocked)
 
 
 def _after_fork_in_child() -> None:
@@ -158,11 +171,6 @@ def _after_fork_in_child() -> None:
         if STOP.is_kept:
             signal.set_wakeup_fd(-1)
     _after_fork()
-
-
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
-)
 
 
 @dataclass(eq=False)
@@ -181,6 +189,7 @@ class WorkerProcess:
     cores: Sequence[int] = ()
 
     def __post_init__(self) -> None:
+        _prepare_forks()
         self.process: Any = None  # from its start to its end
         self.progress = (0, 0)  # calls of environments, and bytes of commands and replies
         self.watch = Stopwatch()  # since the last sign of life

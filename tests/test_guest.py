@@ -86,3 +86,16 @@ def test_the_second_name_of_a_package_is_refused() -> None:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 1
         assert f"ImportError: import ppo.{name}, not {name}" in done.stderr
+
+
+def test_importing_leaves_forks_alone() -> None:
+    code = """
+import os
+found = []
+register = os.register_at_fork
+os.register_at_fork = lambda **hooks: (found.extend(hooks.values()), register(**hooks))
+from ppo import load_policy, train
+print([hook.__module__ for hook in found if hook.__module__.startswith("ppo")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -49,18 +49,12 @@ class ExportedPolicy(nn.Module):
         self.scale = policy.config.scale_actions
         self.tables = {}  # to normalise each vector
         if policy.normalize.enabled:
-            first = 0
+            normalize = policy.normalize
+            rest = [normalize.shift, normalize.scale, normalize.highest]
             for name, box in vectors_of(self.space).items():
-                last = first + box.low.size
-                self.tables[name] = [
-                    torch.tensor(table.ravel()[first:last].reshape(box.shape))
-                    for table in (
-                        policy.normalize.shift,
-                        policy.normalize.scale,
-                        policy.normalize.highest,
-                    )
-                ]
-                first = last
+                tables = [torch.tensor(table.ravel()[: box.low.size]) for table in rest]
+                self.tables[name] = [table.view(box.shape) for table in tables]
+                rest = [table.ravel()[box.low.size :] for table in rest]
 
     def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
         distribution, _, next_state = self.model.act(self.observe(parts), state)
