@@ -95,7 +95,7 @@ found = []
 register = os.register_at_fork
 os.register_at_fork = lambda **hooks: (found.extend(hooks.values()), register(**hooks))
 from ppo import load_policy, train
-print([hook.__module__ for hook in found if hook.__module__.startswith("ppo")])
+print([hook for hook in found if str(hook.__module__).startswith("ppo")])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("[]\n", "")
