@@ -25,7 +25,6 @@ COMMANDS = (
     " --flags='--total_steps=1900000 --learning_rate=linear:0.0005'",
     "solve --env=PongNoFrameskip-v4 --stop_when='solved>=18' --sb3=1 --sb3_seconds=2900",
     "solve --stop_when=",
-    "solve --stop_when= --flags=--overlap=True --name=LunarLander-v3-overlap",
     "kills",
     "faults",
     "overheads",

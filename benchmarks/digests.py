@@ -89,7 +89,6 @@ RUNS = {
     "cnn-float32-single-frame": f"{PONG} --model=cnn_small --precision=float32 --frame_stack=1",
     "cnn-lstm": f"{PONG} --model=lstm --precision=float32 --hidden_size=32",
     "impala": f"{PONG} --model=impala --screen_size=42",
-    "overlap": f"{CARTPOLE} {TWO} --overlap=True",
     "learner-acts": f"{CARTPOLE} {TWO} --inference=learner",
     "learner-acts-on-images": f"{PONG} --model=cnn --inference=learner",
     "own-model": f"{CARTPOLE} {TWO} --model=examples.own_model:NormalizedActorCritic",

@@ -73,7 +73,6 @@ FILES = (
     "summary.json",
     "metrics.csv",
     "events.jsonl",
-    "episodes.jsonl",
     "checkpoints/last.safetensors",
     "set-4.json",
     "lock",
@@ -85,7 +84,6 @@ COMMANDS = {
     "runs": "runs --folder=PARENT",
     "set": "set RUN learning_rate=1e-4",
     "evaluate": "evaluate RUN --episodes=1",
-    "render": "render RUN --video=OUTPUT.mp4",
     "resume": "--resume=RUN --total_steps=192 --verbose=0",
 }
 NAN = float("nan")

@@ -51,7 +51,7 @@ def remove_safeguards() -> None:
     patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
     patch(Heartbeat, "beat", lambda heartbeat, call, environment=0: None)
     patch(WorkerPool, "_receive", wait_for_replies)
-    patch(OpenEpisodes, "update", lambda episodes, *rollout: [])
+    patch(OpenEpisodes, "update", lambda episodes, *rollout: None)
     patch(ppo.trainer, "snapshot", first_snapshot)
     patch(Checkpoints, "keep", keep_first)
     patch(torch.Tensor, "isfinite", lambda tensor: always)

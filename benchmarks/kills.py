@@ -57,7 +57,6 @@ RUNS = {
     "LunarLander-v3": f"{LANDER} --num_iterations=16",
     "PongNoFrameskip-v4": f"--env_name=PongNoFrameskip-v4 {SMALL} --num_iterations=10",
     "learner": f"{LANDER} {SMALL} --inference=learner --num_iterations=20",
-    "overlap": f"{LANDER} --overlap=True --num_iterations=12",
     "curriculum": "--env_name=CartPole-v1 --callback=benchmarks.kills:Heavier --num_iterations=30",
     "lstm": "--env_name=CartPole-v1 --model=lstm --num_iterations=16",
 }

@@ -13,6 +13,8 @@ import sys
 from configparser import ConfigParser
 from pathlib import Path
 
+from ppo.commands import all_commands
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
@@ -37,6 +39,7 @@ def build(folder: Path) -> None:
     places[ROOT / "README.md"] = Path("index.md")
     for page in places:
         copy(page, places, folder / "pages", repository)
+    (folder / "pages" / "flags.md").write_text(flags_page())
     (folder / "zensical.toml").write_text(settings)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of ruff, for signatures
     done = subprocess.run(
@@ -51,6 +54,22 @@ def build(folder: Path) -> None:
     # --strict does not count what mkdocstrings logs.
     if done.returncode or re.search(r"\b(warning|error)\b", done.stdout, re.IGNORECASE):
         sys.exit("the site has warnings: mend the pages that they name")
+
+
+def flags_page() -> str:
+    """Return the page of what each command's --help prints, 110 columns wide."""
+    sections = ["# Flags\n"]
+    for command in all_commands():
+        shown = subprocess.run(
+            [sys.executable, "main.py", command, "--help"],
+            cwd=ROOT,
+            env={**os.environ, "COLUMNS": "112"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        sections.append(f"## {command}\n\n```\n{shown}```\n")
+    return "\n".join(sections)
 
 
 def copy(page: Path, places: dict[Path, Path], folder: Path, repository: str) -> None:

@@ -50,8 +50,8 @@ class BatchWorker(Worker):
         self.reset_envs = list(self.env_indices)
         return self.reset_envs
 
-    def begin(self, iteration: int, task_params=()) -> bool:
-        super().begin(iteration, task_params)
+    def begin(self, task_params=()) -> bool:
+        super().begin(task_params)
         if self.rollout.present.size:
             self.rollout.present[0] = self.columns.present
         return True

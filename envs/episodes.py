@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -67,24 +67,6 @@ def episode_metrics(info) -> dict[str, float]:
     return metrics
 
 
-class FreshEveryEpisode(Wrapper):
-    """Make the environment anew for every episode, so that none depends on earlier ones."""
-
-    def __init__(self, make: Callable[[], Env]) -> None:
-        super().__init__(make())
-        self.make = make
-        self.is_fresh = True
-        self.task_params: Any = ()
-
-    def reset(self, **options):
-        if not self.is_fresh:
-            close_env(self.env)
-            self.env = self.make()
-            apply_task_params(self.env, self.task_params)
-        self.is_fresh = False
-        return self.env.reset(**options)
-
-
 class OpenEpisode(NamedTuple):
     """A whole episode that continues beyond a rollout.
 
@@ -98,19 +80,6 @@ class OpenEpisode(NamedTuple):
     emulator: bytes | None = None
 
 
-class PlayedEpisode(NamedTuple):
-    """A finished whole episode, with what is needed to replay it.
-
-    number: of the reset that began it; actions: (L, D); task_params: of the environment."""
-
-    episode_return: float
-    episode_length: int
-    environment: int
-    number: int
-    actions: ndarray
-    task_params: Any = ()
-
-
 class OpenEpisodes:
     """Track the whole episode that is in progress in each environment. no_actions: (0, D)."""
 
@@ -118,25 +87,16 @@ class OpenEpisodes:
         self.no_actions = no_actions
         self.open = [OpenEpisode(0, None)] * num_envs
 
-    def update(
-        self, actions: ndarray, dones: ndarray, info, episode_counts: ndarray
-    ) -> list[PlayedEpisode]:
-        """Add a rollout; return the whole episodes that ended in it and can be replayed.
+    def update(self, actions: ndarray, dones: ndarray, info, episode_counts: ndarray) -> None:
+        """Add a rollout.
 
         actions: (T, N, D); dones: (T, N), also of episodes that ended for the learner only; info:
         ppo.envs.worker.RolloutInfo; episode_counts: (N,), resets before the rollout's end."""
         ended = dones.cumsum(0)
         numbers = episode_counts - 1 - ended[-1]  # of the resets before the rollout
         self.restart(info.reset_envs, numbers, info.task_params)
-        played = []
         starts = [0] * len(self.open)
-        for step, index, episode_return, length, *_ in info.episodes:
-            number, known, task_params, _ = self.open[index]
-            if known is not None:
-                whole = np.concatenate([known, actions[starts[index] : step + 1, index]])
-                played.append(
-                    PlayedEpisode(episode_return, length, index, number, whole, task_params)
-                )
+        for step, index, *_ in info.episodes:
             starts[index] = step + 1
             self.restart([index], numbers + ended[step], info.task_params)
         for index, episode in enumerate(self.open):
@@ -145,7 +105,6 @@ class OpenEpisodes:
             if known is not None and len(known) <= MAX_REPLAY_STEPS:
                 longer = np.concatenate([known, actions[starts[index] :, index]])
             self.open[index] = episode._replace(actions=longer, emulator=info.emulators.get(index))
-        return played
 
     def restart(self, env_indices: Sequence[int], numbers: ndarray, task_params=()) -> None:
         """Begin new episodes in some environments, by resets with these numbers (N,)."""
@@ -230,8 +189,6 @@ def apply_task_params(env: Env, task_params: Mapping[str, Any]) -> None:
     if not task_params:
         return
     for layer in layers(env):
-        if isinstance(layer, FreshEveryEpisode):
-            layer.task_params = task_params
         if hasattr(layer, "set_training"):
             layer.set_training(**task_params)
             return

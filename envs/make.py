@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 
 from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
-from ppo.envs.episodes import FreshEveryEpisode, RecordEpisode, close_env
+from ppo.envs.episodes import RecordEpisode, close_env
 from ppo.envs.errors import EnvironmentUnavailable, ManyMade
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
@@ -75,16 +75,12 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     if not isinstance(entry_point, str) and not is_env_class:
         spec = dataclasses.replace(spec, entry_point=partial(_make_single, spec.id, entry_point))
 
-    def make():
-        # gymnasium's own checker would cost time at every step.
-        env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
-        if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
-            raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
-        env = wrap(env, config.wrapper)
-        check_spaces(config, env)
-        return env
-
-    env = FreshEveryEpisode(make) if config.fresh_env_per_episode else make()
+    # gymnasium's own checker would cost time at every step.
+    env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
+    if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
+        raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
+    env = wrap(env, config.wrapper)
+    check_spaces(config, env)
     env = CheckData(env, config.strict_spaces)
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip, config.reward_term)

@@ -104,7 +104,6 @@ def _check_flags(config) -> None:
     """Raise EnvironmentUnavailable for flags that a batch or a team cannot obey."""
     flags = {
         f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),
-        "fresh_env_per_episode=True": config.fresh_env_per_episode,
         f"reward_term={','.join(config.reward_term)}": bool(config.reward_term),
         f"wrapper={','.join(config.wrapper)}": bool(config.wrapper),
         "env_kwargs with a list of tasks": len(tasks_of(config.env_kwargs)) > 1,

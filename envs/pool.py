@@ -48,7 +48,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
         task_params=(),
-        own_cores: bool = False,
         team_size: int = 1,
         in_batches: bool = False,
     ) -> None:
@@ -58,15 +57,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
         count as a hang; sampler: samples actions for all environments, if workers do not;
         first_id: the number of the first environment in the whole run; task_params: of environments
-        in episodes that begin from now on, which the caller may change; own_cores: whether each
-        worker stays on a core of its own, if there are as many and workers sample actions;
-        team_size: environments are agents, of whom so many must have the same worker; in_batches:
-        whether a worker steps all of its environments at once, never a half of them."""
+        in episodes that begin from now on, which the caller may change; team_size: environments are
+        agents, of whom so many must have the same worker; in_batches: whether a worker steps all of
+        its environments at once, never a half of them. If there are as many workers as cores, and
+        they sample actions, each stays on a core of its own."""
         self.on_event = on_event
         self.task_params = task_params
         self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
-        self.command: Sequence[Any] = ()  # of the rollout being collected since collect_async
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
         if sampler and not in_batches:
@@ -79,7 +77,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             shares = [range(*ends) for ends in pairwise(cuts)]
             self.groups = [Group(slice(0, num_envs), [range(len(own)) for own in shares])]
         cores = core_numbers()
-        own_cores = own_cores and not sampler and len(cores) == num_workers
+        own_cores = not sampler and len(cores) == num_workers
         self.workers: list[WorkerProcess] = []
         with ExitStack() as if_one_cannot_start:
             if_one_cannot_start.push(self)
@@ -113,21 +111,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if self.sampler:
             infos = self._collect_centrally(iteration)
         else:
-            if not self.command:
-                self.collect_async(iteration)
-            command, self.command = self.command, ()
+            command = ("collect", iteration, self.task_params)
+            for worker in self.workers:
+                worker.send(*command)
             infos = self._receive(self.workers, *command)
         return merge(infos.values())
-
-    def collect_async(self, iteration: int, task_params=None) -> None:
-        """Start a rollout without waiting for it, for workers that sample actions themselves;
-        collect() waits. task_params: those to use in place of the current ones."""
-        if task_params is None:
-            task_params = self.task_params
-        # A copy: the caller may change them before a worker that replaces a lost one needs them.
-        self.command = ("collect", iteration, dict(task_params))
-        for worker in self.workers:
-            worker.send(*self.command)
 
     def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
         """Collect a rollout with actions sampled in this process, and return the workers' reports.
@@ -137,7 +125,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.sampler.begin(iteration)
         while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
-                worker.send("begin", iteration, self.task_params)
+                worker.send("begin", self.task_params)
             alive = self._step_double_buffered(self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")

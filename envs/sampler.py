@@ -17,23 +17,22 @@ class RolloutSampler:
 
     make_actor: from weights (P,) to a ppo.models.actor.Actor, which acts with the weights as they
     are when a rollout begins; normalize: maps observations to the actor's input; seed: the run's;
-    env_ids: the environments' numbers in the whole run, on which their noise depends; rollouts:
-    the environments' columns (T, n) of the rollouts that are filled in turn."""
+    env_ids: the environments' numbers in the whole run, on which their noise depends; rollout: the
+    environments' columns (T, n)."""
 
     make_actor: Callable[[ndarray], Any]
     weights: SharedArray
     normalize: Callable[[ndarray], ndarray]
     seed: int
     env_ids: Sequence[int]
-    rollouts: Sequence[Any]
+    rollout: Any
 
     def __post_init__(self) -> None:
         self.actor = self.make_actor(self.weights.array)
+        self.num_steps = len(self.rollout.actions)
 
     def begin(self, iteration: int) -> None:
         """Load the current weights and draw the noise of a whole rollout, (T, n, *noise)."""
-        self.rollout = self.rollouts[iteration % len(self.rollouts)]
-        self.num_steps = len(self.rollout.actions)
         self.actor.refresh()
         noise = []
         for env_id in self.env_ids:

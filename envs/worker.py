@@ -75,16 +75,16 @@ class RolloutInfo(NamedTuple):
 class Worker:
     """Step a slice of the environments in one process; with make_sampler, sample their actions.
 
-    config: the run's, resolved; make_sampler(env_ids=, rollouts=): makes a
-    ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; rollouts: shared arrays by
-    name, time-major, one column per environment of this rank; several rollouts are filled in turn;
-    episode_counts: (N,), of each environment; env_ids: their numbers in the whole run, on which
-    their randomness depends; env_indices: those stepped here; heartbeat: (4,), where calls of these
-    environments are reported, see ppo.envs.heartbeat.Heartbeat."""
+    config: the run's, resolved; make_sampler(env_ids=, rollout=): makes a
+    ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; shared_rollout: arrays by
+    name, time-major, one column per environment of this rank; episode_counts: (N,), of each;
+    env_ids: their numbers in the whole run, on which their randomness depends; env_indices: those
+    stepped here; heartbeat: (4,), where calls of these environments are reported, see
+    ppo.envs.heartbeat.Heartbeat."""
 
     config: Any
     make_sampler: Callable[..., Any] | None
-    rollouts: Sequence[Mapping[str, SharedArray]]
+    shared_rollout: Mapping[str, SharedArray]
     episode_counts: SharedArray
     env_ids: range
     env_indices: range
@@ -95,15 +95,13 @@ class Worker:
         self.is_sampling = False
         self.own_ids = self.env_ids[columns]
         self.own_counts = self.episode_counts.array[columns]
-        self.own_rollouts = [
-            SimpleNamespace(**{name: table.array[:, columns] for name, table in rollout.items()})
-            for rollout in self.rollouts
-        ]
-        self.rollout = self.own_rollouts[0]
+        self.rollout = SimpleNamespace(
+            **{name: table.array[:, columns] for name, table in self.shared_rollout.items()}
+        )
         self.actions = self.rollout.actions[:0]  # those that are being carried out
         self.has_masks = self.rollout.action_masks.size > 0
         if self.make_sampler:
-            self.sampler = self.make_sampler(env_ids=self.own_ids, rollouts=self.own_rollouts)
+            self.sampler = self.make_sampler(env_ids=self.own_ids, rollout=self.rollout)
         self.calls = Heartbeat()
         self.calls.share(self.heartbeat.array)
         self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
@@ -165,7 +163,7 @@ class Worker:
 
     def collect(self, iteration: int, task_params=()) -> RolloutInfo:
         """Collect a rollout of T steps. task_params: of environments, for new episodes."""
-        self.begin(iteration, task_params)
+        self.begin(task_params)
         members = range(len(self.envs))
         self.sampler.begin(iteration)
         for t in range(self.sampler.num_steps):
@@ -175,13 +173,12 @@ class Worker:
             self.step(t, members)
         return self.end()
 
-    def begin(self, iteration: int, task_params=()) -> bool:
+    def begin(self, task_params=()) -> bool:
         """Begin a rollout with the last row of the previous one; the first one, with resets."""
         self.task_params = dict(task_params)
-        before = self.rollout
-        self.rollout = self.own_rollouts[iteration % len(self.own_rollouts)]
         for name in CARRIED_TABLES:
-            vars(self.rollout)[name][0] = vars(before)[name][-1]
+            table = vars(self.rollout)[name]
+            table[0] = table[-1]
         self.rollout.terminations[:] = False
         self.rollout.truncations[:] = False
         if self.reset_envs is None:

@@ -16,7 +16,6 @@ from ppo.algorithm.critic_warmup import CriticWarmup
 from ppo.algorithm.distillation import TEACHER, Distillation
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
-from ppo.algorithm.parameters import temporary_weights
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
@@ -50,7 +49,7 @@ from ppo.system.process import configure_process, generator_states, set_generato
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names of the tensors in a state begin that are numpy arrays here.
-ARRAYS = ("acting.", "normalize_", "next.", "episodes.", "open_episodes.")
+ARRAYS = ("normalize_", "next.", "episodes.", "open_episodes.")
 MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 
 
@@ -187,12 +186,12 @@ class Components:
         )
         self.sampler = None
         if config.inference == "learner":  # which acts for all environments
-            self.sampler = make_sampler(env_ids=self.env_ids, rollouts=self.buffers.rollouts)
+            self.sampler = make_sampler(env_ids=self.env_ids, rollout=self.buffers.rollout)
         self.make_worker = partial(
             Worker if spaces.form == "single" else BatchWorker,
             config=config,
             make_sampler=None if self.sampler else make_sampler,
-            rollouts=self.buffers.shared_rollouts,
+            shared_rollout=self.buffers.shared_rollout,
             episode_counts=self.buffers.shared_counts,
             env_ids=self.env_ids,
         )
@@ -224,7 +223,6 @@ class Components:
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 task_params=self.env_attributes,
-                own_cores=not self.config.overlap,  # then the learner needs one, too
                 team_size=self.spaces.team_size,
                 in_batches=self.spaces.form != "single",
                 **options,
@@ -233,8 +231,7 @@ class Components:
     @property
     def rollout(self) -> Rollout:
         """The most recently collected rollout."""
-        rollouts = self.buffers.rollouts
-        return rollouts[self.iteration % len(rollouts)]
+        return self.buffers.rollout
 
     @property
     def step(self) -> int:
@@ -250,9 +247,8 @@ class Components:
         self.normalize_reward.returns[info.reset_envs] = 0
         rollout = self.rollout
         rollout.info = info
-        rollout.played_episodes = []
         if self.spaces.form == "single":  # others cannot be replayed
-            rollout.played_episodes = self.open_episodes.update(
+            self.open_episodes.update(
                 rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
             )
         return rollout
@@ -268,9 +264,7 @@ class Components:
                 self.ranks.all_reduce_moments,
                 rollout.is_present,
             )
-        acted = self.buffers.behaviour_weights if self.config.overlap else None
-        with temporary_weights(self.learner.weights, acted):
-            batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
+        batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
         if self.teacher:
             batch[TEACHER] = self.teacher(rollout, self.learner.to_device)
         return batch
@@ -288,7 +282,6 @@ class Components:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
         for buffer in persistent_buffers(self.model).values():  # as DistributedDataParallel does
             buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
-        self.behaviour_attributes = dict(self.env_attributes)  # with --overlap, of that rollout
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
@@ -307,15 +300,11 @@ class Components:
         episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
-        # With --overlap the next rollout had begun before the last change of attributes.
-        attributes = self.behaviour_attributes if self.config.overlap else self.env_attributes
-        reset_envs = workers.restore(self.open_episodes.open, attributes)
+        reset_envs = workers.restore(self.open_episodes.open, self.env_attributes)
         counts = self.buffers.episode_counts
         self.buffers.episode_counts_at_rollout_end[:] = counts
-        self.open_episodes.restart(reset_envs, counts - 1, dict(attributes))
+        self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
         self.normalize_reward.returns[reset_envs] = 0
-        if self.config.overlap:
-            workers.collect_async(self.iteration + 1, attributes)
         return [self.env_ids[index] for index in reset_envs]
 
     def environment_state(self) -> State:
@@ -340,9 +329,6 @@ class Components:
         }
         if self.teacher:
             state["teacher.sha256"] = self.teacher.digest
-        if self.config.overlap:
-            state["acting.weights"] = self.buffers.behaviour_weights
-            state["acting.env_attributes"] = self.behaviour_attributes
         return state
 
     def state_dict(self) -> State:
@@ -370,15 +356,11 @@ class Components:
         self.learner.load_state_dict(state)
         self.env_attributes.update(state.get("env_attributes", {}))
         self.publish_weights()
-        if self.config.overlap and "acting.weights" in arrays:
-            self.buffers.behaviour_weights[:] = arrays["acting.weights"]
-            self.behaviour_attributes = state.get("acting.env_attributes", {})
         self.normalize_observation.load_state_dict(select_prefix("normalize_observation", arrays))
         self.normalize_reward.statistics.load_state_dict(select_prefix("normalize_reward", arrays))
         own = {name: arrays[name][here] for name in self.environment_state()}
         for name, row in select_prefix("next", own).items():
-            for rollout in self.buffers.rollouts:
-                vars(rollout)[name][-1] = row
+            vars(self.rollout)[name][-1] = row
         self.buffers.episode_counts[:] = own["episodes.begun"]
         self.buffers.episode_counts_at_rollout_end[:] = own["episodes.begun"]
         self.normalize_reward.returns = own["normalize_reward.returns"].copy()

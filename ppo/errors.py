@@ -67,10 +67,6 @@ class RankLost(PPOError):
     """Another rank of a distributed run has ended or does not answer."""
 
 
-class ReplayMismatch(PPOError):
-    """An episode played again did not come to the return and length it had."""
-
-
 class ExportMismatch(PPOError):
     """An exported policy does not act as the original does."""
 

@@ -13,7 +13,6 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations, Report, Videos
 from ppo.callbacks.doctor import Doctor
-from ppo.callbacks.highlights import EpisodeHighlights
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
@@ -72,7 +71,6 @@ class Monitor:
         stopping = make_stopping(self.config, parts.spaces.reward_threshold)
         built_in = [
             RegularCheckpoints(),
-            EpisodeHighlights(),
             RegularEvaluations(),
             Videos(),
             doctor,
@@ -171,7 +169,7 @@ class Monitor:
         if lost:
             message = (
                 f"resume is not exact: environments {lost} did not repeat their open episode, a "
-                "new one began there; --fresh_env_per_episode may help from the start"
+                "new one began there"
             )
             if self.parts.spaces.form != "single":
                 message = "resume is not exact: a batch, or a team, begins new episodes"

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from warnings import catch_warnings
-
-from typing_extensions import Unpack
 
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
-from ppo.config.flag_types import TrainFlags
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
@@ -41,7 +39,7 @@ def train(
     eval_env=None,
     learner: str | MakeLearner = "auto",
     callbacks: Sequence[Callback] = (),
-    **flags: Unpack[TrainFlags],
+    **flags: Any,
 ) -> RunSummary:
     """Train a policy by PPO (Schulman et al. 2017, algorithm 1), to the end or until a signal, and
     leave this process as it was.
@@ -127,13 +125,8 @@ def run(
                     rollout = parts.finish_collect(iteration, info)
                     batch = parts.make_batch(rollout)
                     parts.update_statistics(rollout)
-                    if config.overlap:  # the next rollout is collected during the update
-                        parts.publish_weights()
-                        if iteration < config.iterations:
-                            workers.collect_async(iteration + 1)
                     metrics = parts.learner.update(batch, iteration)
-                    if not config.overlap:
-                        parts.publish_weights()
+                    parts.publish_weights()
                     clock.end_phase("learning")
                 with stop.raising(*URGENT):
                     decision = monitor.after_update(rollout, batch, metrics, clock)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from multiprocessing import active_children
 from typing import Any
 
 import gymnasium
@@ -125,25 +124,3 @@ class NonFinite(Callback):
 
     def on_iteration(self, run: Any) -> None:
         run.log("mine", float("nan"))
-
-
-class Unseeded(Levels):
-    """Draw at random without the seed, so that no episode happens again."""
-
-    def reset(
-        self, *, seed: int | None = None, options: dict | None = None
-    ) -> tuple[np.ndarray, dict]:
-        return super().reset()
-
-
-class Recorded(Rising):
-    """Check that episodes are recorded with the level at which they were played; if asked to, kill
-    a worker that is collecting ahead, after the level was raised."""
-
-    def on_iteration(self, run: Any) -> None:
-        played = run.rollout.played_episodes
-        for recorded, episode in zip(played, run.rollout.info.episodes, strict=True):
-            assert {"level": 0.0, **recorded.task_params}["level"] == episode.metrics["level"]
-        super().on_iteration(run)
-        if run.iteration == int(os.environ.get("KILL_WORKER_AT", 0)):
-            os.kill(max(child.pid or 0 for child in active_children()), signal.SIGKILL)

@@ -118,20 +118,13 @@ def worker_of(parts: Components, num_envs: int) -> Worker:
     return parts.make_worker(env_indices=range(num_envs), heartbeat=heartbeat)
 
 
-def learn(
-    parts: Components, info: RolloutInfo, start_next_rollout: Callable[[], None] | None = None
-) -> dict[str, Any]:
+def learn(parts: Components, info: RolloutInfo) -> dict[str, Any]:
     """Learn from the next rollout, which workers have collected, as ppo.trainer.train does."""
     rollout = parts.finish_collect(parts.iteration + 1, info)
     batch = parts.make_batch(rollout)
     parts.update_statistics(rollout)
-    if parts.config.overlap:
-        parts.publish_weights()
-    if start_next_rollout:
-        start_next_rollout()
     metrics = parts.learner.update(batch, parts.iteration)
-    if not parts.config.overlap:
-        parts.publish_weights()
+    parts.publish_weights()
     return metrics
 
 

@@ -163,7 +163,7 @@ def test_a_team_gives_the_batch_that_is_computed_by_hand(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [{}, {"overlap": True}, {"inference": "learner"}])
+@pytest.mark.parametrize("flags", [{}, {"inference": "learner"}])
 @pytest.mark.parametrize("model", ["mlp", "lstm", "gru"])
 def test_all_networks_learn_from_teams(
     model: str, flags: Any, collect: Callable[..., Recorder]
@@ -205,7 +205,6 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
     assert "such as 6" in problem(Relay, num_envs=4)
     assert "--frame_skip=2: " in problem(sync, frame_skip=2)
     assert "--reward_term=x: " in problem(sync, reward_term=["x"])
-    assert "--fresh_env_per_episode=True: " in problem(Relay, fresh_env_per_episode=True)
     assert "not of 1" in problem(lambda num_envs: sync(2))
     assert "cannot be kept" in problem(entry_point, max_episode_steps=5)
 

@@ -62,8 +62,7 @@ def test_every_checkpoint_is_noted_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        pytest.param("--overlap=False", marks=pytest.mark.slow),
-        pytest.param("--overlap=True", marks=pytest.mark.slow),
+        pytest.param("--inference=worker", marks=pytest.mark.slow),
         pytest.param("--inference=learner", marks=pytest.mark.slow),
     ],
 )
@@ -89,42 +88,6 @@ def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag
     evaluated = run_main("evaluate", str(killed), LEVELS, "--episodes=20")
     assert evaluated.returncode == 0, evaluated.stderr
     assert "return 0.0 " not in evaluated.stdout
-
-
-@pytest.mark.slow
-def test_a_worker_lost_while_collecting_ahead_begins_episodes_as_the_others_do(
-    tmp_path: Path,
-) -> None:
-    flags = ["--overlap=True", "--num_workers=2", "--num_steps=2000", "--total_steps=40000"]
-    done = run_main(
-        LEVELS,
-        *BRIEF[1:],
-        "--callback=tests.callbacks:Recorded",
-        *flags,
-        f"--run_dir={tmp_path}",
-        env={**os.environ, "KILL_WORKER_AT": "3"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "worker 1 was lost and is replaced, new episodes begin in its" in done.stderr
-    assert metrics(tmp_path)[-1]["faults/worker_lost"] == "1"
-
-
-@pytest.mark.slow
-def test_episodes_lost_with_overlap_are_recorded_as_they_were_begun(tmp_path: Path) -> None:
-    own = ["--env_name=tests.callbacks:Unseeded", "--callback=tests.callbacks:Recorded"]
-    begun = run_main(
-        *own,
-        *BRIEF[1:],
-        "--overlap=True",
-        "--num_workers=2",
-        "--num_iterations=3",
-        f"--run_dir={tmp_path}",
-    )
-    assert begun.returncode == 0, begun.stderr
-    done = run_main(f"--resume={tmp_path}", *own, "--num_iterations=5")
-    assert done.returncode == 0, done.stderr
-    assert "resume is not exact" in done.stderr
-    assert [row["faults/episodes_lost"] for row in metrics(tmp_path)] == [*"00044"]
 
 
 @pytest.mark.slow

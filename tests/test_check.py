@@ -63,7 +63,7 @@ def test_environments_that_do_not_repeat_themselves_are_named(
     assert [
         line
         for line in worn
-        if line.startswith("only a new instance repeats itself: --fresh_env_per_episode")
+        if line.startswith("warning: only a new instance repeats itself: a resumed run begins new")
     ]
     forgetful = checked(capsys, "--env_name=tests.test_resume:Forgetful-v0")
     assert [

@@ -14,7 +14,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.demonstrations.cloning import Cloning, clone, known_returns
-from ppo.demonstrations.files import load_demonstrations
+from ppo.demonstrations.format import load_demonstrations
 from ppo.demonstrations.recorder import Recording
 from ppo.demonstrations.replay import Examples, replay
 from ppo.envs.make import make_env

@@ -10,7 +10,7 @@ WRONG = {
     "evaluat RUN": "unknown command evaluat; did you mean evaluate?",
     "fly": (
         "unknown command fly; give one of train, evaluate, set, check, tune, runs, plot, report, "
-        "render, export, or flags only"
+        "export, or flags only"
     ),
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN nowhere": "nowhere: there is no such run or checkpoint; ",
@@ -27,10 +27,6 @@ WRONG = {
     "evaluate RUN --render=human --video=out.mp4": "--render=human and --video: give one of them",
     "evaluate RUN --video=RUN/metrics.csv/out.mp4": (
         "--video=RUN/metrics.csv/out.mp4 cannot be written to ("
-    ),
-    "render RUN --episode=last": "--episode=last: expected best or median or worst",
-    "render RUN/checkpoints --episode=best": (
-        "no checkpoint in RUN/checkpoints/checkpoints can be read"
     ),
     "plot": "the following arguments are required: RUNS",
     "plot nowhere": "cannot read the run in nowhere ",

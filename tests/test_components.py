@@ -160,7 +160,6 @@ def two_cores() -> Iterator[list[int]]:
     [
         (2, {}, True),
         (1, {}, False),
-        (2, {"overlap": True}, False),
         (2, {"inference": "learner"}, False),
     ],
 )

@@ -95,17 +95,10 @@ def test_verbose_shows_settings_and_metrics(capsys: pytest.CaptureFixture[str]) 
     assert "loss 0.5" in out
 
 
-@pytest.mark.parametrize("has_episodes", [True, False])
 def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
-    has_episodes: bool,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if has_episodes:
-        Path("run").mkdir()
-        Path("run", "episodes.jsonl").write_text("{}\n")
     logger = make()
     logger.log(metrics(1), None)
     logger.summarize(run_summary(steps=1024, returns=[2.71, 3.71] * 10))
@@ -114,8 +107,7 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
     assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out
     assert "time: 75% collecting, 25% learning: environments and acting limit the speed\n" in out
     assert "files: run/metrics.csv, run/summary.json, run/report.html\n" in out
-    render = ", ppo render run" if has_episodes else ""
-    assert f"next: ppo evaluate run --episodes=100{render}\n" in out
+    assert "next: ppo evaluate run --episodes=100\n" in out
 
 
 def test_the_next_commands_repeat_what_a_file_alone_is_not_trusted_to_name(

@@ -92,8 +92,7 @@ def test_an_evaluation_that_fails_is_named_and_nothing_else_suffers(
 @pytest.mark.slow
 def test_a_close_that_raises_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    flags = ("--eval_every=1", "--fresh_env_per_episode")
-    errors, events = train(run, *flags, where="close", what="raise")
+    errors, events = train(run, "--eval_every=1", where="close", what="raise")
     said = f"environment {NAME}: it raised RuntimeError as it was closed: a wheel came off"
     assert errors == f"warning: {said}\n"
     assert [event["message"] for event in events if event["message"]] == [said]

@@ -23,7 +23,6 @@ FORMS: list[dict[str, Any]] = [
     {"activation": "gelu"},
     {"model": "lstm", "hidden_size": 8},
     {"optimizer": "torch.optim:AdamW"},
-    {"overlap": True, "num_workers": 1},
     {"learning_rate": "adaptive:1e-3", "target_kl": 0.01},
     {"freeze": "value_trunk"},
     {"model": "examples.own_model:NormalizedActorCritic", "hidden_size": 8},

@@ -1,6 +1,5 @@
 """Runs whose learner is on a GPU: python -m pytest -m cuda; skipped where there is none."""
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from ppo import load_policy, train
-from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
@@ -46,9 +44,7 @@ RUNS = {
     "workers-act": (*PONG, "--inference=worker"),
     "learner-acts": ("--env_name=Pendulum-v1", "--inference=learner"),
     "lstm-acts-on-the-gpu": (HIDDEN, "--model=lstm", "--inference=learner"),
-    "overlap": (*PONG, "--overlap=True"),
     "without-workers": (*PONG, "--num_workers=0"),
-    "compiled": (*PONG, "--compile=True", "--clip_coef=linear:0.2"),
     "own-model": ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
     "curiosity": (
         "--env_name=MountainCar-v0",
@@ -164,7 +160,7 @@ def test_the_gpu_acts_as_workers_do(
             np.testing.assert_allclose(ours[name], expected, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["discrete", "lstm", "cnn", "impala", "overlap", "frozen"])
+@pytest.mark.parametrize("name", ["discrete", "lstm", "cnn", "impala", "frozen"])
 def test_a_deterministic_run_is_repeated_and_resumed_bit_for_bit(name: str, tmp_path: Path) -> None:
     line = (*RUNS[name], "--device=cuda", "--torch_deterministic=True", *SMALL, "--eval_episodes=0")
     for run in ("one", "other"):
@@ -202,18 +198,6 @@ def test_auto_takes_the_gpu_for_images_and_the_cpu_for_vectors() -> None:
     assert (config.device, config.inference) == ("cuda", "learner")
     assert config.precision == "bfloat16"
     assert settings_of(Config(env_name="CartPole-v1", device="auto")).config.device == "cpu"
-
-
-def test_a_compiled_loss_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    parts = on("cuda", "Picture-v0", screen_size=36)
-    batch = parts.make_batch(parts.finish_collect(1, worker_of(parts, 4).collect(1)))
-    gradients = []
-    for compiled in (False, True):
-        learner = Learner(parts.model, dataclasses.replace(parts.config, compile=compiled))
-        learner.compute_gradients(batch)
-        gradients.append(learner.gradients.clone())
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["mlp", "lstm"])

@@ -14,8 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.demonstrations import format as file_format
-from ppo.demonstrations.files import load_demonstrations
-from ppo.demonstrations.format import Demonstrations, assemble, fit, read_npz, write_npz
+from ppo.demonstrations.format import (
+    Demonstrations,
+    assemble,
+    fit,
+    load_demonstrations,
+    read_npz,
+    write_npz,
+)
 from ppo.errors import ConfigError
 
 OBSERVATIONS = spaces.Dict(

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 import ppo
-from ppo.demonstrations.files import load_demonstrations
 from ppo.demonstrations.format import read_npz, write_npz
-from ppo.demonstrations.minari_data import read_minari
 from ppo.run.checkpoint import load
-from tests.environments import Identity, Masked
+from tests.environments import Masked
 from tests.running import Call, metrics, run_main
-from tests.test_demonstration_file import Trap, assert_same, example
+from tests.test_demonstration_file import Trap, example
 from tests.test_distributed import launch
 
 FLAGS = (
@@ -166,7 +164,7 @@ def test_demonstrations_that_cannot_be_used_are_refused_in_a_sentence(
         (outside, "inside of Discrete(2)"),
         (empty, "empty"),
         (masks, "action_masks, which the environment does not give"),
-        (tmp_path / "x.json", "expected FILE.npz or minari:ID"),
+        (tmp_path / "x.json", "expected FILE.npz"),
     ):
         run = tmp_path / "run"
         code, _, err = call(*FLAGS, f"--demonstrations={path}", f"--run_dir={run}")
@@ -199,79 +197,3 @@ def test_an_action_that_its_mask_forbids_is_refused(tmp_path: Path, call: Call) 
     code, _, err = call(*flags, *sizes, f"--demonstrations={tmp_path / 'other.npz'}")
     assert code == 2
     assert "not allowed" in err
-
-
-@pytest.fixture
-def minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Minari with a folder of its own."""
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    pytest.importorskip("h5py")
-    return pytest.importorskip("minari")
-
-
-@pytest.mark.parametrize("name", ["Box", "Dict", "Tuple", "Grid", "MultiBinary"])
-def test_datasets_of_minari_hold_the_same(name: str, minari: Any, tmp_path: Path) -> None:
-    found = []
-    for path in (f"minari:{name.lower()}/random-v0", str(tmp_path / "x.npz")):
-        env = Identity(name, name)
-        env.action_space.seed(0)
-        ppo.record(lambda seen, env=env: env.action_space.sample(), env, 3, path)
-        found.append(load_demonstrations(path))
-    assert_same(*found)
-    dataset = minari.load_dataset(f"{name.lower()}/random-v0")
-    assert dataset.total_steps == 15
-    assert dataset.action_space == Identity(name, name).action_space
-
-
-def test_masks_and_ends_go_through_minari(minari: Any, tmp_path: Path) -> None:
-    found = []
-    for path in ("minari:masked-v0", str(tmp_path / "x.npz")):
-        env = Masked()
-
-        def act(seen: Any, env: Any = env) -> int:
-            return int(np.argmax(env.allowed)) - 1
-
-        ppo.record(act, env, 3, path)
-        found.append(
-            read_minari("masked-v0") if path.startswith("minari:") else read_npz(Path(path))
-        )
-    assert found[0].action_masks
-    assert_same(*found)
-
-
-def test_a_run_begins_with_a_dataset_of_minari(
-    minari: Any, cartpole_copy: Path, tmp_path: Path, call: Call
-) -> None:
-    dataset = "minari:cartpole/test-v0"
-    evaluate = ("evaluate", str(cartpole_copy), "--episodes=3", f"--record={dataset}")
-    code, out, err = call(*evaluate)
-    assert (code, err) == (0, "")
-    assert f"demonstrations: {dataset}" in out
-    code, _, err = call(*evaluate)
-    assert (code, "nothing is overwritten" in err) == (2, True)
-    flags = (*FLAGS, "--total_steps=0", f"--run_dir={tmp_path / 'clone'}", "--report=False")
-    code, out, err = call(*flags, f"--demonstrations={dataset}")
-    assert code == 0, err
-    assert "cloned 3 episodes" in out
-    code, _, err = call(*flags, "--demonstrations=minari:none-v0")
-    assert code == 2
-    assert "minari download none-v0" in err
-    code, _, err = call(*evaluate[:-1], "--record=minari:no good")
-    assert (code, err.count("\n")) == (2, 1)
-
-
-def test_a_damaged_dataset_of_minari_is_refused(minari: Any, tmp_path: Path) -> None:
-    ppo.record(balance, "CartPole-v1", 2, "minari:x-v0")
-    (path,) = (tmp_path / "datasets").glob("**/main_data.hdf5")
-    content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], b"", bytes(len(content))):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"damaged|not here"):
-            read_minari("x-v0")
-
-
-def test_a_dataset_larger_than_memory_is_not_read(minari: Any, monkeypatch: Any) -> None:
-    ppo.record(balance, "CartPole-v1", 2, "minari:x-v0")
-    monkeypatch.setattr("ppo.demonstrations.minari_data.physical_memory", lambda: 10_000)
-    with pytest.raises(ValueError, match="quarter"):
-        read_minari("x-v0")

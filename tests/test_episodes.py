@@ -9,7 +9,6 @@ import pytest
 
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
-    FreshEveryEpisode,
     OpenEpisode,
     OpenEpisodes,
     RecordEpisode,
@@ -51,20 +50,6 @@ def test_there_may_be_no_metrics_of_the_episode() -> None:
     assert episode_metrics({"episode_metrics": None, "x": 1}) == {"x": 1}
 
 
-def test_a_fresh_environment_is_made_for_every_episode_but_the_first() -> None:
-    made = []
-
-    def make() -> gymnasium.Env:
-        made.append(gymnasium.make("CartPole-v1"))
-        return made[-1]
-
-    env = FreshEveryEpisode(make)
-    for count in (1, 2, 3):
-        env.reset(seed=0)
-        assert len(made) == count
-        assert env.env is made[-1]
-
-
 def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     """Environment 0 plays on for five steps; environment 1 ends after the second and the fifth."""
     actions = np.arange(2 * 3 * 2 * 2, dtype=np.float32).reshape(2, 3, 2, 2)
@@ -72,15 +57,11 @@ def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     dones = np.zeros((3, 2), bool)
     dones[1, 1] = True
     first = rollout_info([Episode(1, 1, 5.0, 2, {})], [0, 1])
-    (played,) = episodes.update(actions[0], dones, first, np.array([1, 2]))
-    assert played[:4] == (5.0, 2, 1, 0)
-    np.testing.assert_array_equal(played.actions, actions[0, :2, 1])
+    episodes.update(actions[0], dones, first, np.array([1, 2]))
+    assert [episode.number for episode in episodes.open] == [0, 1]
+    np.testing.assert_array_equal(episodes.open[1].actions, actions[0, 2:, 1])
     second = rollout_info([Episode(1, 1, 7.0, 3, {})], [])
-    (played,) = episodes.update(actions[1], dones, second, np.array([1, 3]))
-    assert played[:4] == (7.0, 3, 1, 1)
-    np.testing.assert_array_equal(
-        played.actions, np.concatenate([actions[0, 2:, 1], actions[1, :2, 1]])
-    )
+    episodes.update(actions[1], dones, second, np.array([1, 3]))
     assert [episode.number for episode in episodes.open] == [0, 2]
     np.testing.assert_array_equal(episodes.open[0].actions, actions[:, :, 0].reshape(6, 2))
 

@@ -7,13 +7,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import parse_flags
+from ppo.demonstrations.format import load_demonstrations
 from tests.running import ROOT, Call, metrics, run_main
 
 STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, and torchrun ends then
@@ -83,6 +87,41 @@ def test_examples_for_python_learn(name: str, tmp_path: Path) -> None:
         assert rates[0] == rates[len(rates) // 2] == 1e-3
         assert rates[-1] == pytest.approx(1e-3 * 2 / len(rows))
         assert "one more:" in done.stdout
+
+
+def test_a_dataset_of_minari_becomes_demonstrations(tmp_path: Path) -> None:
+    minari = pytest.importorskip("minari")
+    pytest.importorskip("h5py")
+    env = {"PYTHONPATH": str(ROOT), "PATH": "", "MINARI_DATASETS_PATH": str(tmp_path / "sets")}
+    steps = [3, 5]
+    buffers = [
+        minari.data_collector.EpisodeBuffer(
+            id=number,
+            observations=np.full((length + 1, 4), number, np.float32),
+            actions=np.zeros(length, np.int64),
+            rewards=np.ones(length),
+            terminations=np.arange(length) == length - 1 if number else np.zeros(length, bool),
+            truncations=np.zeros(length, bool),
+        )
+        for number, length in enumerate(steps)
+    ]
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an author to name
+        patch.setenv("MINARI_DATASETS_PATH", env["MINARI_DATASETS_PATH"])
+        cartpole = gymnasium.make("CartPole-v1")
+        minari.create_dataset_from_buffers(
+            "mine-v0",
+            buffers,
+            observation_space=cartpole.observation_space,
+            action_space=cartpole.action_space,
+        )
+    command = [sys.executable, "-m", "examples.minari_dataset", "mine-v0", "mine.npz"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = load_demonstrations(str(tmp_path / "mine.npz"))
+    assert [len(rows) - 1 for rows in found.rows] == steps
+    assert found.truncations.nonzero()[0].tolist() == [2]
+    assert found.terminations.nonzero()[0].tolist() == [7]
 
 
 @pytest.mark.slow
@@ -173,7 +212,6 @@ EVERYDAY = ("README.md", "docs/usage.md", "docs/tuning.md", "docs/your-own.md")
 BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
 SLOW = (
     "Lander",
-    "render",
     "evaluate",
     "plot",
     "--video",

@@ -450,7 +450,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, make: Callable[[Path], bytes]
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
-COMMANDS = ["train", *(pytest.param(x, marks=SLOW) for x in ("evaluate", "render", "export"))]
+COMMANDS = ["train", *(pytest.param(x, marks=SLOW) for x in ("evaluate", "export"))]
 
 
 @pytest.mark.slow_but_first
@@ -548,7 +548,7 @@ def test_malformed_settings_of_a_checkpoint_are_named(
 @pytest.mark.slow
 def test_a_checkpoint_with_fewer_settings_is_of_an_earlier_version(copy: Path, call: Call) -> None:
     state = load(saved(copy)[-1])
-    for name in ("squash_actions", "fresh_env_per_episode", "learner"):
+    for name in ("squash_actions", "scale_actions", "learner"):
         del state["config"][name]
     save(saved(copy)[-1], state)
     code, printed, _ = call("evaluate", str(copy), FAULT, "--episodes=1")

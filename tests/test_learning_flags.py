@@ -10,7 +10,6 @@ def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
     assert {*EnvironmentFlags.names(fixed=False)} == {
         "eval_env",
         "strict_spaces",
-        "fresh_env_per_episode",
     }
     kept = {"preset", "seed", "optimizer", "num_steps"}
     assert {*AlgorithmFlags.names(fixed=True)} == kept

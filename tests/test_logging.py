@@ -12,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import main
 from ppo import Config, train
 from ppo.run.loggers.logger import GROUPED
-from ppo.tools.render import find_episode
 from tests.running import BRIEF, metrics, run_main
 
 RUN = (*BRIEF, "--checkpoint_every=3")
@@ -69,12 +68,7 @@ def test_training_is_the_same_with_any_loggers(plain: Path, shown: Path) -> None
 
 
 def test_videos_and_the_curve_are_in_the_folder(plain: Path, shown: Path) -> None:
-    best = f"best-{find_episode(shown, 'best')['step']}.mp4"
-    assert sorted(path.name for path in (shown / "videos").iterdir()) == [
-        "1280.mp4",
-        "2560.mp4",
-        best,
-    ]
+    assert sorted(path.name for path in (shown / "videos").iterdir()) == ["1280.mp4", "2560.mp4"]
     assert imageio.v3.imread(shown / "videos" / "2560.mp4").shape[1:] == (400, 600, 3)
     assert imageio.v3.imread(shown / "curve.png").shape[:2] == (840, 1440)
     assert not (plain / "curve.png").exists()
@@ -168,7 +162,7 @@ def init(**options):
 
 def test_wandb_takes_all_it_is_given_without_a_network(shown: Path) -> None:
     assert len([*shown.glob("wandb/offline-run-*/run-*.wandb")]) == 1
-    assert "wandb_failed" not in (shown / "events.jsonl").read_text()
+    assert "logger_failed" not in (shown / "events.jsonl").read_text()
 
 
 def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(

@@ -31,16 +31,13 @@ SMALL = {
 
 
 class Run(SimpleNamespace):
-    """A run's folder that remembers events and highlights."""
+    """A run's folder that remembers events."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path=path, told=[], episodes=SimpleNamespace(append=self.note), lines=[])
+        super().__init__(path=path, told=[])
 
     def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
         self.told.append((kind, message, count))
-
-    def note(self, text: str) -> None:
-        self.lines += [json.loads(line) for line in text.splitlines()]
 
 
 def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run, dict[str, Any]]:
@@ -157,7 +154,6 @@ def test_observations_outside_of_the_space_are_reported_once_for_each_environmen
     monitor, run, _ = watch(parts, tmp_path)
     rollout = parts.rollout
     rollout.info = rollout.info._replace(num_outside={0: 0, 1: 3}, episodes=[])
-    rollout.played_episodes = []
     for _ in range(2):
         monitor._count_episodes(rollout)
     ((kind, message, count),) = run.told
@@ -180,16 +176,6 @@ def test_an_evaluation_that_fails_does_not_end_training(
     assert [(kind, message) for kind, message, _ in run.told] == [
         ("evaluation_failed", "environment X raised")
     ]
-
-
-def test_highlights_are_noted_once(tmp_path: Path) -> None:
-    monitor, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path)
-    monitor.note_checkpoint()
-    assert [line["kind"] for line in run.lines] == ["best", "median", "worst"]
-    returns = [line["episode_return"] for line in run.lines]
-    assert returns == sorted(returns, reverse=True)
-    monitor.note_checkpoint()
-    assert len(run.lines) == 3
 
 
 def test_the_summary_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from torch.distributions import Beta, Categorical, Independent
 
 import main
 from ppo import Config, load_policy, train
-from ppo.errors import ConfigError
 from ppo.models.actor_critic import ActorCritic, Recurrent
 from ppo.models.distributions import TorchHead, policy_head
 from ppo.models.recurrent import RecurrentTrunk
@@ -238,10 +237,3 @@ def test_a_wrong_import_path_is_refused_with_one_sentence(
     assert errors.startswith(f"error: --{flag}={path}")
     assert errors.count("\n") == 1
     assert not run.exists()
-
-
-def test_buffers_are_of_one_rollout_only(tmp_path: Path) -> None:
-    """The next rollout would be collected by other buffers than those that learn from this one."""
-    values = {**CARTPOLE, "model": "tests.test_own_model:Buffered", "run_dir": str(tmp_path)}
-    with pytest.raises(ConfigError, match="--overlap=True: leave it out for a model with buffers"):
-        train(Config(**{**values, "overlap": True, "num_workers": 2}))

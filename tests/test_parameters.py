@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,7 +12,6 @@ from ppo.algorithm.parameters import (
     flatten_parameters,
     frozen_weights,
     make_optimizer,
-    temporary_weights,
 )
 from ppo.config.config import Config
 from ppo.errors import ConfigError
@@ -31,17 +29,6 @@ def test_a_models_parameters_and_gradients_are_views_of_two_vectors() -> None:
     assert gradients[-1] == 4  # of the last bias
     weights.zero_()
     assert all((parameter == 0).all() for parameter in model.parameters())
-
-
-def test_other_weights_are_used_until_the_context_is_left_even_by_an_error() -> None:
-    weights = torch.ones(3)
-    with temporary_weights(weights, None):
-        assert weights.tolist() == [1, 1, 1]
-    others = np.zeros(3, np.float32)
-    with pytest.raises(ZeroDivisionError), temporary_weights(weights, others):  # noqa: PT012
-        assert weights.tolist() == [0, 0, 0]
-        raise ZeroDivisionError
-    assert weights.tolist() == [1, 1, 1]
 
 
 def test_the_optimizer_is_the_flags_and_steps_the_vector() -> None:

@@ -21,7 +21,6 @@ from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
 from ppo.tools.plots import PANELS, curve, draw
-from ppo.tools.render import find_episode
 from ppo.tools.report import command, report_run, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 
@@ -32,10 +31,11 @@ FLAGS = (*BRIEF, "--logger=none")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train two seeds, then report them; return their folder, with the output in said.txt."""
     folder = tmp_path_factory.mktemp("seeds") / "runs"
-    done = run_main(*FLAGS, "--seeds=2", "--seed=4", f"--run_dir={folder}")
+    flags = ("--seeds=2", "--seed=4", "--video_every=2", f"--run_dir={folder}")
+    done = run_main(*FLAGS, *flags)
     assert done.returncode == 0, done.stderr
     for name in ("s4", "s5"):
-        report_run(folder / name, load_policy(folder / name))
+        report_run(folder / name)
     (folder / "said.txt").write_text(done.stdout)
     return folder
 
@@ -106,11 +106,8 @@ def test_the_report_needs_no_other_file(parent: Path) -> None:
     assert not re.search(r"<script|<link|@import|https?:", page)
     assert not re.search(r"(?:src|href)=.(?!data:|#)", page)
     (content,) = re.findall(r"data:video/mp4;base64,([^\"]+)", page)
-    best = find_episode(folder, "best")
-    (video,) = (folder / "videos").iterdir()
+    video = max((folder / "videos").iterdir(), key=lambda path: int(path.stem))
     assert base64.b64decode(content) == video.read_bytes()
-    assert video.name == f"best-{best['step']}.mp4"
-    assert len(imageio.v3.imread(video)) == best["episode_length"] + 1
     assert imageio.v3.imread(folder / "curve.png").shape == (840, 1440, 4)
 
 
@@ -249,7 +246,7 @@ def test_what_the_trainer_noticed_is_on_the_page(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_large_video_is_linked(parent: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(parent / "s4", tmp_path / "run", symlinks=True))
-    (video,) = (folder / "videos").iterdir()
+    video = max((folder / "videos").iterdir(), key=lambda path: int(path.stem))
     video.write_bytes(bytes(600_000))
     done = run_main("report", str(folder), f"--output={tmp_path / 'page.html'}")
     assert (done.returncode, done.stderr) == (0, "")

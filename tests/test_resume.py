@@ -18,7 +18,6 @@ from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.pool import WorkerPool
 from ppo.monitor import Monitor
 from ppo.run.checkpoint import LAST, State, copy_state, load
 from ppo.run.state import restore, snapshot
@@ -169,7 +168,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "adaptive": ("CartPole-v1", {**SMALL, "learning_rate": "adaptive:1e-2", "target_kl": 1e-3}),
     "linear": ("CartPole-v1", {**SMALL, "learning_rate": "linear:1e-2", "clip_coef": "linear:0.2"}),
     "masks": ("Masked-v0", {**SMALL, **ALL}),
-    "fresh": ("Worn-v0", {**SMALL, "fresh_env_per_episode": True}),
     "buffers": ("CartPole-v1", {**SMALL, "model": "tests.test_own_model:Buffered"}),
     "torch's own": (
         "CartPole-v1",
@@ -343,17 +341,3 @@ def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
     assert rows == [[0, 0, 17], [0, 0, 33], [kills, 1, 50]]  # outside: each reset and 16 steps
     counts = load(run / "checkpoints" / LAST)["faults"]
     assert [counts[fault] for fault in faults] == rows[-1]
-
-
-@pytest.mark.parametrize(("is_fresh", "seen"), [(False, {0, 1, 2}), (True, {0})])
-def test_fresh_env_per_episode_makes_an_instance_for_every_reset(
-    is_fresh: bool, seen: set[int]
-) -> None:
-    parts = make(
-        "Worn-v0", num_envs=1, num_steps=21, num_minibatches=1, fresh_env_per_episode=is_fresh
-    )
-    Worn.made = 0
-    with WorkerPool(parts.make_worker, 1, 0) as workers:
-        workers.collect(1)
-        assert Worn.made == (4 if is_fresh else 1)  # three episodes, and one that has just begun
-    assert set(parts.rollout.observations[:-1, 0, 1].tolist()) == seen

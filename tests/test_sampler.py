@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.shared import SharedArray
@@ -46,14 +45,14 @@ def make_rollout() -> SimpleNamespace:
     )
 
 
-def make_sampler(env_ids: range, *rollouts: SimpleNamespace) -> RolloutSampler:
+def make_sampler(env_ids: range, rollout: SimpleNamespace) -> RolloutSampler:
     return RolloutSampler(
         lambda weights: Echo(),
         SharedArray((1,), np.float32),
         lambda observations: 10 * observations,
         seed=0,
         env_ids=env_ids,
-        rollouts=rollouts,
+        rollout=rollout,
     )
 
 
@@ -93,11 +92,3 @@ def test_noise_depends_on_the_environment_and_the_iteration_only() -> None:
     first = whole.noise
     whole.begin(3)
     assert not np.array_equal(first, whole.noise)
-
-
-@pytest.mark.parametrize("iteration", [1, 2])
-def test_rollouts_are_filled_in_turn(iteration: int) -> None:
-    rollouts = [make_rollout(), make_rollout()]
-    sample(make_sampler(range(N), *rollouts), iteration)
-    assert rollouts[iteration % 2].actions.any()
-    assert not rollouts[1 - iteration % 2].actions.any()

@@ -266,7 +266,7 @@ def test_interrupts_in_a_row_leave_the_runs_of_all_seeds_saved(tmp_path: Path, t
     "line",
     [
         "evaluate {run} --episodes=100000 --output={new}.json",
-        pytest.param("render {run} --video={new}.gif", marks=SLOW),
+        pytest.param("evaluate {run} --episodes=1000 --video={new}.gif", marks=SLOW),
         pytest.param("report {run} --output={new}.html", marks=SLOW),
     ],
 )

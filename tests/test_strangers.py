@@ -1,6 +1,5 @@
 """Runs whose files come from a stranger: damaged, hostile, huge, or no files at all."""
 
-import base64
 import fcntl
 import json
 import os
@@ -9,17 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imageio_ffmpeg  # noqa: F401, which render needs
+import imageio_ffmpeg  # noqa: F401, which videos need
 import pytest
 
 from ppo.run.changes import PENDING
 from ppo.system.files import open_regular, parse_json, read_json_lines
-from tests.running import BRIEF, ROOT, Call, command, metrics, run_main
+from tests.running import BRIEF, ROOT, Call, command, metrics
 from tests.test_changes import events_of, wait_until
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -93,10 +91,6 @@ def spoil(folder: Path, name: str, content: Any) -> Path:
     return path
 
 
-def packed(num_bytes: int) -> str:
-    return base64.b64encode(zlib.compress(b"\0" * num_bytes)).decode()
-
-
 # In each, a good run is spoiled by one file; the command ends with this code and words.
 REFUSED = {
     "report": [
@@ -126,29 +120,6 @@ REFUSED = {
         ("evaluation.json", "[NaN]", 2, "evaluation.json cannot be added to (it has a number"),
         ("evaluation.json", sparse, 2, "evaluation.json cannot be added to"),
         ("evaluation.json", Path.mkdir, 2, "evaluation.json cannot be written to (it is a folder)"),
-    ],
-    "render": [
-        ("episodes.jsonl", with_value(kind="best", shape=[1 << 32, 1]), 2, "have more than 1,073"),
-        ("episodes.jsonl", with_value(kind="best", shape=[-1, 1]), 2, "actions are int64 [-1, 1]"),
-        ("episodes.jsonl", with_value(kind="best", shape="x"), 2, "shape of an episode is not of"),
-        ("episodes.jsonl", with_value(kind="best", dtype="O"), 2, "its actions are O ["),
-        ("episodes.jsonl", with_value(kind="best", step="../x"), 2, "step of an episode is not of"),
-        ("episodes.jsonl", with_value(kind="best", actions=packed(1 << 20)), 2, "episodes.jsonl ("),
-        ("episodes.jsonl", with_value(kind="best", number=-1), 2, "number of the episode is no"),
-        ("episodes.jsonl", with_value(kind="best", attributes=[1]), 2, "episodes.jsonl ("),
-        ("episodes.jsonl", with_value(kind="best", attributes={"step": 1}), 3, "set_env(step=1)"),
-        (
-            "episodes.jsonl",
-            with_value(kind="best", actions=packed(8 * 200), shape=[100, 2]),
-            3,
-            "actions of 2 numbers are not of Discrete(2)",
-        ),
-        (
-            "episodes.jsonl",
-            with_value(kind="best", dtype="float64", actions=packed(8)[:-4] + "AAAA"),
-            2,
-            "episodes.jsonl (",
-        ),
     ],
     "--resume": [
         ("lock", Path.mkdir, 2, "lock is not a regular file"),
@@ -394,7 +365,7 @@ def test_what_a_link_in_the_folder_leads_to_is_not_written_to(
 ) -> None:
     mine = tmp_path / "mine"
     mine.write_text("mine")
-    for name in ("lock", "events.jsonl", "episodes.jsonl"):
+    for name in ("lock", "events.jsonl"):
         run = shutil.copytree(cartpole_copy, tmp_path / name, symlinks=True)
         damage(run / name, lambda path: path.symlink_to(mine))
         assert call(f"--resume={run}", "--total_steps=5376")[0] == 2
@@ -412,27 +383,15 @@ def test_settings_that_cannot_be_read_are_left_out_with_a_warning(
         assert "left out" in errors
 
 
-@pytest.mark.slow
-def test_an_attribute_that_an_environment_cannot_bear_is_traced_to_the_file(
-    cartpole_copy: Path,
-) -> None:
-    change = with_value(kind="best", attributes={"gravity": "x"}, episode_return=1e9)
-    path = spoil(cartpole_copy, "episodes.jsonl", change)
-    done = run_main("render", str(cartpole_copy))
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert f"{path} cannot be replayed (the environment raised TypeError" in done.stderr
-
-
 WAITING = {  # commands that would wait for a pipe, by the file that is one
     "config.json": ["report RUN", "--resume=RUN --total_steps=5120"],
     "metrics.csv": ["plot RUN", "--resume=RUN --total_steps=5376"],
     "summary.json": ["report RUN"],
     "evaluation.json": ["evaluate RUN --episodes=1"],
-    "episodes.jsonl": ["render RUN", "--resume=RUN --total_steps=5376"],
     "events.jsonl": ["report RUN"],
     "lock": ["set RUN num_epochs=2", "runs --folder=RUN", "--resume=RUN --total_steps=5376"],
     "set.json": ["--resume=RUN --total_steps=5376"],
-    "videos/best-STEP.mp4": ["report RUN"],
+    "videos/1280.mp4": ["report RUN"],
 }
 
 
@@ -443,11 +402,7 @@ def test_no_command_waits_for_a_pipe(name: str, cartpole_run: Path, tmp_path: Pa
     for number, line in enumerate(WAITING[name]):
         run = shutil.copytree(cartpole_run, tmp_path / str(number), symlinks=True)
         (run / "videos").mkdir(exist_ok=True)
-        best = max(
-            (x for x in read_json_lines(run / "episodes.jsonl") if x["kind"] == "best"),
-            key=lambda x: (x["episode_return"], x["step"]),
-        )
-        damage(run / name.replace("STEP", str(best["step"])), os.mkfifo)
+        damage(run / name, os.mkfifo)
         processes.append(
             subprocess.Popen(
                 command(*line.replace("RUN", str(run)).split()),
@@ -542,7 +497,7 @@ def place(tmp_path: Path) -> Path:
             ["evaluate", "RUN", "--episodes=1"],
             ["plot", "RUN", "--output=p.png"],
             ["export", "RUN", "p.onnx"],
-            ["render", "RUN", "--video=p.mp4"],
+            ["evaluate", "RUN", "--episodes=1", "--video=p.mp4"],
         ],
         [["CartPole-v1", *SMALL, "--seeds=2", "--run_dir=RUN"]],
         [["tune", "CartPole-v1", *SMALL, "--trials=1", "--run_dir=RUN"]],

@@ -280,12 +280,11 @@ class Numbers(gymnasium.Env):
 @pytest.mark.parametrize(
     "values",
     [
-        {"overlap": True, "num_workers": 1, "critic_warmup": 2},
         {"learner": "examples.own_loss:PenalizedLearner"},
         {"learning_rate": "adaptive:1e-3", "target_kl": 0.01, "teacher_coef": 2},
         {"inference": "learner", "batch_size": 50},
     ],
-    ids=["overlap", "own loss", "adaptive", "learner acts"],
+    ids=["own loss", "adaptive", "learner acts"],
 )
 def test_a_teacher_goes_with_other_flags(
     values: dict[str, Any], teacher: Path, tmp_path: Path
@@ -296,8 +295,6 @@ def test_a_teacher_goes_with_other_flags(
     assert all(0 < float(row["teacher_kl"]) < 1 for row in rows)
     if "learner" in values:
         assert "penalty" in rows[0]
-    if "overlap" in values:
-        assert float(rows[1]["approx_kl"]) < 1e-6 < float(rows[3]["approx_kl"])
 
 
 def test_masks_and_nested_actions_are_those_of_the_student(tmp_path: Path) -> None:

@@ -85,18 +85,15 @@ def test_runs_that_differ_in_their_seed_only_form_a_group(service: Service, tmp_
     assert groups[0] == groups[1] != groups[2]
 
 
-def test_after_a_failure_metrics_are_dropped_and_counted(service: Service, tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    logger = make(run)
+def test_what_the_thread_raises_is_raised_by_the_next_call(
+    service: Service, tmp_path: Path
+) -> None:
+    logger = make(Run(tmp_path))
     logger.log({"step": 1, "bad": True}, None)
     logger.thread.join(10)
-    logger.log({"step": 2}, None)
-    logger.log({"step": 3}, None)
-    logger.close()
-    failed, *dropped = run.events
-    assert failed[0] == "wandb_failed"
-    assert failed[1].startswith("--logger=wandb: no network; training continues without it")
-    assert [kind for kind, _ in dropped] == ["log_dropped"] * 2
+    for call in (lambda: logger.log({"step": 2}, None), logger.close):
+        with pytest.raises(SystemExit, match=r"no\nnetwork"):
+            call()
 
 
 def test_a_service_that_does_not_answer_is_not_waited_for(
@@ -105,14 +102,15 @@ def test_a_service_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(ppo.run.loggers.wandb, "MAX_WAITING_CALLS", 2)
     monkeypatch.setattr(ppo.run.loggers.wandb, "SECONDS_TO_FINISH", 0.2)
     service.answers.clear()
-    run = Run(tmp_path)
-    logger = make(run)
-    for step in range(9):
-        logger.log({"step": step}, None)
-    num_dropped = len(run.events)
-    assert 6 <= num_dropped <= 7  # two wait, and one may be in the thread's hands
-    logger.close()
-    assert run.events[-1][0] == "wandb_failed"
-    assert "did not finish in time" in run.events[-1][1]
+    logger = make(Run(tmp_path))
+    with pytest.raises(TimeoutError, match="it does not keep up"):  # noqa: PT012
+        for step in range(4):  # two wait, and one may be in the thread's hands
+            logger.log({"step": step}, None)
+    late = make(Run(tmp_path))
+    late.log({"step": 1}, None)
+    with pytest.raises(TimeoutError, match="it did not finish in time"):
+        late.close()
     service.answers.set()
-    logger.thread.join(10)
+    for one in (logger, late):
+        one.calls.put(None)
+        one.thread.join(10)

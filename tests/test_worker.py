@@ -196,7 +196,7 @@ def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
     return Worker(
         config=config,
         make_sampler=None,
-        rollouts=[{name: shared(table) for name, table in rollout.items()}],
+        shared_rollout={name: shared(table) for name, table in rollout.items()},
         episode_counts=SharedArray((n,), np.int64),
         env_ids=range(5, 5 + n),
         env_indices=range(n),
@@ -205,7 +205,7 @@ def make_worker(env_name: str = "Counting-v0", n: int = 2) -> Worker:
 
 
 def play(worker: Worker, num_steps: int = T) -> None:
-    worker.begin(1)
+    worker.begin()
     for t in range(num_steps):
         worker.step(t, range(len(worker.envs)))
 
@@ -214,7 +214,7 @@ def test_every_call_of_an_environment_is_a_heartbeat() -> None:
     worker = make_worker()
     seen = worker.heartbeat.array
     assert seen.tolist() == [2, START, 1, 0]  # both were made
-    worker.begin(1)
+    worker.begin()
     assert seen.tolist() == [4, RESET, 1, 0]
     worker.step(0, range(1))
     assert seen.tolist() == [5, STEP, 0, 0]
@@ -224,7 +224,7 @@ def test_every_call_of_an_environment_is_a_heartbeat() -> None:
 
 def test_only_members_are_stepped() -> None:
     worker = make_worker()
-    worker.begin(1)
+    worker.begin()
     worker.step(0, range(1, 2))
     assert worker.rollout.observations[1, :, 1].tolist() == [-1, 1]
 
@@ -253,7 +253,7 @@ def test_open_episodes_are_resumed_where_the_last_row_shows_the_same() -> None:
     second.rollout.observations[-1, 1, 1] += 1  # which environment 1 does not show
     second.own_counts[:] = first.own_counts
     assert second.restore(episodes) == [1]
-    second.begin(2)
+    second.begin()
     assert second.info.reset_envs == [1]
     assert second.own_counts.tolist() == [numbers[0] + 1, numbers[1] + 2]
     np.testing.assert_array_equal(
@@ -284,7 +284,7 @@ def test_observations_outside_are_counted_for_each_rollout() -> None:
     for _ in range(2):
         play(worker, 4)
         assert worker.end().num_outside == {0: 2, 1: 2}
-    worker.begin(3)
+    worker.begin()
     assert worker.end().num_outside == {0: 0, 1: 0}
 
 
@@ -295,18 +295,18 @@ def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed(
     second.rollout.observations[-1] = first.rollout.observations[4]
     episodes = [OpenEpisode(0, first.rollout.actions[:4, i]) for i in range(2)]
     assert second.restore(episodes) == []
-    second.begin(2)
+    second.begin()
     assert second.end().num_outside == {0: 0, 1: 0}
 
 
 def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="action_mask"):
-        make_worker("environments:Masked-v0").begin(1)
+        make_worker("environments:Masked-v0").begin()
 
 
 def test_the_cause_of_an_error_is_named() -> None:
     worker = make_worker("test_worker:Stray")
-    worker.begin(1)
+    worker.begin()
     worker.calls.beat(RESET, 1)
     with pytest.raises(
         WorkerError, match=r"^environment 6 of tests.test_worker:Stray raised IndexError: "

@@ -40,25 +40,19 @@ class SharedBuffers:
     """Allocate the rollout, the behaviour policy's weights and the episode counts.
 
     Attributes named shared_ are for workers; the others are the same memory as numpy arrays:
-    rollouts (two of them if one is collected while the other is learned from), behaviour_weights
-    (P,), episode_counts (N,): how often each environment was reset. Raises ConfigError if the
-    rollouts do not fit into memory.
+    rollout, behaviour_weights (P,), episode_counts (N,): how often each environment was reset.
+    Raises ConfigError if the rollout does not fit into memory.
     """
 
     def __init__(self, config: Config, spaces: Spaces, learner: Learner, num_envs: int) -> None:
         num_terms = len(config.reward_term)
         layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model, num_terms)
-        num_rollouts = 2 if config.overlap else 1
         num_bytes = sum(math.prod(shape) * np.dtype(x).itemsize for shape, x in layout.values())
-        check_memory("num_envs or --num_steps", num_bytes * num_rollouts)
-        self.shared_rollouts = [
-            {name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()}
-            for _ in range(num_rollouts)
-        ]
-        self.rollouts = [
-            Rollout(**{name: table.array for name, table in tables.items()})
-            for tables in self.shared_rollouts
-        ]
+        check_memory("num_envs or --num_steps", num_bytes)
+        self.shared_rollout = {
+            name: SharedArray(shape, dtype) for name, (shape, dtype) in layout.items()
+        }
+        self.rollout = Rollout(**{name: x.array for name, x in self.shared_rollout.items()})
         tensors = named_tensors(learner.model).values()
         self.shared_weights = SharedArray(to_vector(tensors).shape, np.float32)
         self.behaviour_weights = self.shared_weights.array

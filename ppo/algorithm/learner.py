@@ -18,7 +18,7 @@ from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NonFinite
-from ppo.models.actor_critic import named_tensors, persistent_buffers
+from ppo.models.actor_critic import named_tensors
 from ppo.models.tensors import as_tensor
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.process import flush_denormals
@@ -51,7 +51,6 @@ class Learner:
         self.uses_train_mode = True  # whether those need model.train()
         self.config = config
         self.ranks = ranks
-        self.objective = torch.compile(self._objective) if config.compile else self._objective
         self.weights, self.gradients = flatten_parameters(model)
         self.frozen = frozen_weights(model, config.freeze)
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
@@ -183,7 +182,7 @@ class Learner:
     def compute_gradients(self, minibatch: Batch) -> Metrics:
         """Write the gradient of a minibatch's loss; return metrics: scalar tensors, or numbers."""
         self.gradients.zero_()
-        loss, metrics = self.objective(minibatch)
+        loss, metrics = self.loss(minibatch, *self.forward(minibatch))
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
@@ -323,10 +322,6 @@ class Learner:
         index = self.to_device(rows)
         return {name: tensor.index_select(0, index) for name, tensor in batch.items()}
 
-    def _objective(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
-        """Compute the network's outputs, and their loss."""
-        return self.loss(minibatch, *self.forward(minibatch))
-
     def _bootstrap_values(self, observations: ndarray, states: ndarray) -> ndarray:
         """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
         inputs = [self.to_device(table) for table in (observations, states) if table.size]
@@ -376,8 +371,6 @@ def _check_model(model, config: Config) -> None:
             f"--num_minibatches={config.num_minibatches} splits sequences: give at most "
             f"--num_envs={config.num_envs} for a recurrent model"
         )
-    if config.overlap and persistent_buffers(model):
-        raise ConfigError("--overlap=True: leave it out for a model with buffers")
 
 
 def _adapt(learning_rate: float, kl: float, goal: float) -> float:

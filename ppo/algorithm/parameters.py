@@ -1,11 +1,9 @@
 """A model's parameters as one vector, and the optimizer that steps it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
 
 import torch
-from numpy import ndarray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -51,20 +49,6 @@ def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
     return torch.cat(
         [torch.full((x.numel(),), name.startswith(prefixes)) for name, x in names.items()]
     )
-
-
-@contextmanager
-def temporary_weights(weights: Tensor, others: ndarray | None) -> Iterator[None]:
-    """Put other values in place of weights (P,) until the context is left; None changes nothing."""
-    if others is None:
-        yield
-        return
-    present = weights.clone()
-    weights.copy_(torch.from_numpy(others))
-    try:
-        yield
-    finally:
-        weights.copy_(present)
 
 
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float):

@@ -58,6 +58,6 @@ class Report(Callback):
         if run.config.report and run.iteration:
             try:
                 report_run = resolve_name("ppo.tools.report:report_run")
-                report_run(run.folder.path, run.policy())
+                report_run(run.folder.path)
             except Exception as error:
                 run.folder.event("report_failed", f"the report is not complete: {error}")

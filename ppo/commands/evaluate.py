@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from ppo.commands.shared import VIDEOS, PolicyFlags, folder_of, interval_text
 from ppo.config.flags import Count, flag
-from ppo.demonstrations.files import check_new
+from ppo.demonstrations.format import check_new
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
@@ -57,7 +57,7 @@ class Evaluate(PolicyFlags):
     )
     record: str | None = flag(
         None,
-        "New .npz file, or minari:ID, for the episodes as demonstrations; none: no file.",
+        "New .npz file for the episodes as demonstrations; none: no file.",
     )
     output: str | None = flag(
         None,

@@ -55,16 +55,6 @@ class Config(
             raise ConfigError(
                 f"--num_workers={self.num_workers}: give at most --num_envs={self.num_envs}"
             )
-        if self.overlap and (self.num_workers == 0 or self.inference == "learner"):
-            raise ConfigError(
-                "--overlap is for worker processes that act: "
-                "give --num_workers=auto and --inference=worker"
-            )
-        if self.compile and self.torch_deterministic:
-            raise ConfigError(
-                "--compile=True chooses kernels by their speed, so that no two runs have the same "
-                "bits: leave it or --torch_deterministic out"
-            )
         if self.clip_rewards and self.normalize_rewards is True:
             raise ConfigError(
                 "--normalize_rewards=True: leave it out with clipped ones, "

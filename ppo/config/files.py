@@ -46,10 +46,15 @@ def _parse(text: str, suffix: str) -> Any:
         return tomllib.loads(text)
     if suffix in (".yaml", ".yml"):
         try:
-            from ppo.config.yaml_files import parse_yaml  # heavy
+            import yaml
         except ImportError as error:
             raise ValueError(f"{error}: pip install pyyaml") from error
-        return parse_yaml(text, object_pairs_hook=unique)
+        try:
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+                raise ValueError("it has an alias (*)")  # a few of them may stand for gigabytes
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from error
     return json.loads(text, object_pairs_hook=unique)
 
 

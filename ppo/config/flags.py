@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 from typing_extensions import dataclass_transform
 
 from ppo.config.files import MAX_LEVELS, check_nesting, not_in_json, read_flags
-from ppo.errors import ConfigError, HelpShown, suggest
+from ppo.config.gone import answer_unknown
+from ppo.errors import ConfigError, HelpShown
 
 Auto = Literal["auto"]
 Count = Annotated[int, ("low", 1)]
@@ -148,7 +149,7 @@ def parse_flags(
         del given["config"]
     if unknown:
         wrong = unknown[0].partition("=")[0]
-        hint = suggest(wrong, parser._option_string_actions, "see --help")
+        hint = answer_unknown(wrong, parser._option_string_actions, "see --help")
         raise ConfigError(f"unknown flag {wrong}: {hint}")
     return given
 
@@ -229,7 +230,8 @@ def check_values(kind: type[Flags], values: Settings) -> Settings:
     options = {option.name: option for option in fields(kind)}
     if unknown := values.keys() - options:
         wrong = min(unknown)
-        raise ConfigError(f"unknown flag --{wrong}: {suggest(wrong, options, 'see ppo --help')}")
+        hint = answer_unknown(wrong, options, "see ppo --help")
+        raise ConfigError(f"unknown flag --{wrong}: {hint}")
     return {name: convert(options[name], value) for name, value in values.items()}
 
 

@@ -128,9 +128,6 @@ class EnvironmentFlags(Flags):
     strict_spaces: bool = flag(
         False, "Raise an error instead of a warning for an observation outside of its space."
     )
-    fresh_env_per_episode: bool = flag(
-        False, "Make a new environment for each episode, for one that keeps state across resets."
-    )
 
 
 class AlgorithmFlags(Flags):
@@ -333,8 +330,8 @@ class CloningFlags(Flags):
     demonstrations: str | None = fixed_flag(
         None,
         "Recorded episodes whose actions a new run learns to imitate before PPO; none: no cloning.",
-        pattern=r"minari:.+|.+\.npz",
-        form="FILE.npz or minari:ID",
+        pattern=r".+\.npz",
+        form="FILE.npz",
     )
     clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
 

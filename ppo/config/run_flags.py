@@ -161,17 +161,11 @@ class ExecutionFlags(Flags):
         "Floating-point type of networks; auto: bfloat16 for images if the hardware supports it, "
         "else float32.",
     )
-    overlap: bool = flag(
-        False,
-        "Collect the next rollout while learning (double buffering), with weights that are one "
-        "update older.",
-    )
     inference: Literal["auto", "worker", "learner"] = flag(
         "auto",
         "Where actions are computed: by each worker for its own environments, or by the learner "
-        "for all; auto: learner for images on CUDA without --overlap, else worker.",
+        "for all; auto: learner for images on CUDA, else worker.",
     )
-    compile: bool = flag(False, "Compile the loss by torch.compile, on CUDA only.")
     torch_deterministic: bool = flag(
         False, "Use only deterministic algorithms in torch; on the CPU all are."
     )

@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from gymnasium.spaces import Box
-from typing_extensions import Unpack
 
 from ppo.config.config import Config, find_preset, load_preset
-from ppo.config.flag_types import ConfigFlags
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -103,7 +102,7 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
     return replace(settings, notes=(*notes, *settings.notes))
 
 
-def tuned_config(env, **flags: Unpack[ConfigFlags]) -> Config:
+def tuned_config(env, **flags: Any) -> Config:
     """Return the config that a command line with these flags leads to: the values tuned for the
     environment or its family, except where flags replace them.
 
@@ -166,7 +165,7 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
     vectors = vectors_of(spaces.observations)
     device = find_device(given.device, bool(images))
     on_cuda = device.startswith("cuda")
-    _check_network_flags(given, entry, bool(images), on_cuda)
+    _check_network_flags(given, entry, bool(images))
     meanings: Settings = {
         **(env_auto or {}),
         "model": choose_model("auto", spaces.observations),
@@ -176,7 +175,7 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
         "normalize_rewards": not images and not given.clip_rewards,
         "hidden_size": entry.hidden_size,
         "share_trunk": bool(images) or entry.is_recurrent,
-        "inference": "learner" if images and on_cuda and not given.overlap else "worker",
+        "inference": "learner" if images and on_cuda else "worker",
         "log_std_init": -2.0 if given.use_sde else 0.0,
         "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
     }
@@ -256,7 +255,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
             )
 
 
-def _check_network_flags(config: Config, entry: ModelEntry, images: bool, on_cuda: bool) -> None:
+def _check_network_flags(config: Config, entry: ModelEntry, images: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
     if entry.is_recurrent and config.share_trunk is False:
         raise ConfigError(
@@ -270,8 +269,3 @@ def _check_network_flags(config: Config, entry: ModelEntry, images: bool, on_cud
         )
     if not images and config.precision == "bfloat16":
         raise ConfigError("--precision=bfloat16 is for images: leave it out, or give float32")
-    if config.compile and not on_cuda:
-        raise ConfigError(
-            "--compile=True is for --device=cuda, elsewhere it takes longer to compile than it can "
-            "save: give --compile=False"
-        )

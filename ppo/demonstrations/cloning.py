@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ppo.algorithm.parameters import frozen_weights, make_optimizer
 from ppo.config.config import Config
-from ppo.demonstrations.files import load_demonstrations, unusable
+from ppo.demonstrations.format import load_demonstrations, unusable
 from ppo.demonstrations.replay import Examples, replay
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.seeding import Stream, seed_sequence

@@ -15,11 +15,12 @@ from numpy.lib import format as npy
 
 from ppo.envs.checks import MAX_FLOAT32
 from ppo.envs.spaces import action_columns, check_columns, holds_numbers, leaves
-from ppo.errors import SaveFailed
-from ppo.system.files import atomic_write, open_regular
+from ppo.errors import ConfigError, SaveFailed
+from ppo.system.files import atomic_write, new_file, open_regular
 from ppo.system.hardware import physical_memory
 
 Tables = dict[str, ndarray]
+SUFFIX = ".npz"
 NEEDED = ("observations", "actions", "terminations", "truncations")
 MAX_READ = 1 << 20  # bytes of a file that are read at once, such as the list of what it holds
 MAX_RATIO = 1032  # by which deflate, the compression of zip files, can shorten at most
@@ -92,6 +93,30 @@ def write_npz(path: Path, demonstrations: Demonstrations) -> None:
             np.savez_compressed(file, allow_pickle=False, **tables)
     except OSError as error:
         raise SaveFailed(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def check_new(name: str) -> str:
+    """Return the name of a new .npz file, after making its folder. Raises ConfigError if it is
+    there already, or if nothing can be written there."""
+    new_file("--record=", name, (SUFFIX,))
+    return name
+
+
+def load_demonstrations(name: str) -> Demonstrations:
+    """Return the demonstrations that --demonstrations names. Raises ConfigError if there are none,
+    or if they are damaged."""
+    try:
+        return read_npz(Path(name))
+    except (OSError, ValueError) as error:
+        raise unusable(name, getattr(error, "strerror", None) or error) from error
+
+
+def unusable(name: str, reason: object) -> ConfigError:
+    """Return the error that says why demonstrations cannot be used."""
+    return ConfigError(
+        f"--demonstrations={name} cannot be used ({reason}): give what --record has written for "
+        "this environment, or a file like it (docs/your-own.md)"
+    )
 
 
 def read_npz(path: Path) -> Demonstrations:

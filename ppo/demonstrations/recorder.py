@@ -14,14 +14,15 @@ from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.demonstrations.files import check_new, save_demonstrations
 from ppo.demonstrations.format import (
     Demonstrations,
     check_inside,
+    check_new,
     fit_part,
     label_of,
     name_of,
     observed_leaves,
+    write_npz,
 )
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.make import as_it_is, make_env, preprocess
@@ -50,7 +51,7 @@ class Episode:
 class Recording:
     """What is recorded in one or more environments with the same spaces, until it is written.
 
-    path: a new file, FILE.npz or minari:ID. Raises ConfigError if it cannot be written."""
+    path: a new .npz file. Raises ConfigError if it cannot be written."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = check_new(str(path))
@@ -78,7 +79,7 @@ class Recording:
         if self.episodes:
             env = self.recorders[0].env
             spaces = (env.observation_space, env.action_space)
-            save_demonstrations(self.path, join(self.episodes, *spaces), *spaces)
+            write_npz(Path(self.path), join(self.episodes, *spaces))
             self.episodes = []
 
 
@@ -86,9 +87,8 @@ class Recorder(Wrapper):
     """Record the episodes of an environment: observations as it gives them, actions as it takes
     them. An episode without steps is left out; one that is cut off counts as truncated.
 
-    path: a new file, FILE.npz or minari:ID, which close() writes; or a Recording. Raises
-    ConfigError if it cannot be written, or if too much is recorded, ValueError for an action
-    outside of the space."""
+    path: a new .npz file, which close() writes; or a Recording. Raises ConfigError if it cannot be
+    written, or if too much is recorded, ValueError for an action outside of the space."""
 
     def __init__(self, env: Env, path: str | Path | Recording) -> None:
         super().__init__(env)
@@ -209,8 +209,8 @@ def record(
     returns. A policy is recorded by Policy.evaluate(record=path).
 
     env: an environment, or, to make one, what train takes, with flags such as frame_skip: it is
-    observed as the environment gives it, without the preprocessing of policies. path: a new file,
-    FILE.npz or minari:ID; seed: determines the episodes' seeds. Raises ConfigError if the file is
+    observed as the environment gives it, without the preprocessing of policies. path: a new
+    .npz file; seed: determines the episodes' seeds. Raises ConfigError if the file is
     there already, EnvironmentUnavailable, SaveFailed, and what controller and environment raise."""
     is_own = not isinstance(env, Env)
     if flags and not is_own:

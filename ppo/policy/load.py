@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import Unpack
-
 from ppo.config.config import Config
-from ppo.config.flag_types import LoadPolicyFlags
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_with
 from ppo.envs.env_factories import as_env_name
@@ -26,7 +23,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 @restored_process()
 def load_policy(
-    path: str | Path, env_name=None, model: str | None = None, **changes: Unpack[LoadPolicyFlags]
+    path: str | Path, env_name=None, model: str | None = None, **changes: Any
 ) -> Policy:
     """Load the policy of a checkpoint, or of a file of Policy.save.
 
@@ -42,7 +39,7 @@ def load_policy(
     if path.is_dir():
         path = find_checkpoint(str(path))
     state = load(path)
-    values: Settings = {"eval_env": None, **changes, "device": "cpu", "compile": False}
+    values: Settings = {"eval_env": None, **changes, "device": "cpu"}
     if env_name is not None:
         env_name = as_env_name(env_name)
         values["env_name"] = canonical_id(env_name)

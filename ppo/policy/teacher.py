@@ -152,7 +152,7 @@ def _settings_of(config: Config, path: Path, state: State) -> Config:
         raise CheckpointError(
             f"{path} would import {model}: if you trust it, give --teacher_model={model}"
         )
-    here = {"device": config.device, "precision": config.precision, "compile": False}
+    here = {"device": config.device, "precision": config.precision}
     with as_checkpoint_error(path):
         own = Config(**{**saved, **here, "log_std_init": 0.0})  # which its weights replace
         if unresolved := [name for name in RESOLVED if getattr(own, name) == "auto"]:

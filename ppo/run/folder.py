@@ -17,7 +17,7 @@ from threading import Lock
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError, RunInUse
-from ppo.run.reader import EPISODES, METRICS, SUMMARY
+from ppo.run.reader import METRICS, SUMMARY
 from ppo.system.files import (
     TEMPORARY,
     AppendedFile,
@@ -35,7 +35,7 @@ EVENTS = "events.jsonl"
 WRITTEN_LATE = (SUMMARY, "checkpoints/last.safetensors", "checkpoints/best.safetensors")
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
-FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, EPISODES, "checkpoints", "wandb"}
+FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints", "wandb"}
 FAULTS = (
     "worker_lost",
     "episodes_lost",
@@ -43,7 +43,6 @@ FAULTS = (
     "step_skipped",
     "evaluation_failed",
     "checkpoint_failed",
-    "log_dropped",
 )
 
 
@@ -88,7 +87,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             if not config.is_resumed:
                 write_json(self.path / "config.json", describe_run(config, auto))
             self.events = AppendedFile(self.path / EVENTS)
-            self.episodes = AppendedFile(self.path / EPISODES)
         except OSError as error:
             raise ConfigError(
                 f"the folder {self.path} cannot be written to ({error.strerror or error}): {choose}"
@@ -115,7 +113,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def __exit__(self, *exception: object) -> None:
         self.events.close()
-        self.episodes.close()
         self.lock.close()
 
     def _lock(self) -> FileIO:

@@ -15,7 +15,6 @@ from ppo.system.output import printable, show
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 EVALUATIONS = "evaluation.json"
-EPISODES = "episodes.jsonl"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # of checkpoints: the environment step
 MILESTONES = "milestones"  # the folder of checkpoints that are kept for good
 RETURN = "episode_return_mean"

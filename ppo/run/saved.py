@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths
 from ppo.config.flags import Settings, check_values
+from ppo.config.gone import without_gone
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
 from ppo.envs.errors import EnvironmentUnavailable
@@ -104,7 +105,7 @@ def checked_settings(
     saved = state.get("config")
     if not isinstance(saved, dict):
         raise CheckpointError(f"{path} has no config: give another")
-    saved = {**BEFORE_FLAGS, **saved}
+    saved = {**BEFORE_FLAGS, **without_gone(saved)}
     try:
         if unknown := saved.keys() - {*Config.names()}:
             raise ConfigError(f"{min(unknown)} is unknown")

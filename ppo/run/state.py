@@ -8,6 +8,7 @@ import torch
 
 from ppo.algorithm.parameters import stepped_copy, try_moments
 from ppo.config.config import BEFORE_FLAGS, Config
+from ppo.config.gone import describe_gone
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
@@ -22,7 +23,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
 # change, and of what may have any number of rows.
-OPTIONAL = ("acting.", "generator.cuda", "teacher.")
+OPTIONAL = ("generator.cuda", "teacher.")
 ANY_LENGTH = ("episodes.recent", "open_episodes.actions", "open_episodes.attributes")
 
 
@@ -89,7 +90,8 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
         raise CheckpointError(
             f"the run was begun with {wrong}: leave these flags out, or begin another run"
         )
-    return {name: f"{name}={present[name]} instead of {saved[name]}" for name in changed}
+    differences = {name: f"{name}={present[name]} instead of {saved[name]}" for name in changed}
+    return differences | describe_gone(saved)
 
 
 def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -> list[str]:
@@ -145,20 +147,17 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
 def _try_attributes(parts, path: Path) -> None:
     """Make a step in an environment with the attributes that callbacks had set, as its first look
     had none. Raises CheckpointError if it fails."""
-    for attributes in (parts.env_attributes, parts.behaviour_attributes):
-        if not attributes:
-            continue
-        policy = parts.policy()
-        policy.config = copy(policy.config)
-        vars(policy.config).update(eval_env=None)
-        policy.env_attributes = attributes
-        try:
-            policy.isolated("the environment", policy.evaluate, 1, max_steps=1)
-        except (EnvironmentUnavailable, WorkerError) as error:
-            raise CheckpointError(
-                f"{path} has env_attributes that its environment cannot bear ({error}): "
-                "give another"
-            ) from error
+    if not parts.env_attributes:
+        return
+    policy = parts.policy()
+    policy.config = copy(policy.config)
+    vars(policy.config).update(eval_env=None)
+    try:
+        policy.isolated("the environment", policy.evaluate, 1, max_steps=1)
+    except (EnvironmentUnavailable, WorkerError) as error:
+        raise CheckpointError(
+            f"{path} has env_attributes that its environment cannot bear ({error}): give another"
+        ) from error
 
 
 def made_with(settings: RunSettings) -> State:

@@ -20,9 +20,6 @@ COMMANDS = {
         "ppo.tools.report:Report",
         "Write an HTML page about a run, or one that compares several.",
     ),
-    "render": Command(
-        "ppo.tools.render:Render", "Replay an episode of a run's training as a video."
-    ),
     "export": Command(
         "ppo.tools.export:Export",
         "Export a policy, with its preprocessing, to an ONNX file.",

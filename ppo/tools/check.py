@@ -75,7 +75,10 @@ def _findings(config, seed: int) -> Iterator[str]:
             "exactly"
         )
     elif is_same(fresh, play(make_env(config), seed, close=True)):
-        yield "only a new instance repeats itself: --fresh_env_per_episode makes resuming exact"
+        yield (
+            "warning: only a new instance repeats itself: a resumed run begins new episodes, as if "
+            "the open ones had been cut off"
+        )
     else:
         yield "warning: the same seed and actions lead elsewhere: runs do not repeat themselves"
     yield from _record_findings(record, env.observation_space)

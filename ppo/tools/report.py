@@ -17,7 +17,6 @@ from urllib.parse import quote
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
-from ppo.policy.policy import Policy
 from ppo.run.folder import EVENTS
 from ppo.run.reader import RunRecord, read_run, run_folder
 from ppo.run.result import evaluations_of
@@ -35,7 +34,6 @@ from ppo.tools.plots import (
     name_of,
     target_of,
 )
-from ppo.tools.render import find_episode, replay, video_path
 
 PAGE = Path(__file__).parent / "page"
 MAX_EVALUATIONS = 1000  # in the page: the last ones
@@ -43,17 +41,12 @@ MAX_NOTES = 200  # in the page; events.jsonl has all of them
 MAX_VIDEO_BYTES = 500_000  # in the page; a larger one is linked
 
 
-def report_run(folder: Path, policy: Policy) -> None:
-    """Write a run's report.html and curve.png, with a video of its best episode if one can be made.
+def report_run(folder: Path) -> None:
+    """Write a run's report.html and curve.png.
 
-    policy: replays the episode. Raises OSError, and ConfigError if the folder is not that of a run
-    or matplotlib is not installed.
+    Raises OSError, and ConfigError if the folder is not that of a run or matplotlib is not
+    installed.
     """
-    with suppress(Exception):  # rendering an environment may raise anything
-        episode = find_episode(folder, "best")
-        path = video_path(folder, episode)
-        if not path.exists():
-            policy.isolated("the video", replay, policy, episode, path)
     run = read_run(folder)
     write_report([run], folder / "report.html")
     draw([run], folder / "curve.png")
@@ -136,17 +129,22 @@ def _describe(run: RunRecord, place: Path) -> Iterator[str]:
         yield "<h2>Evaluation</h2>"
         rows = (describe_evaluation(made, run.config) for made in evaluations[-MAX_EVALUATIONS:])
         yield _table(["made", "step", "episodes", "return"], rows)
-    with suppress(ConfigError):
-        path = video_path(run.folder, find_episode(run.folder, "best"))
-        if path.is_file():
-            source = quote(fsencode(relpath(path.absolute(), place)))
-            with suppress(OSError):  # it is larger
-                content = read_bytes(path, MAX_VIDEO_BYTES)
-                source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}"
-            yield f'<h2>Best episode</h2><video controls loop src="{escape(source)}"></video>'
+    if path := last_video(run.folder):
+        source = quote(fsencode(relpath(path.absolute(), place)))
+        with suppress(OSError):  # it is larger
+            content = read_bytes(path, MAX_VIDEO_BYTES)
+            source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}"
+        yield f"<h2>After step {int(path.stem):,}</h2>"
+        yield f'<video controls loop src="{escape(source)}"></video>'
     yield f"<h2>Reproduction</h2><pre>{escape(command(run.config))}</pre>"
     settings = _table(["setting", "value"], run.config.items())
     yield f"<details><summary>All settings and versions</summary>{settings}</details>"
+
+
+def last_video(folder: Path) -> Path | None:
+    """Return the run's last video of --video_every, if there is one; their names are steps."""
+    videos = [path for path in folder.glob("videos/*.mp4") if path.stem.isdecimal()]
+    return max(videos, key=lambda path: int(path.stem), default=None)
 
 
 def _compare(runs: Sequence[RunRecord]) -> Iterator[str]:

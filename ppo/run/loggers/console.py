@@ -12,7 +12,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import import_paths
 from ppo.run.loggers.logger import Histograms, Logger
-from ppo.run.reader import EPISODES
 from ppo.run.summary import RunSummary
 from ppo.system.output import discard
 
@@ -118,11 +117,7 @@ class ConsoleLogger(Logger):
             for path in import_paths(vars(self.config), name):
                 given = "module:Name" if path.startswith("<") else path  # a class in Python
                 repeated += f" --{name}={shlex.quote(given)}"
-        following = f"next: ppo evaluate {folder} --episodes=100{repeated}"
-        notes = self.run.path / EPISODES
-        if notes.is_file() and notes.stat().st_size:  # batches and teams have none
-            following += f", ppo render {folder}{repeated}"
-        self._print(following)
+        self._print(f"next: ppo evaluate {folder} --episodes=100{repeated}")
 
     def close(self) -> None:
         if not self.bar.disable:  # a disabled bar prints an empty line in some versions

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Full, Queue
+from queue import Queue
 from threading import Thread
 from typing import Any
 from zlib import crc32
@@ -20,15 +19,14 @@ MAX_WAITING_CALLS = 1000  # one per iteration
 
 
 class WandbLogger(Logger):
-    """Send metrics to Weights & Biases in order, through a bounded queue and a thread.
+    """Send metrics to Weights & Biases in order. A resumed run continues its run there.
 
-    Metrics that do not fit into the queue, or come after a failure, are dropped and counted as the
-    fault log_dropped. A resumed run continues its run on Weights & Biases.
-    """
+    What the thread raises is raised by the next call, which drops this logger, as does a service
+    that is MAX_WAITING_CALLS behind."""
 
     def __post_init__(self) -> None:
-        self.has_failed = False
-        self.queue: Queue[Callable[[Any], None] | None] = Queue(MAX_WAITING_CALLS)
+        self.calls: Queue[Callable[[Any], None] | None] = Queue(MAX_WAITING_CALLS)
+        self.error: BaseException | None = None
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
@@ -61,23 +59,24 @@ class WandbLogger(Logger):
 
         self.put(call)
 
-    def put(self, call: Callable[[Any], None]) -> None:
-        """Queue a function for the thread to call with wandb's run, without waiting."""
-        if not self.has_failed:
-            with suppress(Full):
-                self.queue.put_nowait(call)
-                return
-        self.run.event("log_dropped")
+    def put(self, call: Callable[[Any], None] | None) -> None:
+        """Let the thread call a function with wandb's run; None ends the thread."""
+        if self.error:
+            raise self.error
+        if self.calls.full():
+            raise TimeoutError("it does not keep up")
+        self.calls.put(call)
 
     def close(self) -> None:
-        """Wait for the queued calls, at most twice SECONDS_TO_FINISH; after SIGTERM, the process
-        may end sooner."""
-        if not self.has_failed:
-            with suppress(Full), STOP.finishing():
-                self.queue.put(None, timeout=SECONDS_TO_FINISH)
-                self.thread.join(SECONDS_TO_FINISH)
-            if self.thread.is_alive():
-                self._fail("it did not finish in time")
+        """Wait until all is sent, at most SECONDS_TO_FINISH; after SIGTERM, the process may end
+        sooner."""
+        self.put(None)
+        with STOP.finishing():
+            self.thread.join(SECONDS_TO_FINISH)
+        if self.error:
+            raise self.error
+        if self.thread.is_alive():
+            raise TimeoutError("it did not finish in time")
 
     def _work(self) -> None:
         try:
@@ -90,10 +89,10 @@ class WandbLogger(Logger):
                 finish_timeout_raises=False,
             )
             with wandb.init(settings=settings, **self._describe_run()) as logged:
-                for call in iter(self.queue.get, None):
+                for call in iter(self.calls.get, None):
                     call(logged)
         except BaseException as error:  # wandb may raise one to end the process
-            self._fail(" ".join(str(error).split()) or type(error).__name__)
+            self.error = error
 
     def _describe_run(self) -> dict[str, Any]:
         """Return wandb.init's arguments. Runs with the same settings, apart from the seed and flags
@@ -113,12 +112,3 @@ class WandbLogger(Logger):
             "tags": [tag[:64] for tag in tags],
             "group": f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}",
         }
-
-    def _fail(self, reason: str) -> None:
-        """Drop all further metrics, and record one event."""
-        if not self.has_failed:
-            self.has_failed = True
-            self.run.event(
-                "wandb_failed",
-                f"--logger=wandb: {reason}; training continues without it, see metrics.csv",
-            )

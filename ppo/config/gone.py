@@ -1,0 +1,34 @@
+"""Flags that this version does not have: of earlier versions, and of other trainers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ppo.errors import suggest
+
+Settings = dict[str, Any]  # values of flags, by name
+
+# What to do instead of giving a flag of version 1. Files of version 1 hold those without a value of
+# its own, which are ignored there.
+GONE = {
+    "compile": "leave it out",
+    "fresh_env_per_episode": "leave it out, or make the environment anew in its own reset",
+    "overlap": "leave it out: the next rollout is collected after the update",
+}
+
+
+def answer_unknown(flag: str, known: Iterable[str], fallback: str) -> str:
+    """Return what to give in place of a flag that does not exist: a sentence, or the fallback."""
+    name = flag.removeprefix("--")
+    if name in GONE:
+        return f"it is gone since version 2: {GONE[name]}"
+    return suggest(flag, known, fallback)
+
+
+def without_gone(settings: Settings) -> Settings:
+    """Return the settings of a file of version 1 without the flags that are gone."""
+    return {name: value for name, value in settings.items() if name not in GONE}
+
+
+def describe_gone(settings: Settings) -> Settings:
+    """Describe the flags of a file of version 1 that are gone, by name, where they were used."""
+    return {name: f"{name} is gone, it was {settings[name]}" for name in GONE if settings.get(name)}
