@@ -35,7 +35,7 @@ ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
 WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/statistics.py
 EPISODES = 100  # of an evaluation, and of a proof
-SHORT_EVAL_EPISODES = 10  # see ppo/callbacks/stopping.py
+SHORT_EVAL_EPISODES = 10  # see ppo/extras/watch/stopping.py
 EVALUATED = 10  # environments of an evaluation, side by side
 SECONDS = 1.0  # between two points of a curve
 
@@ -159,7 +159,7 @@ def make_watch(
             self.curve.append((self.steps, self.took, self.mean_return))
 
         def look(self, is_last: bool = False) -> None:
-            """Do as StopWhen in ppo/callbacks/stopping.py."""
+            """Do as StopWhen in ppo/extras/watch/stopping.py."""
             if threshold is None or self.stopped or not self.returns:
                 return
             is_early = self.episodes < self.next_try and not is_last

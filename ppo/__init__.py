@@ -10,10 +10,8 @@ LAZY = {
     "Learner": "ppo.algorithm.learner:Learner",
     "Logger": "ppo.run.loggers.logger:Logger",
     "Policy": "ppo.policy.policy:Policy",
-    "Recorder": "ppo.demonstrations.recorder:Recorder",
     "RunSummary": "ppo.run.summary:RunSummary",
     "load_policy": "ppo.policy.load:load_policy",
-    "record": "ppo.demonstrations.recorder:record",
     "train": "ppo.trainer:train",
     "tuned_config": "ppo.config.settings:tuned_config",
 }
@@ -23,8 +21,8 @@ if TYPE_CHECKING:  # the same, for editors
     from ppo.callbacks.base import Callback as Callback
     from ppo.config.config import Config as Config
     from ppo.config.settings import tuned_config as tuned_config
-    from ppo.demonstrations.recorder import Recorder as Recorder
-    from ppo.demonstrations.recorder import record as record
+    from ppo.extras.demonstrations.recorder import Recorder as Recorder
+    from ppo.extras.demonstrations.recorder import record as record
     from ppo.policy.load import load_policy as load_policy
     from ppo.policy.policy import Policy as Policy
     from ppo.run.loggers.logger import Logger as Logger
@@ -34,7 +32,11 @@ if TYPE_CHECKING:  # the same, for editors
 else:
 
     def __getattr__(name: str):
-        """Import the names in LAZY on first access, since importing torch is slow."""
-        if name not in LAZY:
+        """Import the names in LAZY, and those of extensions, on first access, since importing torch
+        is slow."""
+        from ppo.extensions import names_of
+
+        path = LAZY.get(name) or names_of("exports").get(name)
+        if not path:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return resolve_name(LAZY[name])
+        return resolve_name(path)

@@ -31,6 +31,7 @@ from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
 from ppo.errors import ConfigError
+from ppo.extensions import functions_of
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of
@@ -81,13 +82,9 @@ def prepare_run(
     """Make the parts of a run; also return notes for the user.
 
     Raises ConfigError, or CheckpointError if the settings do not fit the checkpoint that they came
-    with, or if --init_from is damaged, NonFinite if cloning fails."""
+    with, or if --init_from is damaged, and as extensions do."""
     config = settings.config
     spaces = settings.spaces
-    if config.seeds > 1:
-        raise ConfigError(
-            f"--seeds={config.seeds} is for the command line: from Python call train for each seed"
-        )
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
     ranks.broadcast_from_rank0(partial(_check_checkpoint, settings))
     parts = Components(settings, ranks, make_learner)
@@ -95,10 +92,8 @@ def prepare_run(
     notes += describe_size(config, spaces, len(parts.learner.weights))
     if config.init_from and not config.is_resumed:
         notes = [initialize(parts), *notes]
-    if config.demonstrations and not config.is_resumed:
-        from ppo.demonstrations.cloning import clone
-
-        notes.append(clone(parts))
+    if not config.is_resumed:
+        notes += [note for prepare in functions_of("prepare") for note in prepare(parts)]
     return parts, notes
 
 

@@ -7,22 +7,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
-from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations, Report, Videos
-from ppo.callbacks.doctor import Doctor
+from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
-from ppo.callbacks.stopping import make_stopping
 from ppo.components import Components
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.envs.spaces import clipping_bounds
 from ppo.envs.worker import Episode
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
+from ppo.extensions import functions_of
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
-from ppo.run.loggers.histograms import make_histograms
 from ppo.run.loggers.logger import Histograms
 from ppo.run.reader import SUMMARY, Row
 from ppo.run.summary import RunSummary
@@ -36,7 +31,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 class Decision:
     """What follows from an iteration.
 
-    metrics: to log, with histograms if they are due; is_save_due: whether a checkpoint is to be
+    metrics: to log, with histograms if there are some; is_save_due: whether a checkpoint is to be
     saved, is_best: as the best one so far; stop_reason: why this iteration is the last, or ""."""
 
     metrics: Metrics
@@ -49,8 +44,7 @@ class Decision:
 class Monitor:
     """Count episodes and faults, make an iteration's metrics, and call the callbacks.
 
-    callbacks: the user's own, called after the trainer's, but before conditions that end the run.
-    """
+    callbacks: in the order in which they are called, see all_callbacks."""
 
     def __init__(
         self, parts: Components, folder: RunFolder, callbacks: Sequence[Callback] = ()
@@ -62,20 +56,7 @@ class Monitor:
         self.warned_envs: set[int] = set()
         self.doubts: dict[str, str] = {}  # about saved states, by the name of the callback
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
-        head = parts.model.policy_head
-        is_discrete = head.action_dtype is np.int64
-        bounds = clipping_bounds(
-            parts.spaces.actions, self.config.squash_actions, self.config.scale_actions
-        )
-        doctor = Doctor(0 if is_discrete else head.action_size, bounds)
-        stopping = make_stopping(self.config, parts.spaces.reward_threshold)
-        built_in = [
-            RegularCheckpoints(),
-            RegularEvaluations(),
-            Videos(),
-            doctor,
-        ]
-        self.callbacks = [*built_in, *callbacks, *stopping, Report()]
+        self.callbacks = list(callbacks)
 
     def notify(self, method: str, *arguments) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
@@ -113,7 +94,6 @@ class Monitor:
         if rollout.info.note and note not in self.notes:
             self.notes.add(note)
             run.folder.event("environment", note)
-        histograms = self._make_histograms(rollout, batch)
         if num_skipped := metrics["skipped_steps"]:
             run.folder.event(
                 "step_skipped",
@@ -137,11 +117,12 @@ class Monitor:
             "seconds_exchanging": exchanging,
             **self._fault_counts(),
         }
+        run.histograms = None
         run.is_best = False
         run.is_save_due = False
         self._notify_on_rank0("on_iteration", ended)
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
-        return Decision(run.metrics, histograms, run.is_save_due, run.is_best, run.stop_reason)
+        return Decision(run.metrics, run.histograms, run.is_save_due, run.is_best, run.stop_reason)
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> RunSummary:
         """Evaluate the final policy, write summary.json and call on_end; return the summary."""
@@ -257,15 +238,14 @@ class Monitor:
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}
 
-    def _make_histograms(self, rollout: Rollout, batch: Batch) -> Histograms | None:
-        """Make histograms if they are due, and if a logger that shows them is asked for."""
-        is_shown = self.config.loggers - {"console"}
-        if is_shown and self.run.is_due(self.config.histogram_every):
-            space = self.parts.spaces.observations
-            return self.parts.ranks.on_rank0(
-                make_histograms, self.parts.learner, rollout, batch, space
-            )
-        return None
+
+def all_callbacks(parts: Components, own: Sequence[Callback] = ()) -> list[Callback]:
+    """Return the callbacks of a run in the order in which they are called: the trainer's, those of
+    extensions, and the user's own before the late ones of extensions. Raises as extensions do."""
+    added = [one for make in functions_of("callbacks") for one in make(parts)]
+    early = [one for one in added if not one.is_late]
+    late = [one for one in added if one.is_late]
+    return [RegularCheckpoints(), RegularEvaluations(), *early, *own, *late]
 
 
 def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:

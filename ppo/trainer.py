@@ -15,7 +15,7 @@ from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.run.changes import Changes
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
@@ -88,10 +88,11 @@ def run(
             ISOLATION.start()
             settings = find_settings()
             config = settings.config
-            callbacks = [*callbacks, *named_callbacks(config)]
+            own_callbacks = named_callbacks(config)
             own = own_loggers(config)
             ranks = join_ranks()
             parts, found = prepare_run(settings, ranks, make_learner)
+            callbacks = all_callbacks(parts, [*callbacks, *own_callbacks])
             freeze_garbage()
             enter(ranks)
             run = enter(ranks.on_rank0(RunFolder, config, parts.faults, settings.auto))

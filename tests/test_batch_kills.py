@@ -11,7 +11,7 @@ import torch
 
 from ppo.components import Components
 from ppo.config.settings import settings_of
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import State, copy_state, load, newest_first
 from ppo.run.state import restore, snapshot
 from tests.running import metrics, run_main
@@ -57,7 +57,7 @@ def test_a_killed_run_loses_its_open_episodes_only(name: str, tmp_path: Path) ->
     flags = {**saved["config"], "env_name": name, "num_workers": 0}
     parts = Components(settings_of({**flags, "device": "cpu", "compile": False}, {}))
     told: Any = Events()
-    monitor = Monitor(parts, told)
+    monitor = Monitor(parts, told, all_callbacks(parts))
     restore(parts, monitor, copy_state(saved))
     restored = copy_state(snapshot(parts, monitor))
     unequal = {"made_with", "config"}

@@ -8,8 +8,8 @@ import pytest
 
 import main
 from ppo.envs.make_columns import make_columns
-from ppo.tools.check import findings, is_same
-from ppo.tools.random_play import play, play_columns
+from ppo.extras.tools.check import findings, is_same
+from ppo.extras.tools.random_play import play, play_columns
 from tests.running import environment_flags, run_main
 
 SLOW = pytest.mark.slow

@@ -13,14 +13,14 @@ import ppo
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.demonstrations.cloning import Cloning, clone, known_returns
-from ppo.demonstrations.format import load_demonstrations
-from ppo.demonstrations.recorder import Recording
-from ppo.demonstrations.replay import Examples, replay
 from ppo.envs.make import make_env
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.errors import NonFinite
+from ppo.extras.demonstrations.cloning import Cloning, clone, known_returns
+from ppo.extras.demonstrations.format import load_demonstrations
+from ppo.extras.demonstrations.recorder import Recording
+from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.actor_critic import named_tensors
 from tests.environments import SPACES, point
 

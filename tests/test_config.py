@@ -13,9 +13,9 @@ import ppo.config.config
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError
+from ppo.extras.tools.tune.space import SPACES
 from ppo.run.reader import run_folder
 from ppo.run.saved import folder_to_resume
-from ppo.tools.tune.space import SPACES
 
 PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
@@ -94,7 +94,7 @@ BAD = {
     "num_minibatches": ["0", "1025"],
     "num_workers": ["-1", "9", "all"],
     "num_iterations": ["0", "-1"],
-    "total_steps": ["0", "1023"],
+    "total_steps": ["-1", "1023"],
     "seed": ["-1", "4294967296", "0.5"],
     "hidden_size": ["0"],
     "policy_layers": ["0", "", "64,", "64,-1", "64;64", "100000", "auto"],

@@ -99,6 +99,8 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("run", "report.html").touch()
     logger = make()
     logger.log(metrics(1), None)
     logger.summarize(run_summary(steps=1024, returns=[2.71, 3.71] * 10))

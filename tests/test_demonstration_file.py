@@ -13,8 +13,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo.demonstrations import format as file_format
-from ppo.demonstrations.format import (
+from ppo.errors import ConfigError
+from ppo.extras.demonstrations import format as file_format
+from ppo.extras.demonstrations.format import (
     Demonstrations,
     assemble,
     fit,
@@ -22,7 +23,6 @@ from ppo.demonstrations.format import (
     read_npz,
     write_npz,
 )
-from ppo.errors import ConfigError
 
 OBSERVATIONS = spaces.Dict(
     {

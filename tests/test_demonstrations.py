@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ppo
-from ppo.demonstrations.format import read_npz, write_npz
+from ppo.extras.demonstrations.format import read_npz, write_npz
 from ppo.run.checkpoint import load
 from tests.environments import Masked
 from tests.running import Call, metrics, run_main
@@ -79,7 +79,7 @@ def test_training_continues_from_the_clone(model: str, cartpole: Path, tmp_path:
 
 
 def test_progress_is_shown(cartpole: Path, tmp_path: Path, call: Call, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ppo.demonstrations.cloning.SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("ppo.extras.demonstrations.cloning.SECONDS_BETWEEN_LINES", 0)
     flags = (*FLAGS, f"--demonstrations={cartpole}", "--total_steps=0", "--clone_epochs=2")
     code, _, err = call(*flags, f"--run_dir={tmp_path / 'run'}")
     assert code == 0

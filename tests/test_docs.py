@@ -325,7 +325,7 @@ def known_flags() -> set[str]:
     """Return all names and aliases of the fields that are flags."""
     found = {"config"}
     for module, tree in modules().items():
-        if not module.startswith(("ppo.config", "ppo.commands", "ppo.tools")):
+        if not module.startswith(("ppo.config", "ppo.commands", "ppo.extras")):
             continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Call):

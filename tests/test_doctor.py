@@ -14,8 +14,8 @@ from gymnasium.spaces import Box
 
 from ppo import Config, train
 from ppo.algorithm.rollout import Batch, Rollout
-from ppo.callbacks.doctor import Doctor
 from ppo.config.config import load_preset
+from ppo.extras.watch.doctor import Doctor
 from tests.running import metrics, run_main
 
 Seen = tuple[Rollout, Batch]

@@ -11,10 +11,10 @@ import pytest
 
 from ppo import Config, Policy, load_policy, train
 from ppo.commands.evaluate import print_table
+from ppo.extras.tools.overview import overview
 from ppo.run.checkpoint import load, save
 from ppo.run.reader import read_run
 from ppo.run.summary import Evaluation
-from ppo.tools.overview import overview
 from tests.running import TINY, Call, run_main
 
 

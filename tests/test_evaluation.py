@@ -9,7 +9,7 @@ import pytest
 
 from ppo import Config, load_policy, train
 from ppo.envs.episodes import WHOLE_EPISODE
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.evaluation import evaluate
 from ppo.run.checkpoint import copy_state, save
 from ppo.run.state import snapshot
@@ -55,7 +55,7 @@ def test_without_episodes_there_is_no_mean() -> None:
 
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
     parts = trained("Counting-v0", total_steps=2048, normalize_observations=True)
-    monitor = Monitor(parts, None)  # type: ignore[arg-type]
+    monitor = Monitor(parts, None, all_callbacks(parts))  # type: ignore[arg-type]
     save(tmp_path / "before", copy_state(snapshot(parts, monitor)))
     first, second = (parts.policy().evaluate(20, num_envs=8) for _ in range(2))
     save(tmp_path / "after", copy_state(snapshot(parts, monitor)))

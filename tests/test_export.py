@@ -10,8 +10,8 @@ import torch
 
 import main
 from ppo import Config, load_policy, train
+from ppo.extras.tools.export import export
 from ppo.models.parts import split
-from ppo.tools.export import export
 from tests.teams import Relay
 
 SIZES = {

@@ -17,7 +17,7 @@ from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
-from ppo.tools.tune.command import Tune
+from ppo.extras.tools.tune.command import Tune
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]

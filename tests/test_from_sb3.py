@@ -13,12 +13,12 @@ from ppo.callbacks.base import Callback, Run
 from ppo.commands.evaluate import Evaluate
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
+from ppo.extras.tools.check import Check
+from ppo.extras.tools.export import Export
+from ppo.extras.tools.plots import Plot
+from ppo.extras.tools.report import Report
+from ppo.extras.tools.tune.command import Tune
 from ppo.policy.policy import Policy
-from ppo.tools.check import Check
-from ppo.tools.export import Export
-from ppo.tools.plots import Plot
-from ppo.tools.report import Report
-from ppo.tools.tune.command import Tune
 from tests.running import ROOT, Call
 
 TEXT = (ROOT / "docs" / "from-sb3.md").read_text()

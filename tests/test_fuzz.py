@@ -19,7 +19,7 @@ from ppo.config.config import Config
 from ppo.config.flags import allowed_values, parse_flags
 from ppo.config.settings import settings_of
 from ppo.errors import CheckpointError, ConfigError
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.load import load_policy
 from ppo.run import checkpoint
 from ppo.run.state import restore, snapshot
@@ -359,7 +359,7 @@ def test_a_sealed_checkpoint_of_anything_is_used_or_refused_at_once(tmp_path: Pa
 
     def make() -> tuple[Components, Monitor]:
         parts = Components(found)
-        return parts, Monitor(parts, None)  # type: ignore[arg-type]
+        return parts, Monitor(parts, None, all_callbacks(parts))  # type: ignore[arg-type]
 
     parts, monitor = make()
     with parts.make_pool() as workers:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from ppo.run.loggers import histograms
-from ppo.run.loggers.histograms import make_histograms
+from ppo.extras.loggers import histograms
+from ppo.extras.loggers.histograms import make_histograms
 from tests.running import make_components
 
 

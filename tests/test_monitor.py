@@ -14,7 +14,7 @@ from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.worker import Episode
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
@@ -43,7 +43,7 @@ class Run(SimpleNamespace):
 def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run, dict[str, Any]]:
     """Train for an iteration under a monitor; changed: metrics of the update to be replaced."""
     run = Run(folder)
-    monitor = Monitor(parts, run)  # type: ignore[arg-type]
+    monitor = Monitor(parts, run, all_callbacks(parts))  # type: ignore[arg-type]
     clock = Clock()
     with parts.make_pool() as workers:
         rollout = parts.finish_collect(1, workers.collect(1))

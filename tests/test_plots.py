@@ -6,8 +6,8 @@ import imageio.v3
 import numpy as np
 import pytest
 
+from ppo.extras.tools.plots import PANELS, curve, draw, group_by_settings
 from ppo.run.reader import RunRecord
-from ppo.tools.plots import PANELS, curve, draw, group_by_settings
 
 
 def run_of(name: str, steps: list[float], returns: list[float], **config: object) -> RunRecord:

@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 import ppo
-from ppo.demonstrations.format import Demonstrations, fit, read_npz
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError
+from ppo.extras.demonstrations.format import Demonstrations, fit, read_npz
 from tests.environments import Counting, Identity, Masked
 from tests.running import Call, run_main
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_played(tmp_path: P
 def test_a_recording_larger_than_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppo.demonstrations.recorder.physical_memory", lambda: 4000)
+    monkeypatch.setattr("ppo.extras.demonstrations.recorder.physical_memory", lambda: 4000)
     with pytest.raises(ConfigError, match="fewer"):
         ppo.record(lambda seen: 0, "CartPole-v1", 100, tmp_path / "x.npz")
 

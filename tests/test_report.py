@@ -17,11 +17,11 @@ from ppo import load_policy
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.config.settings import settings_of
+from ppo.extras.tools.plots import PANELS, curve, draw
+from ppo.extras.tools.report import command, report_run, write_report
 from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord, read_run
 from ppo.system.files import lock_file
-from ppo.tools.plots import PANELS, curve, draw
-from ppo.tools.report import command, report_run, write_report
 from tests.running import BRIEF, Call, metrics, run_main
 
 FLAGS = (*BRIEF, "--logger=none")

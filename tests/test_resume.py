@@ -18,7 +18,7 @@ from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import LAST, State, copy_state, load
 from ppo.run.state import restore, snapshot
 from tests.running import PLAIN, learn, make_components, metrics, run_main
@@ -120,7 +120,7 @@ def train(
 ) -> tuple[list[State], list[tuple[str, str]]]:
     """Train for so many iterations; return the state before each and at the end, and the events."""
     run = Events()
-    monitor = Monitor(parts, run)  # type: ignore[arg-type]
+    monitor = Monitor(parts, run, all_callbacks(parts))  # type: ignore[arg-type]
     if start:
         assert restore(parts, monitor, copy_state(start)) == []
     with parts.make_pool() as workers:

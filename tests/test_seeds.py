@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo.commands import seeds
-from ppo.commands.parallel_runs import RunFailed
-from ppo.commands.seeds import train_seeds
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.extras.tools import seeds
+from ppo.extras.tools.parallel_runs import RunFailed
+from ppo.extras.tools.seeds import train_seeds
 from tests.running import ROOT
 
 FLAGS = "--env_name=CartPole-v1 --preset=none --num_workers=0 --eval_episodes=0 --report=False"

@@ -4,7 +4,7 @@ import pytest
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.tools.tune.space import SPACES, default_space, parse_space
+from ppo.extras.tools.tune.space import SPACES, default_space, parse_space
 
 
 class Recorder:

@@ -9,7 +9,7 @@ import torch
 
 from ppo.components import Components
 from ppo.errors import CheckpointError
-from ppo.monitor import Monitor
+from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import copy_state
 from ppo.run.state import made_with, restore, snapshot
 from tests.running import learn, make_components
@@ -19,7 +19,7 @@ SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
 
 def make(env_name: str = "Counting-v0", **values: Any) -> tuple[Components, Monitor]:
     parts = make_components(env_name, **{**SMALL, **values})
-    return parts, Monitor(parts, None)  # type: ignore[arg-type]
+    return parts, Monitor(parts, None, all_callbacks(parts))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ppo.callbacks.stopping import KeepBest, StopWhen, make_stopping
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.extras.watch.stopping import KeepBest, StopWhen, make_stopping
 from tests.running import BRIEF, metrics, run_main
 
 

@@ -9,8 +9,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ppo.config.config import Config
+from ppo.extras.loggers.tensorboard import TensorBoardLogger
 from ppo.run.loggers.logger import Histograms
-from ppo.run.loggers.tensorboard import TensorBoardLogger
 from tests.running import run_summary
 
 

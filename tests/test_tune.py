@@ -13,8 +13,8 @@ from optuna.trial import TrialState
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.tools.tune.command import Search, TuneFlags, preset_of
-from ppo.tools.tune.study import write_plots
+from ppo.extras.tools.tune.command import Search, TuneFlags, preset_of
+from ppo.extras.tools.tune.study import write_plots
 from tests.running import ROOT, Call, command, run_main, spaces_of
 
 QUICK = [

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import ppo.run.loggers.wandb
+import ppo.extras.loggers.wandb
 from ppo.config.config import Config
-from ppo.run.loggers.wandb import WandbLogger
+from ppo.extras.loggers.wandb import WandbLogger
 from tests.running import run_summary
 
 
@@ -99,8 +99,8 @@ def test_what_the_thread_raises_is_raised_by_the_next_call(
 def test_a_service_that_does_not_answer_is_not_waited_for(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ppo.run.loggers.wandb, "MAX_WAITING_CALLS", 2)
-    monkeypatch.setattr(ppo.run.loggers.wandb, "SECONDS_TO_FINISH", 0.2)
+    monkeypatch.setattr(ppo.extras.loggers.wandb, "MAX_WAITING_CALLS", 2)
+    monkeypatch.setattr(ppo.extras.loggers.wandb, "SECONDS_TO_FINISH", 0.2)
     service.answers.clear()
     logger = make(Run(tmp_path))
     with pytest.raises(TimeoutError, match="it does not keep up"):  # noqa: PT012

@@ -22,7 +22,11 @@ class Callback:
     run: the Run that is watched. All methods are called in the trainer's process (rank 0 of
     several), between two rollouts. An exception in one ends the run; its state after the last
     complete iteration is saved. About a second after a signal, whatever still runs is cut off.
+
+    is_late: whether it is called after the user's own callbacks, if it is an extension's.
     """
+
+    is_late = False
 
     def on_start(self, run) -> None:
         """Prepare for the first iteration. Called after load_state_dict if the run is resumed."""
@@ -58,8 +62,8 @@ class Run:
 
     parts: its ppo.components.Components; folder: its ppo.run.folder.RunFolder; notify: calls a
     method of all callbacks; returns: of the last 100 episodes; rows: the metrics before a resumed
-    run; metrics, rollout, batch: of the last iteration; is_best: whether its metric of --best_by is
-    the greatest so far.
+    run; metrics, rollout, batch: of the last iteration; is_best: whether a callback has found it to
+    be the best so far.
     """
 
     parts: Any
@@ -70,6 +74,7 @@ class Run:
     metrics: State = field(default_factory=dict)
     rollout: Any = None
     batch: Any = None
+    histograms: Any = None  # of the last iteration, for loggers, if a callback has made them
     is_best: bool = False
     is_save_due: bool = False
     stop_reason: str = ""
@@ -129,7 +134,7 @@ class Run:
         policy = self.policy()
         if episodes is None:
             episodes = self.config.eval_episodes
-        # Evaluated once only: that of --stop_when=solved may be the final evaluation, too.
+        # Evaluated once only: a callback's may be the final evaluation, too.
         state = (self.iteration, episodes, policy.env_attributes, policy.weights.tobytes())
         try:
             if not episodes:  # no environment, and so no process

@@ -1,7 +1,6 @@
-"""Callbacks of every run: checkpoints, evaluations, videos and the report."""
+"""Callbacks of every run: checkpoints and evaluations."""
 
 import time
-from pkgutil import resolve_name
 
 from ppo.callbacks.base import Callback, Run
 
@@ -33,31 +32,3 @@ class RegularEvaluations(Callback):
         if run.config.eval_every:
             is_due = run.is_due(run.config.eval_every)
             run.log(EVALUATION, run.evaluate().mean if is_due else None)
-
-
-class Videos(Callback):
-    """Film an episode of the policy every --video_every iterations; a failure ends nothing."""
-
-    def on_iteration(self, run: Run) -> None:
-        if run.is_due(run.config.video_every):
-            path = run.folder.path / "videos" / f"{run.step}.mp4"
-            try:
-                path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
-                policy = run.policy()
-                policy.isolated("the video", policy.evaluate, 1, video=path)
-            except Exception as error:
-                run.folder.event(
-                    "video_failed", f"{path} cannot be made: {error}; training continues"
-                )
-
-
-class Report(Callback):
-    """Write curve.png and report.html at the end, by ppo.tools; a failure ends nothing."""
-
-    def on_end(self, run: Run) -> None:
-        if run.config.report and run.iteration:
-            try:
-                report_run = resolve_name("ppo.tools.report:report_run")
-                report_run(run.folder.path)
-            except Exception as error:
-                run.folder.event("report_failed", f"the report is not complete: {error}")

@@ -1,22 +1,10 @@
 """Commands of the command line, imported when they are run.
 
-A command is a subclass of Flags, of which an instance is called; train and tune are functions of
-the command line's arguments instead.
+A command is a subclass of Flags, of which an instance is called; some, such as train, are functions
+of the command line's arguments instead.
 """
 
-from contextlib import suppress
-from pkgutil import resolve_name
-from typing import NamedTuple
-
-
-class Command(NamedTuple):
-    """A command: its import path, a line for --help, and whether its first argument may be an
-    environment."""
-
-    path: str
-    about: str
-    takes_environment: bool = False
-
+from ppo.extensions import Command, names_of
 
 CORE = {
     "train": Command(
@@ -31,7 +19,5 @@ CORE = {
 
 
 def all_commands() -> dict[str, Command]:
-    """Return the commands of the trainer, and those of ppo.tools, which it can do without."""
-    with suppress(ImportError):
-        return CORE | resolve_name("ppo.tools:COMMANDS")
-    return CORE
+    """Return the commands of the trainer and of its extensions, by name."""
+    return CORE | names_of("commands")

@@ -13,7 +13,6 @@ from rich.progress import Progress
 
 from ppo.commands.shared import VIDEOS, PolicyFlags, folder_of, interval_text
 from ppo.config.flags import Count, flag
-from ppo.demonstrations.format import check_new
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.policy.evaluation import MAX_STEPS
@@ -81,7 +80,11 @@ class Evaluate(PolicyFlags):
                     "give one of them"
                 )
         video = self.video and new_file("--video=", self.video, VIDEOS)
-        record = self.record and check_new(self.record)
+        record = self.record
+        if record:
+            from ppo.extras.demonstrations.format import check_new
+
+            check_new(record)
         paths = [find_checkpoint(run) for run in self.runs]
         for path in paths:
             if output := self._output_of(path):  # before the time is spent

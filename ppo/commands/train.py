@@ -1,6 +1,5 @@
 """Train as the command line says."""
 
-import gc
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
+from ppo.extensions import functions_of
 from ppo.system.files import folder_name, read_json
 from ppo.system.process import die_with_launcher
 
@@ -23,9 +23,9 @@ ABOUT = "Train PPO on a gymnasium environment, or run a command (ppo COMMAND --h
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Train in this process, also as a rank of torchrun, or with --seeds in a process for each.
+    """Train in this process, also as a rank of torchrun, unless an extension does it elsewhere.
 
-    Raises as configure, ppo.trainer.run and ppo.commands.seeds.train_seeds do.
+    Raises as configure, ppo.trainer.run and the extension do.
     """
     if LAUNCH in os.environ:
         die_with_launcher()  # before the imports, which take seconds
@@ -38,16 +38,11 @@ def train(arguments: Sequence[str]) -> None:
             settings = settings_of(settings.given)
     else:
         given, settings = configure(arguments)
-    if settings.config.seeds > 1:
-        from ppo.commands.seeds import train_seeds
+    if any(launch(given, settings) for launch in functions_of("launch")):
+        return
+    from ppo import trainer
 
-        gc.enable()
-        ISOLATION.close()
-        train_seeds(given, settings.given, int(settings.config.num_workers))
-    else:
-        from ppo import trainer
-
-        trainer.run(lambda: settings)
+    trainer.run(lambda: settings)
 
 
 def configure(arguments: Sequence[str]) -> tuple[Settings, "RunSettings"]:

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-from ppo.config.flags import Settings, check_values
+from ppo.config.flags import Flags, Settings, check_values
 from ppo.config.learning_flags import (
     AlgorithmFlags,
-    CloningFlags,
     EnvironmentFlags,
     FineTuningFlags,
     NetworkFlags,
@@ -16,6 +17,7 @@ from ppo.config.learning_flags import (
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.envs.envpool import ENVPOOL
 from ppo.errors import ConfigError
+from ppo.extensions import extensions
 
 PRESETS = Path(__file__).parent / "presets"
 # Modules that any checkpoint may import from.
@@ -25,11 +27,21 @@ TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 BEFORE_FLAGS = {"scale_actions": False}
 
 
+if TYPE_CHECKING:  # so that the core cannot name their flags
+
+    class ExtensionFlags(Flags):
+        """The flags of all extensions."""
+
+else:
+    _paths = [path for extension in extensions().values() for path in extension.flags]
+    ExtensionFlags = type("ExtensionFlags", (*map(resolve_name, reversed(_paths)), Flags), {})
+
+
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
 class Config(
+    ExtensionFlags,
     TimeoutFlags,
     TeacherFlags,
-    CloningFlags,
     FineTuningFlags,
     ExecutionFlags,
     LoggingFlags,
@@ -66,12 +78,8 @@ class Config(
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         if not self.batch_size and self.num_minibatches > self.rollout_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {iteration}")
-        only_clones = self.demonstrations and self.total_steps == 0
-        if self.total_steps < self.rollout_size and not only_clones:
+        if 0 < self.total_steps < self.rollout_size:
             raise ConfigError(f"--total_steps={self.total_steps}: give at least {iteration}")
-
-        if self.patience and not (self.best_by or self.eval_every):
-            raise ConfigError(f"--patience={self.patience}: give --best_by or --eval_every as well")
 
     def __getstate__(self) -> Settings:
         """Return all settings as JSON values, functions as "module:name"; so does a copy or a

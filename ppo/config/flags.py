@@ -11,9 +11,9 @@ from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
 from os import PathLike
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
 
-from typing_extensions import dataclass_transform
+from typing_extensions import Self, dataclass_transform
 
 from ppo.config.files import MAX_LEVELS, check_nesting, not_in_json, read_flags
 from ppo.config.gone import answer_unknown
@@ -28,6 +28,9 @@ CALLED = rf"{IMPORTED}(\(.*\))?"  # as ppo.system.imports.parse_call takes it ap
 ImportPath = Annotated[str, ("pattern", IMPORTED), ("form", "module:Name or file.py:Name")]
 Call = Annotated[str, ("pattern", CALLED), ("form", "module:Name(name=value, ...)")]
 Settings = dict[str, Any]  # values of flags, or their texts, by name
+NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "number and unit, like 90s, 30m, 2h or 1d"}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LIMITS = {"low": ">=", "above": ">", "high": "<="}
 KINDS: dict[Any, str] = {
     bool: "true or false",
@@ -37,6 +40,11 @@ KINDS: dict[Any, str] = {
     Any: 'JSON like {"name": 1} or a list of these',
 }
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+def seconds_of(duration: str) -> float:
+    """Return the seconds of a duration such as "90s", "30m", "2h" or "1d"."""
+    return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
 def flag(default, help: str, *aliases: str, **metadata):
@@ -89,6 +97,12 @@ class Flags:
     def defaults(cls) -> Settings:
         """Return the default of each flag, by name."""
         return check_values(cls, {option.name: option.default for option in fields(cls)})
+
+    @classmethod
+    def of(cls, config: "Flags") -> Self:
+        """Return a config as one with the flags of this class, which it has if they are those of an
+        extension: Config has the flags of all of them."""
+        return cast(Self, config)
 
     @classmethod
     @cache

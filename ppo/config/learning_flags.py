@@ -141,7 +141,7 @@ class AlgorithmFlags(Flags):
     total_steps: int = flag(
         1_000_000,
         "Number of environment steps, of all environments together, rounded down to whole "
-        "rollouts; 0: only clone --demonstrations.",
+        "rollouts; 0: only what precedes training, and an evaluation.",
         "total_timesteps",
         low=0,
     )
@@ -322,18 +322,6 @@ class FineTuningFlags(Flags):
         "observation statistics do not change.",
         low=0,
     )
-
-
-class CloningFlags(Flags):
-    """Demonstrations (behaviour cloning)."""
-
-    demonstrations: str | None = fixed_flag(
-        None,
-        "Recorded episodes whose actions a new run learns to imitate before PPO; none: no cloning.",
-        pattern=r".+\.npz",
-        form="FILE.npz",
-    )
-    clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
 
 
 class TeacherFlags(Flags):

@@ -3,28 +3,15 @@
 from typing import Literal
 
 from ppo.config.flags import CALLED, Auto, Count, Flags, Positive, flag, run_flag
+from ppo.extensions import names_of
 
-# The loggers that have a name. They are not in ppo.run, since flags are checked before anything in
-# it is imported.
-LOGGERS = {
-    "console": "ppo.run.loggers.console:ConsoleLogger",
-    "tensorboard": "ppo.run.loggers.tensorboard:TensorBoardLogger",
-    "wandb": "ppo.run.loggers.wandb:WandbLogger",
-}
+# The loggers that have a name, by their import paths.
+LOGGERS = {"console": "ppo.run.loggers.console:ConsoleLogger", **names_of("loggers")}
 LOGGER = "|".join(LOGGERS)
-NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
-CONDITION = rf"([\w/.-]+) *([<>]=?) *({NUMBER})"  # such as env/success_rate>0.95
-DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "number and unit, like 90s, 30m, 2h or 1d"}
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds_of(duration: str) -> float:
-    """Return the seconds of a duration such as "90s", "30m", "2h" or "1d"."""
-    return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
 class RunFlags(Flags):
-    """Run folder, evaluation, stopping and checkpoints."""
+    """Run folder, evaluation and checkpoints."""
 
     name: str | None = run_flag(
         None,
@@ -40,11 +27,6 @@ class RunFlags(Flags):
         "Folder or name of the run to resume; auto: --run_dir if it has a checkpoint.",
         per_host=True,
     )
-    seeds: Count = run_flag(
-        1,
-        "Number of runs with successive seeds, each in its own process and folder.",
-        high=1000,
-    )
     eval_every: Count | None = flag(
         None,
         "Iterations between evaluations, of which the best is kept; none: only at the end.",
@@ -56,26 +38,6 @@ class RunFlags(Flags):
     )
     eval_max_steps: Count = flag(
         30_000, "Steps after which an evaluation episode is cut off; its return so far counts."
-    )
-    best_by: str | None = run_flag(
-        None,
-        "Metric whose highest value is saved as best.safetensors; none: that of --eval_every.",
-    )
-    stop_when: str | None = run_flag(
-        None,
-        "Condition that ends the run: on a metric, such as env/success_rate>0.9, a mean over the "
-        "last 100 episodes; or solved>=200, on the mean return of an evaluation of 100 episodes; "
-        "solved alone takes the environment's reward_threshold.",
-        pattern=f"solved|{CONDITION}",
-        form="metric or solved, <, <=, > or >= and number, or solved alone",
-    )
-    patience: Count | None = run_flag(
-        None, "Iterations without a new highest value of --best_by after which the run ends."
-    )
-    max_time: str | None = run_flag(
-        None,
-        "Time after which the run ends, including pauses and the time before it was resumed.",
-        **DURATION,
     )
     checkpoint_every: Count = run_flag(
         100,
@@ -109,24 +71,6 @@ class LoggingFlags(Flags):
         None,
         "Comma-separated further metrics to print in each line, such as env/success_rate.",
     )
-    report: bool = run_flag(True, "Write curve.png and report.html at the end of the run.")
-    video_every: Count | None = run_flag(
-        None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
-    )
-    histogram_every: Count | None = run_flag(
-        10,
-        "Iterations between histograms in TensorBoard and Weights & Biases; none: no histograms.",
-    )
-    wandb_project: str | None = run_flag(
-        None, "Project on Weights & Biases; none: that of the environment variable WANDB_PROJECT."
-    )
-    wandb_entity: str | None = run_flag(
-        None, "Team or user on Weights & Biases; none: your default."
-    )
-    wandb_tags: str | None = run_flag(
-        None, "Comma-separated tags, in addition to environment, model and preset."
-    )
-    log_checkpoint: bool = run_flag(False, "Upload the last checkpoint to Weights & Biases.")
     debug: bool = run_flag(False, "Show the traceback of an error.")
 
     @property

@@ -243,10 +243,6 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
             f"--num_envs={config.num_envs} counts agents, and {config.env_name} has teams of "
             f"{spaces.team_size}: give a multiple of that, such as {more}"
         )
-    if config.stop_when == "solved" and spaces.reward_threshold is None:
-        raise ConfigError(
-            f"--stop_when=solved: {config.env_name} names no reward_threshold, give solved>=NUMBER"
-        )
     for key in (config.normalize_keys or "").split(","):
         if key and not chosen_parts([key], vectors):
             raise ConfigError(

@@ -139,7 +139,7 @@ class Policy(PolicyNetwork):
         recording = None
         make = self._make_single
         if record:
-            from ppo.demonstrations.recorder import Recording
+            from ppo.extras.demonstrations.recorder import Recording
 
             if self.spaces.form == "team":
                 raise ConfigError("--record: a team of agents cannot be recorded: leave it out")

@@ -109,8 +109,9 @@ class ConsoleLogger(Logger):
             self._print(f"time: {share:.0%} collecting, {1 - share:.0%} learning: {limit}")
         folder = os.path.relpath(self.run.path)
         files = ["summary.json"]
-        if summary.steps:  # else it has cloned only
-            files = ["metrics.csv", *files, *(["report.html"] if self.config.report else [])]
+        if summary.steps:  # else nothing was trained
+            pages = [page.name for page in sorted(self.run.path.glob("*.html"))]
+            files = ["metrics.csv", *files, *pages]
         self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
         repeated = ""  # of what a file alone is not trusted to name
         for name in ("env_name", "wrapper", "model"):

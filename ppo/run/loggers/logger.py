@@ -69,7 +69,7 @@ class Logger:
         """Prepare for the first iteration."""
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
-        """Show an iteration's metrics, and its histograms if they are due (--histogram_every).
+        """Show an iteration's metrics, and its histograms if a callback has made them.
 
         A metric is None if it has no value. Those that all runs have: docs/metrics.md.
         """

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
+from ppo.extras.loggers.flags import WandbFlags
 from ppo.run.checkpoint import LAST
 from ppo.run.loggers.logger import Histograms, Logger, by_group
 from ppo.run.summary import RunSummary
@@ -51,7 +52,7 @@ class WandbLogger(Logger):
             logged.summary.update(summary.content())
             for path in sorted((self.run.path / "videos").glob("*.mp4")):
                 logged.log({f"videos/{path.stem}": wandb.Video(str(path))})
-            if self.config.log_checkpoint:
+            if WandbFlags.of(self.config).log_checkpoint:
                 artifact = wandb.Artifact(f"checkpoint-{self.run.run_id}", type="model")
                 path = self.run.path / "checkpoints" / LAST
                 artifact.add_file(str(path), "checkpoint.safetensors")
@@ -100,14 +101,15 @@ class WandbLogger(Logger):
         config = self.config.__getstate__()
         alike = {name: config[name] for name in Config.names(scope="training") if name != "seed"}
         tags = [config[name] for name in ("env_name", "model", "preset")]
-        tags += filter(None, (self.config.wandb_tags or "").split(","))
+        flags = WandbFlags.of(self.config)
+        tags += filter(None, (flags.wandb_tags or "").split(","))
         return {
             "config": config,
             "id": self.run.run_id,
             "resume": "allow",
             "name": self.run.path.name,
-            "project": self.config.wandb_project,
-            "entity": self.config.wandb_entity,
+            "project": flags.wandb_project,
+            "entity": flags.wandb_entity,
             "dir": self.run.path,
             "tags": [tag[:64] for tag in tags],
             "group": f"{config['env_name']}-{crc32(json.dumps(alike).encode()):08x}",

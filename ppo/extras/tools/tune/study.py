@@ -15,8 +15,8 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
+from ppo.extras.tools.report import as_figure, write_page
 from ppo.system.imports import extra
-from ppo.tools.report import as_figure, write_page
 
 with extra("tune"):
     import matplotlib

@@ -7,10 +7,28 @@ from torch import Tensor
 
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Batch, Rollout
+from ppo.callbacks.base import Callback, Run
+from ppo.components import Components
+from ppo.extras.loggers.flags import HistogramFlags
 from ppo.models.parts import images_of, split, vectors_of
 from ppo.run.loggers.logger import Histograms
 
 MAX_HISTOGRAM_VALUES = 10_000
+
+
+def make_callbacks(parts: Components) -> list[Callback]:
+    """Return the callback that makes histograms for the loggers of --logger."""
+    return [MakeHistograms()]
+
+
+class MakeHistograms(Callback):
+    """Make histograms every --histogram_every iterations, for loggers other than the console."""
+
+    def on_iteration(self, run: Run) -> None:
+        is_shown = run.config.loggers - {"console"}
+        if is_shown and run.is_due(HistogramFlags.of(run.config).histogram_every):
+            space = run.parts.spaces.observations
+            run.histograms = make_histograms(run.parts.learner, run.rollout, run.batch, space)
 
 
 @torch.no_grad()

@@ -17,13 +17,8 @@ from urllib.parse import quote
 from ppo.config.config import Config, load_preset
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
-from ppo.run.folder import EVENTS
-from ppo.run.reader import RunRecord, read_run, run_folder
-from ppo.run.result import evaluations_of
-from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
-from ppo.system.output import shorten
-from ppo.tools.overview import NOTHING, describe_evaluation, overview
-from ppo.tools.plots import (
+from ppo.extras.tools.overview import NOTHING, describe_evaluation, overview
+from ppo.extras.tools.plots import (
     COLORS,
     PANELS,
     RETURNS,
@@ -34,6 +29,11 @@ from ppo.tools.plots import (
     name_of,
     target_of,
 )
+from ppo.run.folder import EVENTS
+from ppo.run.reader import RunRecord, read_run, run_folder
+from ppo.run.result import evaluations_of
+from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
+from ppo.system.output import shorten
 
 PAGE = Path(__file__).parent / "page"
 MAX_EVALUATIONS = 1000  # in the page: the last ones

@@ -8,8 +8,9 @@ from ppo.callbacks.base import Callback
 from ppo.callbacks.builtin import EVALUATION
 from ppo.callbacks.statistics import RECENT
 from ppo.config.config import Config
-from ppo.config.run_flags import CONDITION, seconds_of
+from ppo.config.flags import seconds_of
 from ppo.errors import ConfigError, suggest
+from ppo.extras.watch.flags import CONDITION, StoppingFlags
 from ppo.run.reader import misfit
 from ppo.system.state_dict import State
 
@@ -20,15 +21,21 @@ COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": oper
 
 
 def make_stopping(config: Config, reward_threshold: float | None) -> list[Callback]:
-    """Make the callbacks that flags ask for. reward_threshold: the environment's own."""
+    """Make the callbacks that flags ask for. reward_threshold: the environment's own. Raises
+    ConfigError if that is asked for, and there is none."""
+    flags = StoppingFlags.of(config)
     found: list[Callback] = [KeepBest()]
-    condition = config.stop_when
+    condition = flags.stop_when
+    if condition == SOLVED and reward_threshold is None:
+        raise ConfigError(
+            f"--stop_when=solved: {config.env_name} names no reward_threshold, give solved>=NUMBER"
+        )
     if condition == SOLVED:
         condition = f"{SOLVED}>={reward_threshold}"
     if condition:
         found.append(StopWhen("stop_when", condition))
-    if config.max_time:
-        found.append(StopWhen("max_time", f"seconds>={seconds_of(config.max_time)}"))
+    if flags.max_time:
+        found.append(StopWhen("max_time", f"seconds>={seconds_of(flags.max_time)}"))
     return found
 
 
@@ -36,17 +43,20 @@ class KeepBest(Callback):
     """Save a checkpoint whenever a metric is greater than ever, and end a run in which it has not
     become greater for --patience iterations."""
 
+    is_late = True
+
     def __init__(self) -> None:
         self.best: float | None = None
         self.best_iteration = 0
         self.name = ""  # of the metric
 
     def on_start(self, run) -> None:
-        name = run.config.best_by or (run.config.eval_every and EVALUATION) or ""
+        flags = StoppingFlags.of(run.config)
+        name = flags.best_by or (run.config.eval_every and EVALUATION) or ""
         if self.name not in ("", name):  # the best of another metric
             self.best = None
         self.name = name
-        patience = run.config.patience
+        patience = flags.patience
         if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
             run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
 
@@ -86,6 +96,8 @@ class StopWhen(Callback):
     - after a failure the next attempt waits for as many further episodes of training as it has
       played, 30 if it had played 10; the last iteration does not wait.
     """
+
+    is_late = True
 
     def __init__(self, flag: str, condition: str) -> None:
         self.flag = flag

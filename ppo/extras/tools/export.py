@@ -15,6 +15,7 @@ from ppo.config.flags import flag
 from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves, scale_of
 from ppo.errors import ConfigError, ExportMismatch
+from ppo.extras.tools.random_play import play, play_columns
 from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, vectors_of
 from ppo.policy.build import new_model
@@ -22,7 +23,6 @@ from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
-from ppo.tools.random_play import play, play_columns
 
 STATE = "state"
 MAX_DIFFERENCE = 1e-5

@@ -19,13 +19,15 @@ from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.parameters import frozen_weights, make_optimizer
+from ppo.components import Components
 from ppo.config.config import Config
-from ppo.demonstrations.format import load_demonstrations, unusable
-from ppo.demonstrations.replay import Examples, replay
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.seeding import Stream, seed_sequence
 from ppo.envs.spaces import action_converter, leaves, split_columns
 from ppo.errors import NonFinite
+from ppo.extras.demonstrations.flags import CloningFlags
+from ppo.extras.demonstrations.format import load_demonstrations, unusable
+from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.distributions import Distribution
 from ppo.models.parts import images_of
 from ppo.models.tensors import as_tensor
@@ -45,11 +47,17 @@ ALL_REDUCE = SINGLE_PROCESS.all_reduce_moments  # of demonstrations, which only 
 CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
 
-def clone(parts) -> str:
+def prepare(parts: Components) -> list[str]:
+    """Fit the model of a new run to --demonstrations, if they are given; return notes for the user.
+    Raises as clone."""
+    return [clone(parts)] if CloningFlags.of(parts.config).demonstrations else []
+
+
+def clone(parts: Components) -> str:
     """Fit the model of a new run to --demonstrations; return a note for the user.
 
-    parts: ppo.components.Components. Rank 0 does it, and the others take over its result. Raises
-    ConfigError if the demonstrations cannot be used, NonFinite if a loss is not finite."""
+    Rank 0 does it, and the others take over its result. Raises ConfigError if the demonstrations
+    cannot be used, NonFinite if a loss is not finite."""
     before = copy_state(parts.state_dict())
     state, note = parts.ranks.broadcast_from_rank0(partial(_clone_here, parts))
     parts.load_state_dict({**before, **state})
@@ -59,14 +67,15 @@ def clone(parts) -> str:
 def _clone_here(parts) -> tuple[State, str]:
     """Return the state of the cloned parts of a run, and a note for the user."""
     config = parts.config
-    name = config.demonstrations
+    flags = CloningFlags.of(config)
+    name = str(flags.demonstrations)
     demonstrations = load_demonstrations(name)
     try:
         examples = replay(config, parts.spaces, demonstrations)
     except ValueError as error:
         raise unusable(name, error) from error
     cloning = Cloning(parts, examples)
-    cloning.run(config.clone_epochs)
+    cloning.run(flags.clone_epochs)
     cloning.fit_deviation()
     note = (
         f"cloned {len(examples.was_cut)} episodes, {examples.is_step.sum():,} steps, of {name}, "
@@ -178,8 +187,8 @@ class Cloning:
             loss = self._run_epoch(epoch, num_epochs)
             if not (np.isfinite(loss) and self.learner.weights.isfinite().all()):
                 raise NonFinite(
-                    f"--demonstrations={self.config.demonstrations}: in epoch {epoch + 1} of "
-                    "cloning the loss was not finite: look at the actions"
+                    f"--demonstrations: in epoch {epoch + 1} of cloning the loss was not finite: "
+                    "look at the actions"
                 )
             now = time.monotonic()
             if self.config.verbose and now - shown > SECONDS_BETWEEN_LINES:

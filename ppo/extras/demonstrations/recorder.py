@@ -14,7 +14,12 @@ from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.demonstrations.format import (
+from ppo.envs.env_factories import as_env_name
+from ppo.envs.make import as_it_is, make_env, preprocess
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
+from ppo.errors import ConfigError
+from ppo.extras.demonstrations.format import (
     Demonstrations,
     check_inside,
     check_new,
@@ -24,11 +29,6 @@ from ppo.demonstrations.format import (
     observed_leaves,
     write_npz,
 )
-from ppo.envs.env_factories import as_env_name
-from ppo.envs.make import as_it_is, make_env, preprocess
-from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
-from ppo.errors import ConfigError
 from ppo.system.hardware import physical_memory
 from ppo.system.process import not_daemonic
 

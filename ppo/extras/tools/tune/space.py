@@ -5,8 +5,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from ppo.config.config import Config
-from ppo.config.flags import Settings, allowed_values, convert
-from ppo.config.run_flags import NUMBER
+from ppo.config.flags import NUMBER, Settings, allowed_values, convert
 from ppo.errors import ConfigError, suggest
 
 TERM = re.compile(rf"(\w+)=(\w+:)?(?:(log|range)\(({NUMBER}),({NUMBER})\)|([^()]+))")

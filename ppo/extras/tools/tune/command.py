@@ -13,16 +13,28 @@ from typing import Literal
 import numpy as np
 from rich.live import Live
 
-from ppo.commands.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
 from ppo.commands.train import configure
 from ppo.config.config import Config
-from ppo.config.flags import Auto, Count, Flags, Settings, as_arguments, parse_flags, run_flag
+from ppo.config.flags import (
+    DURATION,
+    Auto,
+    Count,
+    Flags,
+    Settings,
+    as_arguments,
+    parse_flags,
+    run_flag,
+    seconds_of,
+)
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.config.run_flags import DURATION, seconds_of
 from ppo.config.settings import family_of
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import CheckpointError, ConfigError
+from ppo.extras.tools import EXTENSION
+from ppo.extras.tools.flags import SeedsFlags
+from ppo.extras.tools.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
+from ppo.extras.tools.tune.space import NOT_SEARCHED, default_space, parse_space
 from ppo.run.loggers.console import NonExitingConsole
 from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import interquartile_mean
@@ -30,15 +42,13 @@ from ppo.system.files import folder_name, new_file, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra
 from ppo.system.output import discard
-from ppo.tools import COMMANDS
-from ppo.tools.tune.space import NOT_SEARCHED, default_space, parse_space
 
 with extra("tune"):
     import optuna
     from optuna.trial import Trial, TrialState
 
-from ppo.tools.tune.shared_study import SharedStudy
-from ppo.tools.tune.study import best_trials, describe, write_plots
+from ppo.extras.tools.tune.shared_study import SharedStudy
+from ppo.extras.tools.tune.study import best_trials, describe, write_plots
 
 REPORTS = 10  # equal parts of a run: its return is reported to the pruner after all but the last
 SECONDS_BETWEEN_REPORTS = 3
@@ -93,15 +103,16 @@ def tune(arguments: Sequence[str]) -> None:
     Raises ConfigError, also if the study was begun with other flags or no trial has succeeded,
     EnvironmentUnavailable or WorkerError for the environment, Interrupted after a signal.
     """
-    given = parse_flags(arguments, Tune, "tune", about=COMMANDS["tune"].about)
+    given = parse_flags(arguments, Tune, "tune", about=EXTENSION.commands["tune"].about)
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
     given, settings = configure(as_arguments({"num_workers": 0, **given}))
     config = settings.given
     if own.write_preset:
         new_file("--write_preset=", own.write_preset, [".json"])
-    if own.score != "return" and not config.stop_when:
+    ends = vars(config)  # whose flags of stopping are those of another extra
+    if own.score != "return" and not ends.get("stop_when"):
         raise ConfigError(f"--score={own.score}: give --stop_when as well, which ends a run")
-    if own.score == "seconds" and not config.max_time:
+    if own.score == "seconds" and not ends.get("max_time"):
         raise ConfigError("--score=seconds: give --max_time as well, for a run that does not learn")
     if config.resume:
         raise ConfigError("--resume: leave it out, the same command continues a study")
@@ -180,7 +191,7 @@ class Search:
         value, state = None, TrialState.FAIL
         try:
             config = replace(self.config, **flags)
-            for seed in range(config.seed, config.seed + config.seeds):
+            for seed in range(config.seed, config.seed + SeedsFlags.of(config).seeds):
                 folder = self.shared.path(trial.number) / f"s{seed}"
                 yield from self._train(trial, {**flags, "seed": seed}, folder, config.total_steps)
                 scores.append(self._score(read_content(folder / SUMMARY, RUN_SUMMARY), config))
@@ -251,11 +262,11 @@ class Search:
                 if value is not None:
                     return value
             raise ConfigError("--total_steps: give more, for no episode has ended")
-        if str(summary.get("stopped")).startswith(str(config.stop_when)):
+        if str(summary.get("stopped")).startswith(str(vars(config)["stop_when"])):
             return summary[self.own.score]
         if self.own.score == "steps":
             return 2 * config.total_steps
-        return 2 * seconds_of(str(config.max_time))
+        return 2 * seconds_of(vars(config)["max_time"])
 
 
 def preset_of(config: Config) -> Settings:

@@ -23,8 +23,8 @@ from ppo.envs.make import make_env
 from ppo.envs.make_columns import make_columns
 from ppo.envs.observations import describe_rounding, rounded_parts
 from ppo.envs.teams import Team
+from ppo.extras.tools.random_play import RandomPlay, play, play_columns
 from ppo.system.hardware import available_cores
-from ppo.tools.random_play import RandomPlay, play, play_columns
 
 NUM_COLUMNS = 8  # environments of a batch, or agents of teams, that are played at most
 

@@ -1,5 +1,6 @@
 """Train with several seeds: one run says little about how good a configuration is."""
 
+import gc
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -9,11 +10,14 @@ from pkgutil import resolve_name
 
 import numpy as np
 
-from ppo.commands.parallel_runs import Job, run_jobs, start_run, wait_for
 from ppo.commands.shared import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
+from ppo.config.settings import RunSettings
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
+from ppo.extras.tools.flags import SeedsFlags
+from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
 from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.result import result_of
 from ppo.run.statistics import confidence_interval, interquartile_mean
@@ -22,15 +26,27 @@ from ppo.system.hardware import available_cores
 from ppo.system.output import discard
 
 
+def launch(given: Settings, settings: RunSettings) -> bool:
+    """Train with several seeds if --seeds asks for them; return whether it does. Raises as
+    train_seeds."""
+    if SeedsFlags.of(settings.config).seeds == 1:
+        return False
+    gc.enable()
+    ISOLATION.close()
+    train_seeds(given, settings.given, int(settings.config.num_workers))
+    return True
+
+
 def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
-    """Train with config.seeds successive seeds, each in a process; then draw and print the results.
+    """Train with successive seeds, each in a process; then draw and print the results.
 
     As many run at once as there are cores for. given: the flags of the command line, which each
     process gets, too; num_workers: of each run. Raises ConfigError if the folder is not empty,
     --resume names a run, or a seed is too large; RunFailed if a run fails; CheckpointError if its
     summary.json is damaged; Interrupted after a signal.
     """
-    name = config.name or f"{config.env_name}-{config.seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    num_seeds = SeedsFlags.of(config).seeds
+    name = config.name or f"{config.env_name}-{num_seeds}seeds-{datetime.now():%Y%m%d-%H%M%S-%f}"
     parent = Path(config.run_dir or f"runs/{folder_name(name)}")
     if config.is_resumed:
         raise ConfigError("--resume and --seeds: give one of them, or --resume=auto")
@@ -39,9 +55,9 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
             f"the folder {parent} is not empty, and no run is overwritten: choose another by "
             "--run_dir"
         )
-    replace(config, seed=config.seed + config.seeds - 1)  # raises if it is too large
+    replace(config, seed=config.seed + num_seeds - 1)  # raises if it is too large
     cores = available_cores()
-    folders = {seed: parent / f"s{seed}" for seed in range(config.seed, config.seed + config.seeds)}
+    folders = {seed: parent / f"s{seed}" for seed in range(config.seed, config.seed + num_seeds)}
     jobs = [
         _train_seed(
             folder,
@@ -62,7 +78,7 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
     if not config.iterations:  # they have cloned only
         return
     with suppress(ImportError):  # the tools may be left out
-        draw = resolve_name("ppo.tools.plots:draw")
+        draw = resolve_name("ppo.extras.tools.plots:draw")
         draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
         print(f"picture: {parent / 'curves.png'}")
 

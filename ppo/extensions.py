@@ -1,0 +1,75 @@
+"""What plugs into the trainer: the extras of ppo/extras, and packages with an entry point."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ppo.errors import describe
+from ppo.system.output import show
+
+EXTRAS = Path(__file__).with_name("extras")
+GROUP = "ppo.extras"  # of entry points
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Command(NamedTuple):
+    """A command: its import path, a line for --help, and whether its first argument may be an
+    environment."""
+
+    path: str
+    about: str
+    takes_environment: bool = False
+
+
+class Extension(NamedTuple):
+    """What an extension adds, by import paths, so that nothing is imported until it is used.
+
+    flags: subclasses of ppo.config.flags.Flags, whose flags Config has; callbacks: a function from
+    a run's ppo.components.Components to its callbacks; launch: a function from the flags of a
+    command line and the settings that they lead to, which returns whether it has done what they ask
+    for, so that this process need not train; prepare: a function from the Components of a run to
+    notes for the user, called before a new run begins; loggers: subclasses of ppo.Logger, by their
+    names for --logger; commands: by name; exports: what `from ppo import NAME` imports."""
+
+    flags: tuple[str, ...] = ()
+    callbacks: str = ""
+    launch: str = ""
+    prepare: str = ""
+    loggers: Mapping[str, str] = NOTHING
+    commands: Mapping[str, Command] = NOTHING
+    exports: Mapping[str, str] = NOTHING
+
+
+@cache
+def extensions() -> dict[str, Extension]:
+    """Return all extensions by name: the extras that are there, then those of other packages. One
+    that cannot be imported is left out with a warning."""
+    names = sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py"))
+    paths = {name: f"{GROUP}.{name}:EXTENSION" for name in names}
+    paths |= {point.name: point.value for point in entry_points(group=GROUP)}
+    loaded = {}
+    for name, path in paths.items():
+        try:
+            loaded[name] = resolve_name(path)
+        except Exception as error:
+            show(f"warning: the extension {name} is left out: {describe(error)}")
+    return loaded
+
+
+def functions_of(field: str) -> list[Any]:
+    """Import what all extensions name in one of their fields."""
+    paths = (getattr(extension, field) for extension in extensions().values())
+    return [resolve_name(path) for path in paths if path]
+
+
+def names_of(field: str) -> dict[str, Any]:
+    """Return what all extensions have by name in one of their fields."""
+    return {
+        name: value
+        for extension in extensions().values()
+        for name, value in getattr(extension, field).items()
+    }

@@ -1,0 +1,1 @@
+"""Extras: features that plug into the trainer by ppo.extensions, and may each be deleted."""

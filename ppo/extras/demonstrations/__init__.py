@@ -1,0 +1,12 @@
+"""Demonstrations: record episodes, and clone their actions before PPO begins."""
+
+from ppo.extensions import Extension
+
+EXTENSION = Extension(
+    flags=("ppo.extras.demonstrations.flags:CloningFlags",),
+    prepare="ppo.extras.demonstrations.cloning:prepare",
+    exports={
+        "Recorder": "ppo.extras.demonstrations.recorder:Recorder",
+        "record": "ppo.extras.demonstrations.recorder:record",
+    },
+)

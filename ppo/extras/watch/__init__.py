@@ -1,0 +1,8 @@
+"""Watch a run: stop it, keep its best state, film it, and warn of what looks wrong."""
+
+from ppo.extensions import Extension
+
+EXTENSION = Extension(
+    flags=("ppo.extras.watch.flags:StoppingFlags", "ppo.extras.watch.flags:VideoFlags"),
+    callbacks="ppo.extras.watch.callbacks:make_callbacks",
+)

@@ -1,0 +1,45 @@
+"""Flags that end a run, choose its best state, and film it."""
+
+from ppo.config.flags import DURATION, NUMBER, Count, Flags, run_flag
+from ppo.config.run_flags import RunFlags
+from ppo.errors import ConfigError
+
+CONDITION = rf"([\w/.-]+) *([<>]=?) *({NUMBER})"  # such as env/success_rate>0.95
+
+
+class StoppingFlags(Flags):
+    """Stopping and the best state."""
+
+    best_by: str | None = run_flag(
+        None,
+        "Metric whose highest value is saved as best.safetensors; none: that of --eval_every.",
+    )
+    stop_when: str | None = run_flag(
+        None,
+        "Condition that ends the run: on a metric, such as env/success_rate>0.9, a mean over the "
+        "last 100 episodes; or solved>=200, on the mean return of an evaluation of 100 episodes; "
+        "solved alone takes the environment's reward_threshold.",
+        pattern=f"solved|{CONDITION}",
+        form="metric or solved, <, <=, > or >= and number, or solved alone",
+    )
+    patience: Count | None = run_flag(
+        None, "Iterations without a new highest value of --best_by after which the run ends."
+    )
+    max_time: str | None = run_flag(
+        None,
+        "Time after which the run ends, including pauses and the time before it was resumed.",
+        **DURATION,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.patience and not (self.best_by or RunFlags.of(self).eval_every):
+            raise ConfigError(f"--patience={self.patience}: give --best_by or --eval_every as well")
+
+
+class VideoFlags(Flags):
+    """Videos."""
+
+    video_every: Count | None = run_flag(
+        None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
+    )
