@@ -135,7 +135,7 @@ RUNS = {
 }
 NEEDED = {"batch-envpool": "envpool"}  # packages of runs
 
-ADDED = {"faults/episodes_lost"}  # columns that earlier commits lack
+NOT_IN_ALL = {"faults/episodes_lost", "faults/log_dropped"}  # columns that some commits lack
 RENAMED: dict[str, str] = {}  # from today's names of tensors and columns to those of the first
 
 
@@ -212,7 +212,7 @@ def digest(folder: Path) -> dict[str, str]:
             tensors.update(about.encode() + table.tobytes())
     run = harness.read_run(folder)
     rows = harness.without_times(run.rows)
-    metrics = [{old_name(name): x for name, x in row.items() if name not in ADDED} for row in rows]
+    metrics = [{old_name(name): x for name, x in row.items() if name not in NOT_IN_ALL} for row in rows]
     texts = {
         "metrics": json.dumps(metrics),
         "evaluation": json.dumps(run.summary["evaluation"]),
