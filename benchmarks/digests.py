@@ -212,7 +212,9 @@ def digest(folder: Path) -> dict[str, str]:
             tensors.update(about.encode() + table.tobytes())
     run = harness.read_run(folder)
     rows = harness.without_times(run.rows)
-    metrics = [{old_name(name): x for name, x in row.items() if name not in NOT_IN_ALL} for row in rows]
+    metrics = [
+        {old_name(name): x for name, x in row.items() if name not in NOT_IN_ALL} for row in rows
+    ]
     texts = {
         "metrics": json.dumps(metrics),
         "evaluation": json.dumps(run.summary["evaluation"]),

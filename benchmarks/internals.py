@@ -129,7 +129,7 @@ def num_sides(config: Config, work: int) -> int:
     """Return the number of threads, each with a network, that learn from a minibatch of an mlp.
 
     work: the minibatch's rows times the weights of both networks."""
-    from ppo.algorithm.numpy_learner import MIN_WORK_FOR_THREADS
+    from ppo.extras.fast.backend import MIN_WORK_FOR_THREADS
 
     has_two = config.model == "mlp" and not config.share_trunk and work >= MIN_WORK_FOR_THREADS
     return 2 if has_two else 1

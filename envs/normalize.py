@@ -81,6 +81,7 @@ class NormalizeObservation:
         self.shift = self.shifts.array
         self.scale, self.highest = self.tables.array
         self.lowest = -self.highest
+        self.is_held = False  # whether the statistics stand still
 
     def __call__(self, observations: ndarray):
         """Return observations (..., *observation), normalised."""
@@ -99,7 +100,7 @@ class NormalizeObservation:
 
     def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
         """Update the statistics from observations (..., *observation), in all processes."""
-        if self.enabled:
+        if self.enabled and not self.is_held:
             samples = self._numbers(observations).reshape(-1, *self.shift.shape)
             self.statistics.update(samples, all_reduce)
             self._share_statistics()

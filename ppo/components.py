@@ -1,6 +1,7 @@
 """The parts of a run, wired together: environments, rollout, statistics, model and learner."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +13,8 @@ import torch
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
-from ppo.algorithm.critic_warmup import CriticWarmup
-from ppo.algorithm.distillation import TEACHER, Distillation
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
-from ppo.algorithm.rollout import Batch, Rollout
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
 from ppo.config.flags import Settings
@@ -30,16 +28,19 @@ from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
-from ppo.errors import ConfigError
 from ppo.extensions import functions_of
 from ppo.models.actor_critic import persistent_buffers, to_vector
-from ppo.models.numpy_mlp import layout_of
 from ppo.models.parts import images_of
-from ppo.policy.build import ActorFactory, describe_observations, new_model, new_normalizer
+from ppo.parts import Part
+from ppo.policy.build import (
+    ActorFactory,
+    actor_factory,
+    describe_observations,
+    new_model,
+    new_normalizer,
+)
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
-from ppo.policy.teacher import load_teacher
-from ppo.run.fine_tune import initialize
 from ppo.run.folder import FAULTS
 from ppo.run.saved import as_checkpoint_error
 from ppo.run.state import compare_settings
@@ -57,23 +58,11 @@ MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
 def make_learner(
     model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS, own: type[Learner] | None = None
 ) -> Learner:
-    """Make the learner of a model, with gradients in numpy where they can be. own: its class, by
-    default that which --learner names. Raises ConfigError if it cannot be made."""
+    """Make the learner of a model. own: its class, by default that which --learner names. Raises
+    ConfigError if it cannot be made."""
     if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
-    own = own or Learner
-    added: list[type[Learner]] = []  # override methods of own; the first takes precedence
-    options: dict[str, Any] = {}
-    layout = layout_of(model)
-    if config.critic_warmup:
-        added.append(CriticWarmup)
-    if config.teacher:  # whose term of the loss is in torch only
-        added.append(Distillation)
-    elif config.device == "cpu" and layout and not layout.cell and keeps_gradients(own):
-        added.append(NumpyLearner)
-        options["layout"] = layout
-    kind = type(own.__name__, (*added, own), {}) if added else own
-    return make_named("learner", config.learner, kind, model, config, ranks, **options)
+    return make_named("learner", config.learner, own or Learner, model, config, ranks)
 
 
 def prepare_run(
@@ -82,7 +71,7 @@ def prepare_run(
     """Make the parts of a run; also return notes for the user.
 
     Raises ConfigError, or CheckpointError if the settings do not fit the checkpoint that they came
-    with, or if --init_from is damaged, and as extensions do."""
+    with, and as extensions do."""
     config = settings.config
     spaces = settings.spaces
     ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
@@ -90,8 +79,6 @@ def prepare_run(
     parts = Components(settings, ranks, make_learner)
     notes = describe_observations(config, spaces.observations)
     notes += describe_size(config, spaces, len(parts.learner.weights))
-    if config.init_from and not config.is_resumed:
-        notes = [initialize(parts), *notes]
     if not config.is_resumed:
         notes += [note for prepare in functions_of("prepare") for note in prepare(parts)]
     return parts, notes
@@ -114,15 +101,6 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
     configure_process(num_threads, config.torch_deterministic)
     # For losses that draw random numbers.
     torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
-
-
-def _check_learner(learner: Learner, config: Config) -> None:
-    """Raise ConfigError if a learner that a function has made lacks what flags ask for."""
-    for name, kind in {"critic_warmup": CriticWarmup, "teacher": Distillation}.items():
-        if getattr(config, name) and not isinstance(learner, kind):
-            raise ConfigError(
-                f"--{name} needs a learner that is a class: give learner=Class, not a function"
-            )
 
 
 def acting_weights(learner: Learner):
@@ -155,23 +133,23 @@ class Components:
         self.saved_spaces = save_spaces(spaces)  # for checkpoints
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config, self.ranks)
-        _check_learner(self.learner, config)
-        self.teacher = None
-        if config.teacher:
-            self.teacher = load_teacher(config, spaces, self.model, self.ranks)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)
             self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
+        self.parts: dict[str, Part] = {}
+        for make_parts in functions_of("parts"):
+            self.parts |= make_parts(self)
+        self.learner.choose_backend()
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers and policies act on the CPU, whatever the learner's device is.
-        self.make_actor = ActorFactory(config, spaces, layout_of(self.model))
+        self.make_actor = actor_factory(self.model, config, spaces)
         make_actor = self.make_actor
         if config.inference == "learner" and config.device != "cpu":
-            make_actor = ActorFactory(config, spaces, layout=None, device=config.device)
+            make_actor = ActorFactory(config, spaces, config.device)
         make_sampler = partial(
             RolloutSampler,
             make_actor=make_actor,
@@ -260,16 +238,23 @@ class Components:
                 rollout.is_present,
             )
         batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
-        if self.teacher:
-            batch[TEACHER] = self.teacher(rollout, self.learner.to_device)
+        for part in self.parts.values():
+            part.on_batch(rollout, batch)
         return batch
 
+    def update(self, rollout: Rollout, batch: Batch) -> Metrics:
+        """Learn from a rollout and the batch that was made of it, and publish the new weights;
+        return the learner's metrics."""
+        with ExitStack() as stack:
+            for part in self.parts.values():
+                stack.enter_context(part.on_update(batch, self.iteration))
+            self.update_statistics(rollout)
+            metrics = self.learner.update(batch, self.iteration)
+        self.publish_weights()
+        return metrics
+
     def update_statistics(self, rollout: Rollout) -> None:
-        """Add a rollout to the statistics of observations, which were frozen during it; not while
-        the policy stands still (--critic_warmup), unless they are empty."""
-        is_warmup = self.iteration <= self.config.critic_warmup
-        if is_warmup and self.normalize_observation.statistics.count >= 1:
-            return
+        """Add a rollout to the statistics of observations, which did not change during it."""
         observations = rollout.of_present(rollout.observations[:-1])
         self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
 
@@ -322,8 +307,8 @@ class Components:
             "faults": dict(self.faults),
             "env_attributes": self.env_attributes,
         }
-        if self.teacher:
-            state["teacher.sha256"] = self.teacher.digest
+        for name, part in self.parts.items():
+            state |= add_prefix(name, part.state_dict())
         return state
 
     def state_dict(self) -> State:
@@ -337,15 +322,15 @@ class Components:
 
     def load_state_dict(self, state: State) -> None:
         """Take over what state_dict() returned. Raises ValueError for open episodes that do not
-        fit together, CheckpointError if it is of another teacher, and whatever the learner does."""
+        fit together, and whatever the learner and other parts do."""
         arrays = {
             name: x.numpy()
             for name, x in state.items()
             if isinstance(x, Tensor) and name.startswith(ARRAYS)
         }
         here = slice(self.env_ids.start, self.env_ids.stop)
-        if self.teacher:
-            self.teacher.check_same(state)
+        for name, part in self.parts.items():
+            part.load_state_dict(select_prefix(name, state))
         self.iteration = int(state["iteration"])
         self.faults |= {name: state["faults"].get(name, 0) for name in self.faults}
         self.learner.load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -32,16 +33,25 @@ class Extension(NamedTuple):
     a run's ppo.components.Components to its callbacks; launch: a function from the flags of a
     command line and the settings that they lead to, which returns whether it has done what they ask
     for, so that this process need not train; prepare: a function from the Components of a run to
-    notes for the user, called before a new run begins; loggers: subclasses of ppo.Logger, by their
-    names for --logger; commands: by name; exports: what `from ppo import NAME` imports."""
+    notes for the user, called before a new run begins; parts: a function from Components, whose
+    model and learner are made, to more parts of learning, each a ppo.parts.Part, by name; backend:
+    a function from a Learner to its ppo.algorithm.backend.Backend, or None; actor: a function from
+    a model, its Config and its Spaces to a picklable function that makes an actor of weights (P,),
+    like ppo.models.actor.Actor, or None; loggers: subclasses of ppo.Logger, by their names for
+    --logger; commands: by name; exports: what `from ppo import NAME` imports; after: the names of
+    extensions that do what they do before this one."""
 
     flags: tuple[str, ...] = ()
     callbacks: str = ""
     launch: str = ""
     prepare: str = ""
+    parts: str = ""
+    backend: str = ""
+    actor: str = ""
     loggers: Mapping[str, str] = NOTHING
     commands: Mapping[str, Command] = NOTHING
     exports: Mapping[str, str] = NOTHING
+    after: tuple[str, ...] = ()
 
 
 @cache
@@ -57,7 +67,8 @@ def extensions() -> dict[str, Extension]:
             loaded[name] = resolve_name(path)
         except Exception as error:
             show(f"warning: the extension {name} is left out: {describe(error)}")
-    return loaded
+    order = TopologicalSorter({name: loaded[name].after for name in loaded}).static_order()
+    return {name: loaded[name] for name in order if name in loaded}
 
 
 def functions_of(field: str) -> list[Any]:

@@ -125,9 +125,7 @@ def run(
                     clock.end_phase("collecting")
                     rollout = parts.finish_collect(iteration, info)
                     batch = parts.make_batch(rollout)
-                    parts.update_statistics(rollout)
-                    metrics = parts.learner.update(batch, iteration)
-                    parts.publish_weights()
+                    metrics = parts.update(rollout, batch)
                     clock.end_phase("learning")
                 with stop.raising(*URGENT):
                     decision = monitor.after_update(rollout, batch, metrics, clock)

@@ -122,10 +122,7 @@ def learn(parts: Components, info: RolloutInfo) -> dict[str, Any]:
     """Learn from the next rollout, which workers have collected, as ppo.trainer.train does."""
     rollout = parts.finish_collect(parts.iteration + 1, info)
     batch = parts.make_batch(rollout)
-    parts.update_statistics(rollout)
-    metrics = parts.learner.update(batch, parts.iteration)
-    parts.publish_weights()
-    return metrics
+    return parts.update(rollout, batch)
 
 
 def copy_tables(rollout: Rollout) -> dict[str, np.ndarray]:

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from ppo import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner, keeps_gradients
 from ppo.algorithm.rollout import Batch
-from ppo.components import Components, make_learner
-from ppo.config.config import Config
+from ppo.components import Components
+from ppo.extras.fast.backend import NumpyBackend, keeps_gradients
 from tests.running import make_components, worker_of
 
 
@@ -68,7 +67,7 @@ def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
 @torch.no_grad()
 def test_evaluating_in_parts_is_evaluating_at_once(size: int) -> None:
     parts, batch = collected(batch_size=size)
-    expected = parts.learner.log_probs_and_values(batch)
+    expected = parts.learner.backend.log_probs_and_values(batch)
     found = parts.learner.evaluate(batch)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -142,10 +141,9 @@ def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
 
     assert keeps_gradients(Doubled)
     assert not keeps_gradients(Other)
-    model = make_components("Counting-v0").model
-    made = make_learner(model, Config(), own=Doubled)
-    assert isinstance(made, Doubled)
-    assert isinstance(made, NumpyLearner)
+    made = make_components("Counting-v0", learner=f"{__name__}:Own").learner
+    assert isinstance(made, Own)
+    assert isinstance(made.backend, NumpyBackend)
     plain, doubled = (collected(**options)[1] for options in ({}, {"learner": f"{__name__}:Own"}))
     np.testing.assert_allclose(doubled["advantages"], 2 * plain["advantages"], rtol=1e-6)
 

@@ -9,9 +9,9 @@ from torch.nn.utils import parameters_to_vector
 
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
+from ppo.extras.fast.mlp import NumpyActor
 from ppo.models.actor import Actor
-from ppo.models.numpy_mlp import NumpyActor, layout_of
-from ppo.policy.build import ActorFactory, new_model
+from ppo.policy.build import ActorFactory, actor_factory, new_model
 from tests.running import ROOT
 
 
@@ -35,13 +35,13 @@ def test_making_a_model_leaves_torchs_random_stream_as_it_was() -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_a_layout_alone_decides_who_acts() -> None:
+def test_what_can_act_in_numpy_does() -> None:
     settings = settings_of(Config(env_name="CartPole-v1", num_workers=0))
     config, spaces = settings.config, settings.spaces
     model = new_model(config, spaces)
     vector = parameters_to_vector(model.parameters()).detach().numpy()
-    by_numpy = ActorFactory(config, spaces, layout_of(model))(vector)
-    by_torch = ActorFactory(config, spaces, layout=None)(vector)
+    by_numpy = actor_factory(model, config, spaces)(vector)
+    by_torch = ActorFactory(config, spaces)(vector)
     assert isinstance(by_numpy, NumpyActor)
     assert isinstance(by_torch, Actor)
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
@@ -52,14 +52,13 @@ def test_acting_by_a_layout_imports_no_torch() -> None:
     code = """
 import sys
 import numpy as np
-from ppo.models.numpy_mlp import Layout
-from ppo.policy.build import ActorFactory
+from ppo.extras.fast.mlp import Layout, NumpyActor
 sizes = {"policy_trunk.layers.0": (2, 3), "policy_head.logits": (4, 2), "value_head": (1, 2)}
 shapes = {}
 for name, (out, width) in sizes.items():
     shapes |= {f"{name}.weight": (out, width), f"{name}.bias": (out,)}
 weights = np.zeros(sum(int(np.prod(shape)) for shape in shapes.values()), np.float32)
-actor = ActorFactory(None, None, Layout(shapes, "tanh", 4, None, "", 0))(weights)
+actor = NumpyActor(Layout(shapes, "tanh", 4, None, "", 0), weights)
 print(actor(np.zeros((1, 3), np.float32), None).tolist(), "torch" in sys.modules)
 """
     done = subprocess.run(

@@ -216,9 +216,9 @@ def test_the_gradient_is_that_of_the_definition(kind: str) -> None:
     cloning.learner.gradients.zero_()
     loss_by_definition(cloning, rows, returns).backward()
     wanted = cloning.learner.gradients
-    if cloning.frozen is not None:
-        assert wanted[cloning.frozen].abs().min() > 0
-        wanted[cloning.frozen] = 0
+    if cloning.held is not None:
+        assert wanted[cloning.held].abs().min() > 0
+        wanted[cloning.held] = 0
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
     assert found.abs().max() > 0.01
 
@@ -233,8 +233,8 @@ def test_the_gradient_is_that_of_the_definition(kind: str) -> None:
     for seed in range(3):  # finite differences in random directions
         torch.manual_seed(seed)
         direction = torch.randn_like(weights)
-        if cloning.frozen is not None:
-            direction[cloning.frozen] = 0
+        if cloning.held is not None:
+            direction[cloning.held] = 0
         direction /= direction.norm()
         step = 1e-2 * direction
         with torch.no_grad():

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from ppo.algorithm.backend import TorchBackend
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner
 from ppo.algorithm.rollout import Rollout
-from ppo.components import make_learner, prepare_run
+from ppo.components import Components, make_learner
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
+from ppo.extras.fast.backend import NumpyBackend
+from ppo.monitor import all_callbacks
 from ppo.run.checkpoint import copy_state
 from ppo.system import hardware
-from ppo.system.distributed import SINGLE_PROCESS
 from tests.running import learn, make_components, worker_of
 
 SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}
@@ -37,8 +38,11 @@ class OwnLearner(Learner):
 
 
 def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
-    assert isinstance(make_components("Counting-v0", **SMALL).learner, NumpyLearner)
-    assert type(make_components("Counting-v0", **SMALL, activation="gelu").learner) is Learner
+    plain, gelu = (
+        make_components("Counting-v0", **SMALL, **x) for x in ({}, {"activation": "gelu"})
+    )
+    assert isinstance(plain.learner.backend, NumpyBackend)
+    assert isinstance(gelu.learner.backend, TorchBackend)
 
 
 def test_the_learner_may_be_a_class_named_by_a_flag() -> None:
@@ -135,7 +139,7 @@ def test_what_one_run_saves_another_takes_over() -> None:
 def test_seeds_are_for_the_command_line() -> None:
     settings = settings_of(Config(env_name="CartPole-v1", seeds=2))
     with pytest.raises(ConfigError, match="--seeds=2"):
-        prepare_run(settings, SINGLE_PROCESS, make_learner)
+        all_callbacks(Components(settings))
 
 
 @pytest.fixture

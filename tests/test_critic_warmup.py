@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ppo import Config, Learner, load_policy, train
+from ppo import Config, load_policy, train
 from ppo.components import Components
 from ppo.config.settings import settings_of
 from ppo.models.actor_critic import ActorCritic
@@ -177,9 +177,3 @@ def test_a_critic_without_weights_of_its_own_is_refused(tmp_path: Path, call: Ca
     )
     assert (code, error.count("\n")) == (2, 1), error
     assert error.startswith("error: --critic_warmup: all weights that may change are also the poli")
-
-
-def test_a_learner_that_a_function_makes_is_refused(tmp_path: Path) -> None:
-    config = Config(**{**SMALL, "critic_warmup": 1, "run_dir": str(tmp_path / "run")})
-    with pytest.raises(ValueError, match="--critic_warmup needs a learner that is a class"):
-        train(config, learner=lambda model, config, ranks: Learner(model, config, ranks))

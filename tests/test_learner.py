@@ -25,13 +25,16 @@ def iterations(count: int, **values: Any) -> dict[str, Any]:
 
 def test_the_clip_of_values_follows_that_of_ratios_also_after_a_change() -> None:
     parts = make_components("CartPole-v1", clip_coef=0.3, clip_value_coef="auto")
-    parts.learner._set_coefficients(1.0)
+    parts.learner.remaining = 1.0
+    parts.learner.set_coefficients()
     assert parts.learner.clip_value_coef == 0.3
     parts.change_settings({"clip_coef": "linear:0.2"})
-    parts.learner._set_coefficients(0.5)
+    parts.learner.remaining = 0.5
+    parts.learner.set_coefficients()
     assert parts.learner.clip_value_coef == parts.learner.clip_coef == 0.1
     parts.change_settings({"clip_value_coef": None})
-    parts.learner._set_coefficients(0.5)
+    parts.learner.remaining = 0.5
+    parts.learner.set_coefficients()
     assert parts.learner.clip_value_coef is None
 
 
@@ -283,10 +286,10 @@ def test_gradients_are_clipped_to_the_global_norm() -> None:
         len(learner.gradients), generator=torch.Generator().manual_seed(0)
     )
     before = learner.gradients.clone()
-    norm = learner._clip_gradients()
+    norm = learner.backend.clip()
     assert norm == pytest.approx(float(before.norm()))
     torch.testing.assert_close(learner.gradients, before * 0.5 / before.norm())
-    assert plain_learner(max_grad_norm=0.5)._clip_gradients() == 0
+    assert plain_learner(max_grad_norm=0.5).backend.clip() == 0
 
 
 def test_adam_has_the_epsilon_of_baselines() -> None:
@@ -304,7 +307,7 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
         parts = make_components("Counting-v0", **{name: coefficient * scale})
         info = worker_of(parts, 8).collect(1)
         batch = parts.make_batch(parts.finish_collect(1, info))
-        metrics = parts.learner.compute_gradients(batch)
+        metrics = parts.learner.backend.gradients(batch)
         totals.append(float(metrics["loss"]))
     expected = sign * (factor - 1) * coefficient * float(metrics[term])
     assert totals[1] - totals[0] == pytest.approx(expected, rel=1e-3)

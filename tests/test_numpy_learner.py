@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm import numpy_learner
+from ppo.algorithm.backend import TorchBackend
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner
-from ppo.components import Components, make_learner
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.models.numpy_mlp import layout_of
-from ppo.system.distributed import SINGLE_PROCESS
+from ppo.extras.fast import backend
+from ppo.extras.fast.backend import NumpyBackend
 from tests.running import learn, make_network, worker_of
 from tests.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
 
@@ -51,14 +50,17 @@ def arrays(batch: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 def learners(model, **values):
     config = Config(**{"clip_value_coef": 0.2, "normalize_rewards": False, **values})
-    return Learner(deepcopy(model), config), NumpyLearner(model, config, layout=layout_of(model))
+    by_torch, by_numpy = Learner(deepcopy(model), config), Learner(model, config)
+    by_numpy.choose_backend()
+    assert isinstance(by_numpy.backend, NumpyBackend)
+    return by_torch, by_numpy
 
 
 def assert_same_gradient(model, batch, **values) -> None:
     by_autograd, written_out = learners(model, **values)
-    expected = by_autograd.compute_gradients(batch)
+    expected = by_autograd.backend.gradients(batch)
     by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
-    metrics = written_out.compute_gradients(arrays(batch))
+    metrics = written_out.backend.gradients(arrays(batch))
     written_out.gradients /= scale
     torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
     assert list(metrics) == list(expected)
@@ -73,7 +75,7 @@ def assert_same_gradient(model, batch, **values) -> None:
 def test_the_gradient_is_that_of_autograd(
     action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", large)
+    monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", large)
     model = make_model(
         action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
     )
@@ -85,7 +87,7 @@ def test_the_gradient_is_that_of_autograd(
 def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
     action_space, large, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", large)
+    monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", large)
     model = make_model(action_space, policy_layers="7", value_layers="11,5,9")
     widths = [layer.weight.shape for layer in model.value_trunk.layers]
     assert widths == [(11, 5), (5, 11), (9, 5)]
@@ -128,10 +130,10 @@ def test_one_thread_and_two_compute_the_same_bits(monkeypatch: pytest.MonkeyPatc
     batch = arrays(make_batch(model))
     found = []
     for work in (10**9, 1):
-        monkeypatch.setattr(numpy_learner, "MIN_WORK_FOR_THREADS", work)
+        monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", work)
         learner = learners(deepcopy(model))[1]
-        metrics = learner.compute_gradients(batch)
-        evaluated = learner.log_probs_and_values(batch)
+        metrics = learner.backend.gradients(batch)
+        evaluated = learner.backend.log_probs_and_values(batch)
         found.append((metrics, learner.gradients.tolist(), [x.tolist() for x in evaluated]))
     assert found[0] == found[1]
 
@@ -147,15 +149,15 @@ def test_values_and_log_probabilities_are_those_of_torch(action_space, share_tru
     }
     by_torch, by_numpy = learners(model, num_minibatches=3)
     with torch.no_grad():
-        expected = by_torch.log_probs_and_values(batch)
-        found = by_numpy.log_probs_and_values(arrays(batch))
+        expected = by_torch.backend.log_probs_and_values(batch)
+        found = by_numpy.backend.log_probs_and_values(arrays(batch))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         if share_trunk:
             features = {"features": model.policy_trunk(batch["observations"])}
-            found = by_numpy.log_probs_and_values(arrays(batch | features))
+            found = by_numpy.backend.log_probs_and_values(arrays(batch | features))
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-        expected_values = by_torch.predict_values(batch["observations"])
-    found_values = by_numpy.predict_values(batch["observations"].numpy())
+        expected_values = by_torch.backend.values(batch["observations"])
+    found_values = by_numpy.backend.values(batch["observations"].numpy())
     np.testing.assert_allclose(found_values, expected_values, rtol=1e-5, atol=1e-5)
 
 
@@ -168,8 +170,10 @@ def test_learning_leads_to_the_same_weights() -> None:
         "learning_rate": 1e-3,
     }
     weights = []
-    for make in (make_learner, Learner):
-        parts = Components(settings_of(Config(**values, num_workers=0)), SINGLE_PROCESS, make)
+    for other in (None, TorchBackend):
+        parts = Components(settings_of(Config(**values, num_workers=0)))
+        if other:
+            parts.learner.backend = other(parts.learner)
         worker = worker_of(parts, 4)
         for iteration in range(1, 5):
             metrics = learn(parts, worker.collect(iteration))
@@ -181,7 +185,7 @@ def test_learning_leads_to_the_same_weights() -> None:
 
 def test_the_thread_ends_with_its_learner() -> None:
     learner = learners(make_model(SPACES["choice"]))[1]
-    thread = learner.value_thread.submit(threading.current_thread).result()
+    thread = learner.backend.value_thread.submit(threading.current_thread).result()
     assert thread.is_alive()
     del learner
     gc.collect()

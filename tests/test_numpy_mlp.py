@@ -7,14 +7,12 @@ from gymnasium import spaces
 from torch.nn.utils import parameters_to_vector
 
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.numpy_learner import NumpyLearner
-from ppo.components import Components, make_learner
 from ppo.config.config import Config
+from ppo.extras.fast.backend import NumpyBackend, make_backend
+from ppo.extras.fast.mlp import NumpyActor, layout_of
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import ActorCritic, FeedForward
-from ppo.models.numpy_mlp import NumpyActor, layout_of
-from ppo.system.distributed import SINGLE_PROCESS
-from tests.running import make_components, make_network, run_main
+from tests.running import make_network, run_main
 
 B = 37
 VECTOR = spaces.Box(-1, 1, (5,))
@@ -104,23 +102,25 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
         pass
 
     class OwnLearner(Learner):
-        pass
+        def loss(self, *arguments):
+            return super().loss(*arguments)
 
     model = make_network(VECTOR, SPACES["choice"])
     config = Config(hidden_size=64, share_trunk=False)
     own = Own(lambda layers: model.policy_trunk, SPACES["choice"], config)
     assert layout_of(own) is None
     assert layout_of(ActorCritic()) is None
-    assert isinstance(make_learner(model, Config(clip_value_coef=None)), NumpyLearner)
-    assert type(make_learner(own, Config(clip_value_coef=None))) is Learner
+    plain = Config(clip_value_coef=None)
+    assert isinstance(make_backend(Learner(model, plain)), NumpyBackend)
+    assert make_backend(Learner(own, plain)) is None
+    assert make_backend(OwnLearner(model, plain)) is None
     for values in (LSTM, GRU):  # which only act in numpy
         recurrent = make_model(SPACES["choice"], **values)
         assert layout_of(recurrent).cell == values["model"]
-        assert type(make_learner(recurrent, Config(clip_value_coef=None))) is Learner
-    parts = make_components("Bandit-v0")
-    assert isinstance(parts.learner, NumpyLearner)
-    own_parts = Components(parts.settings, SINGLE_PROCESS, OwnLearner)
-    assert type(own_parts.learner) is OwnLearner
+        assert make_backend(Learner(recurrent, plain)) is None
+    with_term = Learner(model, plain)
+    with_term.terms.append(lambda *_: (torch.zeros(()), {}))
+    assert make_backend(with_term) is None
 
 
 @pytest.mark.slow_but_first

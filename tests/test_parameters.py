@@ -10,8 +10,8 @@ from torch import nn
 from ppo.algorithm.adam import Adam
 from ppo.algorithm.parameters import (
     flatten_parameters,
-    frozen_weights,
     make_optimizer,
+    mask_of,
 )
 from ppo.config.config import Config
 from ppo.errors import ConfigError
@@ -108,11 +108,6 @@ def test_an_optimizer_that_steps_in_another_way_is_refused_at_the_start(
     assert not (tmp_path / "run").exists()
 
 
-def test_frozen_weights_are_those_whose_names_begin_so() -> None:
+def test_a_mask_is_of_the_parameters_whose_names_begin_so() -> None:
     model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 2))
-    assert frozen_weights(model, "1.w,0.bias").tolist() == [False] * 2 + [True] * 3 + [False] * 2
-    assert frozen_weights(model, None) is None
-    with pytest.raises(
-        ConfigError, match=r"^--freeze: unknown parameter 2; give some of 0\.weight, "
-    ):
-        frozen_weights(model, "0,2")
+    assert mask_of(model, ["1.w", "0.bias"]).tolist() == [False] * 2 + [True] * 3 + [False] * 2

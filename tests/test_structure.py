@@ -21,6 +21,7 @@ ROOMS = (
     ("ppo.algorithm",),
     ("ppo.run",),
     ("ppo.callbacks",),
+    ("ppo.parts",),
     ("ppo.policy",),
     ("ppo.components",),
     ("ppo.monitor",),

@@ -21,20 +21,15 @@ FLAGS_TO_MOVE = {
     "nested": "normalize_keys",
     "supervision": "step_timeout reset_timeout",
     "checks": "strict_spaces",
-    "transfer": "init_from init_parts init_partial freeze critic_warmup teacher teacher_coef "
-    "distill teacher_parts teacher_model",
     "presets": "preset",
     "reward terms": "reward_term",
 }
 FILES_TO_MOVE = {
-    "fast": "ppo/algorithm/numpy_learner.py models/numpy_mlp.py models/numpy_cells.py",
     "vector": "envs/adapt.py envs/batch_checks.py envs/batch_worker.py envs/batches.py "
     "envs/columns.py envs/envpool.py envs/infos.py envs/make_columns.py envs/teams.py",
     "recurrent": "models/recurrent.py",
     "supervision": "envs/heartbeat.py envs/isolation.py",
     "checks": "envs/checks.py",
-    "transfer": "ppo/algorithm/critic_warmup.py ppo/algorithm/distillation.py "
-    "ppo/policy/teacher.py ppo/run/fine_tune.py",
     "live": "ppo/run/changes.py ppo/commands/set.py",
     "distributed": "ppo/system/distributed.py ppo/system/collectives.py",
     "watch": "envs/video.py",

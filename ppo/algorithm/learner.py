@@ -10,16 +10,17 @@ from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm import losses
+from ppo.algorithm.backend import Backend, TorchBackend
 from ppo.algorithm.gae import generalized_advantages
 from ppo.algorithm.minibatches import Minibatch, draw_minibatches
-from ppo.algorithm.parameters import flatten_parameters, frozen_weights, make_optimizer
+from ppo.algorithm.parameters import flatten_parameters, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NonFinite
+from ppo.extensions import functions_of
 from ppo.models.actor_critic import named_tensors
-from ppo.models.tensors import as_tensor
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -35,6 +36,9 @@ NOT_FINITE = (
     f"in iteration {{}} weights, or {MAX_SKIPPED} gradients in a row, were not finite: "
     "resume from the state before it with a lower --learning_rate"
 )
+# From the learner, a minibatch, its distribution and values (B,) to what is added to the loss, and
+# metrics.
+LossTerm = Callable[["Learner", Batch, Any, Tensor], tuple[Tensor, Metrics]]
 
 
 class Learner:
@@ -43,20 +47,38 @@ class Learner:
     weights, gradients: the model's, as two vectors (P,). ranks: the processes that learn the same
     policy. Override loss() for another objective, advantages() for another estimator, and
     state_dict() and load_state_dict() to keep more state.
+
+    What extensions may set: terms, which are added to the loss; replaces_policy_loss, whether they
+    take the place of all of it but the loss of values; held, a mask (P,) of weights that stand
+    still, None for none; backend, what computes all this.
     """
 
     def __init__(self, model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
-        self.uses_train_mode = True  # whether those need model.train()
         self.config = config
         self.ranks = ranks
         self.weights, self.gradients = flatten_parameters(model)
-        self.frozen = frozen_weights(model, config.freeze)
+        self.held: Tensor | None = None
+        self.terms: list[LossTerm] = []
+        self.replaces_policy_loss = False
+        self.trains_buffers = True  # whether buffers such as BatchNorm's are updated
+        self.remaining = 1.0  # share of the run that is left at this update
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
         self.num_skipped = 0  # gradient steps in a row
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
-        self._set_coefficients(1.0)
+        self.backend: Backend = TorchBackend(self)
+        self.set_coefficients()
+
+    def choose_backend(self) -> None:
+        """Compute by an extension's backend, if one takes this learner as it is now."""
+        made = (make(self) for make in functions_of("backend"))
+        self.backend = next(filter(None, made), self.backend)
+
+    def to_device(self, table: ndarray) -> Any:
+        """Return a table in the form that this learner computes with: a tensor on its device, or an
+        array."""
+        return self.backend.table(table)
 
     @torch.no_grad()
     def make_batch(
@@ -104,11 +126,13 @@ class Learner:
         num_rows = len(batch["actions"])
         size = self.config.batch_size or -(-num_rows // self.config.num_minibatches)
         chunks = [
-            self.log_probs_and_values({name: x[first : first + size] for name, x in batch.items()})
+            self.backend.log_probs_and_values(
+                {name: x[first : first + size] for name, x in batch.items()}
+            )
             for first in range(0, num_rows, size)
         ]
         log_probs, values = zip(*chunks, strict=True)
-        return self._to_numpy(log_probs), self._to_numpy(values)
+        return self.backend.join(log_probs), self.backend.join(values)
 
     def advantages(
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
@@ -135,22 +159,24 @@ class Learner:
         iteration counts from 1. Steps whose loss or gradient is not finite are skipped. Raises
         NonFinite after several of those in a row, or if a weight is not finite.
         """
-        self._set_coefficients(1 - (iteration - 1) / self.config.iterations)
+        self.remaining = 1 - (iteration - 1) / self.config.iterations
+        self.set_coefficients()
         target_kl = self.config.target_kl
         history: list[Metrics] = []
         num_skipped = 0
-        if self.uses_train_mode:
+        has_modes = self.backend.has_modes and self.trains_buffers
+        if has_modes:
             self.model.train()
         for minibatch, weight in self._minibatches(batch, iteration):
             metrics = self.ranks.all_reduce_gradients(
-                self.gradients, self.compute_gradients(minibatch), weight
+                self.gradients, self.backend.gradients(minibatch), weight
             )
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
-            if self.frozen is not None:
-                self.gradients[self.frozen] = 0
-            metrics["grad_norm"] = self._clip_gradients()
+            if self.held is not None:
+                self.gradients[self.held] = 0
+            metrics["grad_norm"] = self.backend.clip()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self._step()
                 self.num_skipped = 0
@@ -160,7 +186,7 @@ class Learner:
                 self.num_skipped += 1
                 if self.num_skipped == MAX_SKIPPED:
                     break
-        if self.uses_train_mode:
+        if has_modes:
             self.model.eval()
         if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
             raise NonFinite(NOT_FINITE.format(iteration))
@@ -178,13 +204,6 @@ class Learner:
             "learning_rate": learning_rate,
             "clip_coef": self.clip_coef,
         }
-
-    def compute_gradients(self, minibatch: Batch) -> Metrics:
-        """Write the gradient of a minibatch's loss; return metrics: scalar tensors, or numbers."""
-        self.gradients.zero_()
-        loss, metrics = self.loss(minibatch, *self.forward(minibatch))
-        torch.autograd.backward(loss)
-        return {"loss": loss.detach(), **metrics}
 
     def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
         """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics.
@@ -214,6 +233,20 @@ class Learner:
                 metrics["value_clip_fraction"] = (moves > self.clip_value_coef).float().mean()
         return loss, metrics
 
+    def objective(self, minibatch: Batch) -> tuple[Tensor, Metrics]:
+        """Return the loss of a minibatch with the terms of extensions, and metrics."""
+        distribution, values = self.forward(minibatch)
+        loss, metrics = self.loss(minibatch, distribution, values)
+        if self.replaces_policy_loss:
+            loss = self.config.value_coef * losses.value_loss(
+                values, minibatch["values"], minibatch["returns"], clip_coef=self.clip_value_coef
+            )
+        for term in self.terms:
+            more, measured = term(self, minibatch, distribution, values)
+            loss = loss + more
+            metrics = {**metrics, **measured}
+        return loss, metrics
+
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
         """Return the distribution of a batch's actions, within its masks, and its values (B,).
 
@@ -232,15 +265,6 @@ class Learner:
         if "action_masks" in batch:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
-
-    def log_probs_and_values(self, batch: Batch) -> tuple[Any, Any]:
-        """Return the log-probabilities of a batch's actions, and its values: (B,) each."""
-        distribution, values = self.forward(batch)
-        return distribution.log_prob(batch["actions"]), values
-
-    def predict_values(self, *inputs: Any) -> Any:
-        """Return the values (B,) of observations (B, *observation) and, if any, states (B, S)."""
-        return self.model(*inputs)[1]
 
     def state_dict(self) -> State:
         """Return the state of learning: tensors and JSON values, by name."""
@@ -261,16 +285,6 @@ class Learner:
             self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
-
-    def to_device(self, table: ndarray) -> Any:
-        """Return a table in the form that this learner computes with: a tensor on its device."""
-        if table.dtype == np.float64:
-            table = table.astype(np.float32)  # models compute in float32 at most
-        return as_tensor(table).to(self.weights.device)
-
-    def standardize(self, advantages: Any, moments) -> Any:
-        """Scale advantages (B,) to mean 0 and standard deviation 1 (see losses.standardize)."""
-        return losses.standardize(advantages, moments)
 
     def configure(self, config: Config) -> None:
         """Take other settings from the next update on; an adaptive learning rate begins anew if its
@@ -305,45 +319,38 @@ class Learner:
             (whole,) = self.ranks.minibatch_moments(advantages, [Minibatch(rows, 1.0)])
             index = self.to_device(rows)
             standardized = advantages * 0  # stay 0 where no action was carried out
-            standardized[index] = self.standardize(advantages[index], whole)
+            standardized[index] = self.backend.standardize(advantages[index], whole)
             batch = {**batch, "advantages": standardized}
         for part, statistics in zip(parts, moments, strict=True):
-            minibatch = self._gather(batch, part.rows)
+            minibatch = self.backend.gather(batch, part.rows)
             if part.sequences is not None:
                 sequences = {name: batch[name] for name in SEQUENCES}
-                minibatch |= self._gather(sequences, part.sequences)
+                minibatch |= self.backend.gather(sequences, part.sequences)
                 minibatch["rows"] = self.to_device(own.ravel()[part.sequences])
             if config.normalize_advantages == "minibatch":
-                minibatch["advantages"] = self.standardize(minibatch["advantages"], statistics)
+                minibatch["advantages"] = self.backend.standardize(
+                    minibatch["advantages"], statistics
+                )
             yield minibatch, part.weight
-
-    def _gather(self, batch: Batch, rows: ndarray) -> Batch:
-        """Return some rows of a batch."""
-        index = self.to_device(rows)
-        return {name: tensor.index_select(0, index) for name, tensor in batch.items()}
 
     def _bootstrap_values(self, observations: ndarray, states: ndarray) -> ndarray:
         """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
         inputs = [self.to_device(table) for table in (observations, states) if table.size]
-        return self._to_numpy([self.predict_values(*inputs)])
-
-    def _to_numpy(self, chunks: Sequence[Any]) -> ndarray:
-        """Concatenate chunks (b,) of what the network returned, as one array (B,)."""
-        return torch.cat([*chunks]).cpu().numpy()
+        return self.backend.join([self.backend.values(*inputs)])
 
     def _step(self) -> None:
-        """Step the optimizer. Frozen weights stay, which weight decay and momentum would move even
+        """Step the optimizer. Held weights stay, which weight decay and momentum would move even
         without a gradient."""
-        if self.frozen is None:
+        if self.held is None:
             self.optimizer.step()
             return
-        kept = self.weights[self.frozen]
+        kept = self.weights[self.held]
         self.optimizer.step()
-        self.weights[self.frozen] = kept
+        self.weights[self.held] = kept
 
-    def _set_coefficients(self, remaining: float) -> None:
-        """Set scheduled coefficients. remaining: share of the run, from 1 down to 0."""
-        config = self.config
+    def set_coefficients(self) -> None:
+        """Set scheduled coefficients for what remains of the run."""
+        config, remaining = self.config, self.remaining
         self.clip_coef = scheduled(config.clip_coef, remaining)
         value_clip = config.clip_value_coef
         follows = value_clip == "auto"
@@ -354,13 +361,6 @@ class Learner:
             self.learning_rate = scheduled(config.learning_rate, remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
-
-    def _clip_gradients(self):
-        """Clip the gradient by its norm (Pascanu et al. 2013, alg. 1); return the old norm."""
-        norm = self.gradients.norm()
-        if self.config.max_grad_norm > 0:
-            self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        return norm
 
 
 def _check_model(model, config: Config) -> None:

@@ -1,5 +1,6 @@
 """A model's parameters as one vector, and the optimizer that steps it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 
@@ -32,22 +33,11 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     return weights, gradients
 
 
-def frozen_weights(model: nn.Module, freeze: str | None) -> Tensor | None:
-    """Return a mask (P,) bool of the weights that --freeze names by prefixes; None for none.
-
-    Raises ConfigError for a prefix that no name has.
-    """
-    if not freeze:
-        return None
-    prefixes = tuple(freeze.split(","))
-    names = dict(model.named_parameters())
-    for prefix in prefixes:
-        if not any(name.startswith(prefix) for name in names):
-            raise ConfigError(
-                f"--freeze: unknown parameter {prefix}; give some of {', '.join(names)}"
-            )
+def mask_of(model: nn.Module, prefixes: Sequence[str]) -> Tensor:
+    """Return a mask (P,) bool of the parameters whose names begin with one of some prefixes."""
+    parameters = model.named_parameters()
     return torch.cat(
-        [torch.full((x.numel(),), name.startswith(prefixes)) for name, x in names.items()]
+        [torch.full((x.numel(),), name.startswith(tuple(prefixes))) for name, x in parameters]
     )
 
 

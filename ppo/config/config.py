@@ -10,9 +10,7 @@ from ppo.config.flags import Flags, Settings, check_values
 from ppo.config.learning_flags import (
     AlgorithmFlags,
     EnvironmentFlags,
-    FineTuningFlags,
     NetworkFlags,
-    TeacherFlags,
 )
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
 from ppo.envs.envpool import ENVPOOL
@@ -33,16 +31,15 @@ if TYPE_CHECKING:  # so that the core cannot name their flags
         """The flags of all extensions."""
 
 else:
+    _ABOUT = {"__doc__": "The flags of all extensions.", "__module__": __name__}
     _paths = [path for extension in extensions().values() for path in extension.flags]
-    ExtensionFlags = type("ExtensionFlags", (*map(resolve_name, reversed(_paths)), Flags), {})
+    ExtensionFlags = type("ExtensionFlags", (*map(resolve_name, reversed(_paths)), Flags), _ABOUT)
 
 
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
 class Config(
     ExtensionFlags,
     TimeoutFlags,
-    TeacherFlags,
-    FineTuningFlags,
     ExecutionFlags,
     LoggingFlags,
     RunFlags,
@@ -72,9 +69,6 @@ class Config(
                 "--normalize_rewards=True: leave it out with clipped ones, "
                 "or give --clip_rewards=False"
             )
-        for name in ("teacher_parts", "teacher_model", "distill"):
-            if getattr(self, name) and not self.teacher:
-                raise ConfigError(f"--{name} is about a teacher: give --teacher as well")
         iteration = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
         if not self.batch_size and self.num_minibatches > self.rollout_size:
             raise ConfigError(f"--num_minibatches={self.num_minibatches}: give at most {iteration}")

@@ -1,5 +1,6 @@
 """Build what training and evaluation share: the model, actors, and the observation normaliser."""
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ from numpy import ndarray
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.extensions import functions_of
 from ppo.models import make_model
-from ppo.models.numpy_mlp import NumpyActor
 from ppo.models.parts import chosen_parts, images_of, is_packed, parts_of, vectors_of
 
 
@@ -44,28 +45,28 @@ def empty_model(config, spaces: Spaces):
 
 @dataclass(frozen=True)
 class ActorFactory:
-    """Make actors of a run's model from weights, in any process.
-
-    config: the run's, resolved; layout: that of ppo.models.numpy_mlp.layout_of if the model has
-    one, with which torch is not imported; device: where a model without a layout acts."""
+    """Make actors of a run's model from weights, in any process. config: the run's, resolved."""
 
     config: Any
     spaces: Spaces
-    layout: Any
     device: str = "cpu"
 
     def __call__(self, weights: ndarray):
-        """Return an actor with weights (P,): a NumpyActor if there is a layout, else an Actor."""
-        if self.layout:
-            return NumpyActor(self.layout, weights)
+        """Return a ppo.models.actor.Actor with weights (P,)."""
         from ppo.models.actor import Actor  # imports torch
 
         return Actor(self.make_model(), weights)
 
     def make_model(self):
-        """Make the model of an actor without a layout. Raises ModelMismatch as make_model does."""
+        """Make the model of an actor. Raises ModelMismatch as make_model does."""
         model = new_model(self.config, self.spaces, to_act=self.device == "cpu")
         return model.to(self.device)
+
+
+def actor_factory(model, config, spaces: Spaces) -> Callable[[ndarray], Any]:
+    """Return what makes actors of a model on the CPU: an extension's, or an ActorFactory."""
+    made = (make(model, config, spaces) for make in functions_of("actor"))
+    return next(filter(None, made), ActorFactory(config, spaces))
 
 
 def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:

@@ -12,8 +12,7 @@ from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import named_tensors, to_vector
-from ppo.models.numpy_mlp import layout_of
-from ppo.policy.build import ActorFactory, empty_model, new_normalizer
+from ppo.policy.build import actor_factory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
 from ppo.run.saved import as_checkpoint_error, checked_settings, untrusted
@@ -54,7 +53,7 @@ def load_policy(
         network, normalize = check_fits(settings, state)
     config, spaces = settings.config, settings.spaces
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
-    make_actor = ActorFactory(config, spaces, layout_of(network))
+    make_actor = actor_factory(network, config, spaces)
     attributes = state.get("env_attributes") or {}
     refusal = untrusted(path, saved, repeated)
     return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes, refusal)

@@ -1,6 +1,6 @@
 """What a policy answers: actions, values, log-probabilities and distributions; no environment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,12 +22,12 @@ class PolicyNetwork:
     """Answer for one observation or for n at once.
 
     config: the run's, resolved; weights: (P,) float32, the model's parameters and persistent
-    buffers; make_actor: makes a ppo.models.actor.Actor or NumpyActor from weights."""
+    buffers; make_actor: makes a ppo.models.actor.Actor, or what acts like one, from weights."""
 
     config: Any
     spaces: Spaces
     weights: ndarray
-    make_actor: ActorFactory
+    make_actor: Callable[[ndarray], Any]
     normalize: NormalizeObservation
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class PolicyNetwork:
 
         if isinstance(self.actor, Actor):
             return self.actor
-        return Actor(self.make_actor.make_model(), self.weights)
+        return Actor(ActorFactory(self.config, self.spaces).make_model(), self.weights)
 
     @cached_property
     def state(self) -> ndarray:

@@ -23,7 +23,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
 # change, and of what may have any number of rows.
-OPTIONAL = ("generator.cuda", "teacher.")
+OPTIONAL = ("generator.cuda",)
 ANY_LENGTH = ("episodes.recent", "open_episodes.actions", "open_episodes.attributes")
 
 
@@ -136,10 +136,11 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
     wanted = {**parts.state_dict(), **monitor.episodes.state_dict(), "made_with": {}}
     if stepped and select_prefix("optimizer", state):
         wanted |= add_prefix("optimizer", stepped.state_dict()["state"].get(0, {}))
+    optional = (*OPTIONAL, *(f"{name}." for name in parts.parts))
     compared = {
         name: value
         for name, value in wanted.items()
-        if name in state or not name.startswith(OPTIONAL)
+        if name in state or not name.startswith(optional)
     }
     return describe_mismatch(state, compared, ANY_LENGTH)
 

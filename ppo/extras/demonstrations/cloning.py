@@ -18,7 +18,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.algorithm.parameters import frozen_weights, make_optimizer
+from ppo.algorithm.parameters import make_optimizer, mask_of
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.envs.normalize import NormalizeReward
@@ -148,8 +148,10 @@ class Cloning:
         self.learning_rate = IMAGE_LEARNING_RATE if has_images else LEARNING_RATE
         parameters = self.model.named_parameters()
         self.deviations = {name: x for name, x in parameters if name.endswith("log_std")}
-        names = filter(None, [config.freeze, *self.deviations])
-        self.frozen = frozen_weights(self.model, ",".join(names))
+        self.held = mask_of(self.model, [*self.deviations]) if self.deviations else None
+        if self.learner.held is not None:
+            others = self.learner.held
+            self.held = others if self.held is None else self.held | others
         self.optimizer = make_optimizer(
             Config(), self.learner.weights, self.learner.gradients, self.learning_rate
         )
@@ -186,9 +188,10 @@ class Cloning:
         for epoch in range(num_epochs):
             loss = self._run_epoch(epoch, num_epochs)
             if not (np.isfinite(loss) and self.learner.weights.isfinite().all()):
+                name = CloningFlags.of(self.config).demonstrations
                 raise NonFinite(
-                    f"--demonstrations: in epoch {epoch + 1} of cloning the loss was not finite: "
-                    "look at the actions"
+                    f"--demonstrations={name}: in epoch {epoch + 1} of cloning the loss was not "
+                    "finite: look at the actions"
                 )
             now = time.monotonic()
             if self.config.verbose and now - shown > SECONDS_BETWEEN_LINES:
@@ -266,8 +269,8 @@ class Cloning:
             errors = (values - wanted)[is_step]
             loss = policy_loss + self.config.value_coef * 0.5 * errors.square().mean()
         torch.autograd.backward(loss)
-        if self.frozen is not None:
-            gradients[self.frozen] = 0
+        if self.held is not None:
+            gradients[self.held] = 0
         return policy_loss.detach()
 
     @torch.no_grad()
@@ -298,12 +301,12 @@ class Cloning:
         sizes = [parameter.numel() for parameter in self.deviations.values()]
         if sum(sizes) != sum(is_number):  # a model of one's own has others
             return
-        frozen = tuple(self.config.freeze.split(",")) if self.config.freeze else ()
+        held = self.learner.held
         _, actions, wanted = self.predict(self.held_out)
         squares = (actions - wanted)[:, is_number].square().mean(0)
         fitted = (squares.log() / 2).clamp(min=LOWEST_LOG_STD).split(sizes)
         for (name, parameter), log_std in zip(self.deviations.items(), fitted, strict=True):
-            if not name.startswith(frozen):
+            if held is None or not held[mask_of(self.model, [name])].all():
                 parameter.copy_(torch.minimum(parameter, log_std.to(parameter)))
 
     @torch.no_grad()

@@ -3,22 +3,27 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.algorithm.rollout import Rollout
+from ppo.algorithm.learner import Learner
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
+from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import join
 from ppo.errors import CheckpointError, ConfigError
+from ppo.extras.transfer.flags import TeacherFlags
 from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
 from ppo.models.parts import chosen_parts, images_of, parts_of, vectors_of
+from ppo.parts import Part
 from ppo.policy.build import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
@@ -26,6 +31,7 @@ from ppo.run.saved import as_checkpoint_error, check_scale, checked_settings
 from ppo.system.distributed import ProcessGroup
 from ppo.system.state_dict import State, add_prefix
 
+TEACHER = "teacher"  # the batch's table (T * N, W): parameters of the teacher's distributions
 NUM_ROWS = 1024  # of observations that it reads at once
 RESOLVED = ("model", "hidden_size", "share_trunk", "normalize_observations")
 
@@ -40,7 +46,8 @@ class Teacher:
     cannot be used."""
 
     def __init__(self, config: Config, spaces: Spaces, path: Path, state: State) -> None:
-        self.name = config.teacher
+        flags = TeacherFlags.of(config)
+        self.name = flags.teacher
         self.digest = digest(state)
         self.read = PartsReader(spaces.observations, _names_of_parts(config, spaces.observations))
         spaces = spaces._replace(observations=self.read.space)
@@ -70,13 +77,41 @@ class Teacher:
             found.append(distribution.parameters())
         return torch.cat(found)
 
-    def check_same(self, state: State) -> None:
-        """Raise CheckpointError if a student's saved state is of a run with another teacher."""
-        if state.get("teacher.sha256", self.digest) != self.digest:
+
+class Instruction(Part):
+    """Add teacher_coef * E[KL(teacher || policy)] to the loss, the mean over the student's own
+    states (Schmitt et al. 2018, "Kickstarting Deep RL"; Ross et al. 2011, DAgger).
+
+    With --distill, only the loss of the values stays beside it."""
+
+    def __init__(self, learner: Learner, teacher: Teacher) -> None:
+        self.learner = learner
+        self.teacher = teacher
+        learner.terms.append(divergence)
+        learner.replaces_policy_loss = TeacherFlags.of(learner.config).distill
+
+    def on_batch(self, rollout: Rollout, batch: Batch) -> None:
+        batch[TEACHER] = self.teacher(rollout, self.learner.to_device)
+
+    def state_dict(self) -> State:
+        return {"sha256": self.teacher.digest}
+
+    def load_state_dict(self, state: State) -> None:
+        """Raises CheckpointError if the saved state is of a run with another teacher."""
+        if state.get("sha256", self.teacher.digest) != self.teacher.digest:
             raise CheckpointError(
-                f"--teacher={self.name} is not what the run was begun with: give the same "
+                f"--teacher={self.teacher.name} is not what the run was begun with: give the same "
                 "checkpoint, as a file if its run has gone on since"
             )
+
+
+def divergence(
+    learner: Learner, minibatch: Batch, distribution: Any, values: Tensor
+) -> tuple[Tensor, Metrics]:
+    """Return the term of the loss, and its metric."""
+    found = distribution.kl_from(minibatch[TEACHER]).mean()
+    coefficient = scheduled(TeacherFlags.of(learner.config).teacher_coef, learner.remaining)
+    return coefficient * found, {"teacher_kl": found.detach()}
 
 
 class PartsReader:
@@ -107,10 +142,11 @@ def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -
     """Load --teacher in all ranks, for a student's model. Raises as Teacher does, ConfigError if
     there is no such run or file (CheckpointError where a run is resumed) or if the student's
     distribution has no closed form of the KL, CheckpointError if the file is damaged."""
+    flags = TeacherFlags.of(config)
     teacher = Teacher(config, spaces, *ranks.broadcast_from_rank0(partial(_load, config)))
     if teacher.model.state_size:
         raise ConfigError(
-            f"--teacher={config.teacher} is recurrent: give one without a memory, such as an mlp, "
+            f"--teacher={flags.teacher} is recurrent: give one without a memory, such as an mlp, "
             "that reads more of the observations"
         )
     for head in (student.policy_head, teacher.model.policy_head):
@@ -124,8 +160,9 @@ def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -
 
 def _load(config: Config) -> tuple[Path, State]:
     """Return the path and the state of the teacher's checkpoint."""
+    flags = TeacherFlags.of(config)
     try:
-        path = find_checkpoint(str(config.teacher))
+        path = find_checkpoint(str(flags.teacher))
     except ConfigError as error:
         kind = CheckpointError if config.is_resumed else ConfigError
         raise kind(f"--teacher={error}") from error
@@ -134,21 +171,21 @@ def _load(config: Config) -> tuple[Path, State]:
 
 def _names_of_parts(config: Config, space) -> list[str]:
     """Return the names of the parts that the teacher reads. Raises ConfigError for unknown ones."""
+    flags = TeacherFlags.of(config)
     known = [*parts_of(space)]
-    names = config.teacher_parts.split(",") if config.teacher_parts else known
+    names = flags.teacher_parts.split(",") if flags.teacher_parts else known
     if not all(chosen_parts([name], known) for name in names):
-        raise ConfigError(
-            f"--teacher_parts={config.teacher_parts}: give some of {', '.join(known)}"
-        )
+        raise ConfigError(f"--teacher_parts={flags.teacher_parts}: give some of {', '.join(known)}")
     return chosen_parts(names, known)
 
 
 def _settings_of(config: Config, path: Path, state: State) -> Config:
     """Return the settings of the teacher's network, to compute where the student does."""
+    flags = TeacherFlags.of(config)
     # Schedules are left out, as where any policy is loaded.
     saved = checked_settings(path, state, {}, Config.names(schedules=()))
     model = str(saved.get("model"))
-    if ":" in model and model not in (config.model, config.teacher_model):
+    if ":" in model and model not in (config.model, flags.teacher_model):
         raise CheckpointError(
             f"{path} would import {model}: if you trust it, give --teacher_model={model}"
         )
@@ -163,19 +200,20 @@ def _settings_of(config: Config, path: Path, state: State) -> Config:
 def _check_fits(config: Config, settings: RunSettings, state: State) -> NormalizeObservation:
     """Return the normaliser of a teacher of these settings and this state. Raises ConfigError if it
     cannot teach a student."""
+    flags = TeacherFlags.of(config)
     observations = state.get("next.observations")  # a policy by itself has none
     shape = tuple(getattr(observations, "shape", ())[1:])
     here = settings.spaces.observations.shape
     if observations is not None and shape != here:
         raise ConfigError(
-            f"--teacher={config.teacher} reads observations of shape {shape}, and is given {here}: "
+            f"--teacher={flags.teacher} reads observations of shape {shape}, and is given {here}: "
             "name the parts that it was trained on by --teacher_parts"
         )
     try:
         _, normalize = check_fits(settings, state)
     except ValueError as error:
         raise ConfigError(
-            f"--teacher={config.teacher} does not fit ({error}): give one that was trained with "
+            f"--teacher={flags.teacher} does not fit ({error}): give one that was trained with "
             "the same actions and observations"
         ) from error
     if settings.config.squash_actions != config.squash_actions:
@@ -183,5 +221,10 @@ def _check_fits(config: Config, settings: RunSettings, state: State) -> Normaliz
             f"--squash_actions={config.squash_actions}: give that of the teacher, "
             f"{settings.config.squash_actions}"
         )
-    check_scale(f"--teacher={config.teacher}", vars(settings.config), config, settings.spaces)
+    check_scale(
+        f"--teacher={flags.teacher}",
+        vars(settings.config),
+        config,
+        settings.spaces,
+    )
     return normalize

@@ -1,42 +1,48 @@
 """Fine-tuning: start a run with the weights and statistics of another one."""
 
-from ppo.config.learning_flags import PARTS
+from ppo.components import Components
 from ppo.errors import ConfigError
+from ppo.extras.transfer.flags import PARTS, FineTuningFlags
 from ppo.run.checkpoint import copy_state, describe_mismatch, find_checkpoint, load
 from ppo.run.saved import check_scale
 from ppo.system.state_dict import State
 
 
-def initialize(parts) -> str:
+def prepare(parts: Components) -> list[str]:
+    """Begin with --init_from, if it is given; return notes for the user. Raises as initialize."""
+    return [initialize(parts)] if FineTuningFlags.of(parts.config).init_from else []
+
+
+def initialize(parts: Components) -> str:
     """Load the --init_parts of --init_from into a new run; return a note for the user.
 
-    parts: ppo.components.Components. Nothing that the checkpoint names is imported. Raises
+    Nothing that the checkpoint names is imported. Raises
     ConfigError if there is no such checkpoint, or if it does not fit and --init_partial is not
     given, CheckpointError if it is damaged.
     """
-    config = parts.config
-    state = parts.ranks.broadcast_from_rank0(lambda: load(find_checkpoint(config.init_from)))
-    wanted = select_parts(config.init_parts, parts.learning_state())
-    found = select_parts(config.init_parts, state)
+    config, flags = parts.config, FineTuningFlags.of(parts.config)
+    state = parts.ranks.broadcast_from_rank0(lambda: load(find_checkpoint(str(flags.init_from))))
+    wanted = select_parts(flags.init_parts, parts.learning_state())
+    found = select_parts(flags.init_parts, state)
     fitting = {
         name: found[name]
         for name, value in wanted.items()
         if not describe_mismatch({name: found.get(name)}, {name: value})
     }
     if problems := describe_mismatch(found, wanted):
-        if not config.init_partial:
+        if not flags.init_partial:
             raise ConfigError(
-                f"--init_from={config.init_from} does not fit ({problems}): "
+                f"--init_from={flags.init_from} does not fit ({problems}): "
                 "give --init_partial to take what does"
             )
         problems = f", without {', '.join(sorted({**found, **wanted}.keys() - fitting.keys()))}"
-    if "policy" in config.init_parts.split(","):
+    if "policy" in flags.init_parts.split(","):
         saved = state["config"] if isinstance(state.get("config"), dict) else {}
-        check_scale(f"--init_from={config.init_from}", saved, config, parts.spaces)
+        check_scale(f"--init_from={flags.init_from}", saved, config, parts.spaces)
     if "normalize_observation.mean" not in fitting:
         fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))
-    return f"begins with {config.init_parts} of {config.init_from}{problems}"
+    return f"begins with {flags.init_parts} of {flags.init_from}{problems}"
 
 
 def select_parts(init_parts: str, state: State) -> State:

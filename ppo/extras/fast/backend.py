@@ -1,4 +1,4 @@
-"""Learn with hand-written gradients, in numpy, of the PPO objective and the mlp."""
+"""Learn in numpy: the gradient of PPO's objective for an mlp, written out."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,8 @@ from numpy import ndarray
 from ppo.algorithm import losses
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Metrics
-from ppo.config.config import Config
+from ppo.extras.fast.mlp import Layout, NumpyMLP, NumpyVectorTrunk, layout_of
 from ppo.models.noise import EMPTY
-from ppo.models.numpy_mlp import Layout, NumpyMLP, NumpyVectorTrunk
-from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 
 Arrays = dict[str, ndarray]
 Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
@@ -23,33 +21,35 @@ MIN_WORK_FOR_THREADS = 12_000_000  # rows times weights from which a second thre
 BESIDE_GRADIENTS = {"__init__", "advantages", "state_dict", "load_state_dict"}
 
 
-class NumpyLearner(Learner):
-    """A Learner in numpy: a third of the time, the same results up to rounding (tests check it).
+def make_backend(learner: Learner) -> "NumpyBackend | None":
+    """Return the backend of a learner on the CPU whose network is an mlp and whose objective is
+    PPO's own; None of others."""
+    layout = layout_of(learner.model)
+    is_own = learner.terms or not keeps_gradients(type(learner))
+    if learner.config.device != "cpu" or not layout or layout.cell or is_own:
+        return None
+    return NumpyBackend(learner, layout)
 
-    layout: the model's, from ppo.models.numpy_mlp.layout_of. Batches are numpy arrays, which share
-    the rollout's memory. If policy and value share no trunk, large minibatches take a thread for
-    each.
-    """
 
-    def __init__(
-        self,
-        model,
-        config: Config,
-        ranks: ProcessGroup = SINGLE_PROCESS,
-        *,
-        layout: Layout,
-    ) -> None:
-        super().__init__(model, config, ranks)
-        self.uses_train_mode = False  # setting it would take 0.1 ms
-        self.mlp = NumpyMLP(layout, self.weights.numpy(), self.gradients.numpy())
+class NumpyBackend:
+    """Compute in numpy: a third of torch's time, the same results up to rounding (tests check it).
+
+    Tables are numpy arrays, which share the rollout's memory. If policy and value share no trunk,
+    large minibatches take a thread for each."""
+
+    has_modes = False  # setting them would take 0.1 ms
+
+    def __init__(self, learner: Learner, layout: Layout) -> None:
+        self.learner = learner
+        self.mlp = NumpyMLP(layout, learner.weights.numpy(), learner.gradients.numpy())
         self.value_thread = ThreadPoolExecutor(1)
 
-    def to_device(self, table: ndarray) -> ndarray:
-        """Return a table as it is."""
-        return table
+    def table(self, array: ndarray) -> ndarray:
+        """Return an array as it is."""
+        return array
 
     @np.errstate(all="ignore")  # torch is silent, too; update() checks for non-finite values
-    def compute_gradients(self, minibatch: Arrays) -> Metrics:
+    def gradients(self, minibatch: Arrays) -> Metrics:
         mlp = self.mlp
         size = len(minibatch["values"])
         # The product with it is the mean.
@@ -66,8 +66,8 @@ class NumpyLearner(Learner):
             value_metrics = value_part()
         policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
-        loss = policy_loss + self.config.value_coef * value_loss
-        loss -= self.entropy_coef * metrics["entropy"]
+        loss = policy_loss + self.learner.config.value_coef * value_loss
+        loss -= self.learner.entropy_coef * metrics["entropy"]
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**means, **metrics, **value_metrics}
 
@@ -82,17 +82,17 @@ class NumpyLearner(Learner):
         values /= np.sqrt(values @ values / (size - 1)) + np.float32(1e-8)
         return values
 
-    def _gather(self, batch: Arrays, rows: ndarray) -> Arrays:
+    def gather(self, batch: Arrays, rows: ndarray) -> Arrays:
         return {name: table.take(rows, 0) for name, table in batch.items()}
 
-    def _to_numpy(self, chunks: Sequence[ndarray]) -> ndarray:
+    def join(self, chunks: Sequence[ndarray]) -> ndarray:
         return np.concatenate(chunks)
 
     def _maybe_in_thread(self, num_rows: int, function, *arguments):
         """Call a function in the second thread if there are many rows; return a function that waits
         for the result, which is bit-identical in either thread."""
         call = partial(function, *arguments)
-        if num_rows * len(self.weights) < MIN_WORK_FOR_THREADS:
+        if num_rows * len(self.learner.weights) < MIN_WORK_FOR_THREADS:
             return call
         return self.value_thread.submit(call).result
 
@@ -112,9 +112,9 @@ class NumpyLearner(Learner):
         inv_batch = batch["inv_batch"]
         distribution = mlp.distribution(features, batch.get("action_masks", EMPTY))
         log_probs = distribution.log_prob(batch["actions"])
-        gradient, metrics = clipped_surrogate(log_probs, batch, self.clip_coef)
+        gradient, metrics = clipped_surrogate(log_probs, batch, self.learner.clip_coef)
         metrics = {"entropy": distribution.entropy() @ inv_batch, **metrics}
-        grad_outputs = distribution.backward(gradient, -self.entropy_coef * inv_batch[0])
+        grad_outputs = distribution.backward(gradient, -self.learner.entropy_coef * inv_batch[0])
         mlp.policy_head.backward(features, grad_outputs)
         return grad_outputs @ mlp.policy_head.weight, metrics
 
@@ -122,14 +122,14 @@ class NumpyLearner(Learner):
         """Write the value head's gradients; return that of its features (B, F), and metrics."""
         head = self.mlp.value_head
         values = self.mlp.values(features)
-        gradient, metrics = value_loss(values, batch, self.clip_value_coef)
-        grad_outputs = self.config.value_coef * gradient[:, None]
+        gradient, metrics = value_loss(values, batch, self.learner.clip_value_coef)
+        grad_outputs = self.learner.config.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 
-    def _clip_gradients(self) -> float:
+    def clip(self) -> float:
         gradients = self.mlp.gradients
-        limit = self.config.max_grad_norm
+        limit = self.learner.config.max_grad_norm
         norm = math.sqrt(gradients @ gradients)
         if 0 < limit < norm:
             gradients *= limit / (norm + 1e-6)
@@ -140,7 +140,7 @@ class NumpyLearner(Learner):
         mlp = self.mlp
         observations = batch["observations"]
         if not mlp.is_shared:
-            values = self._maybe_in_thread(len(observations), self.predict_values, observations)
+            values = self._maybe_in_thread(len(observations), self.values, observations)
         features = batch.get("features")
         if features is None:
             features = mlp.policy_trunk(observations)[-1]
@@ -150,7 +150,7 @@ class NumpyLearner(Learner):
         return distribution.log_prob(batch["actions"]), values()
 
     @np.errstate(all="ignore")
-    def predict_values(self, *inputs: ndarray) -> ndarray:
+    def values(self, *inputs: ndarray) -> ndarray:
         return self.mlp.values(self.mlp.value_trunk(inputs[0])[-1])
 
 

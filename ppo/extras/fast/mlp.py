@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from ppo.extras.fast.cells import NumpyCell
 from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
-from ppo.models.numpy_cells import NumpyCell
 
 # By name: the function, and its derivative as a function of its outputs. Both write to out.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
