@@ -4,7 +4,7 @@ from ppo.extensions import Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.demonstrations.flags:CloningFlags",),
-    prepare="ppo.extras.demonstrations.cloning:prepare",
+    prepare="ppo.extras.demonstrations.run:prepare",
     after=("transfer",),  # a run may begin with another's weights, and clone then
     exports={
         "Recorder": "ppo.extras.demonstrations.recorder:Recorder",

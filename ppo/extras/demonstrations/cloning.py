@@ -47,12 +47,6 @@ ALL_REDUCE = SINGLE_PROCESS.all_reduce_moments  # of demonstrations, which only 
 CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
 
-def prepare(parts: Components) -> list[str]:
-    """Fit the model of a new run to --demonstrations, if they are given; return notes for the user.
-    Raises as clone."""
-    return [clone(parts)] if CloningFlags.of(parts.config).demonstrations else []
-
-
 def clone(parts: Components) -> str:
     """Fit the model of a new run to --demonstrations; return a note for the user.
 

@@ -5,8 +5,8 @@ from ppo.extensions import Command, Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.tools.flags:ReportFlags", "ppo.extras.tools.flags:SeedsFlags"),
-    callbacks="ppo.extras.tools.callbacks:make_callbacks",
-    launch="ppo.extras.tools.seeds:launch",
+    callbacks="ppo.extras.tools.run:make_callbacks",
+    launch="ppo.extras.tools.run:launch",
     commands={
         "check": Command(
             "ppo.extras.tools.check:Check",

@@ -1,6 +1,5 @@
 """Train with several seeds: one run says little about how good a configuration is."""
 
-import gc
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +12,6 @@ import numpy as np
 from ppo.commands.shared import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
-from ppo.config.settings import RunSettings
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
@@ -24,17 +21,6 @@ from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard
-
-
-def launch(given: Settings, settings: RunSettings) -> bool:
-    """Train with several seeds if --seeds asks for them; return whether it does. Raises as
-    train_seeds."""
-    if SeedsFlags.of(settings.config).seeds == 1:
-        return False
-    gc.enable()
-    ISOLATION.close()
-    train_seeds(given, settings.given, int(settings.config.num_workers))
-    return True
 
 
 def train_seeds(given: Settings, config: Config, num_workers: int) -> None:

@@ -4,6 +4,6 @@ from ppo.extensions import Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.transfer.flags:FineTuningFlags", "ppo.extras.transfer.flags:TeacherFlags"),
-    prepare="ppo.extras.transfer.fine_tune:prepare",
-    parts="ppo.extras.transfer.parts:make_parts",
+    prepare="ppo.extras.transfer.run:prepare",
+    parts="ppo.extras.transfer.run:make_parts",
 )

@@ -8,11 +8,6 @@ from ppo.run.saved import check_scale
 from ppo.system.state_dict import State
 
 
-def prepare(parts: Components) -> list[str]:
-    """Begin with --init_from, if it is given; return notes for the user. Raises as initialize."""
-    return [initialize(parts)] if FineTuningFlags.of(parts.config).init_from else []
-
-
 def initialize(parts: Components) -> str:
     """Load the --init_parts of --init_from into a new run; return a note for the user.
 

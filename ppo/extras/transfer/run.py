@@ -1,12 +1,19 @@
-"""What learning from other runs adds to a run: weights that stand still, a teacher."""
+"""What a run has of other runs: weights to begin with, weights that stand still, a teacher."""
 
 from ppo.algorithm.parameters import mask_of
 from ppo.components import Components
 from ppo.errors import ConfigError
-from ppo.extras.transfer.critic_warmup import CriticWarmup
 from ppo.extras.transfer.flags import FineTuningFlags, TeacherFlags
-from ppo.extras.transfer.teacher import Instruction, load_teacher
 from ppo.parts import Part
+
+
+def prepare(parts: Components) -> list[str]:
+    """Begin with --init_from, if it is given; return notes for the user. Raises as initialize."""
+    if not FineTuningFlags.of(parts.config).init_from:
+        return []
+    from ppo.extras.transfer.fine_tune import initialize
+
+    return [initialize(parts)]
 
 
 def make_parts(parts: Components) -> dict[str, Part]:
@@ -25,8 +32,12 @@ def make_parts(parts: Components) -> dict[str, Part]:
                 )
         learner.held = mask_of(parts.model, prefixes)
     if flags.critic_warmup:
+        from ppo.extras.transfer.critic_warmup import CriticWarmup
+
         found["critic_warmup"] = CriticWarmup(parts, flags.critic_warmup)
     if TeacherFlags.of(parts.config).teacher:
+        from ppo.extras.transfer.teacher import Instruction, load_teacher
+
         teacher = load_teacher(parts.config, parts.spaces, parts.model, parts.ranks)
         found["teacher"] = Instruction(learner, teacher)
     return found

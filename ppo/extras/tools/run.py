@@ -1,9 +1,27 @@
-"""What tools do in a run: its report at the end."""
+"""What tools do in a run: several seeds in place of one, and a report at the end."""
+
+import gc
 
 from ppo.callbacks.base import Callback, Run
 from ppo.components import Components
+from ppo.config.flags import Settings
+from ppo.config.settings import RunSettings
+from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import ReportFlags, SeedsFlags
+
+
+def launch(given: Settings, settings: RunSettings) -> bool:
+    """Train with several seeds if --seeds asks for them; return whether it does. Raises as
+    train_seeds."""
+    if SeedsFlags.of(settings.config).seeds == 1:
+        return False
+    from ppo.extras.tools.seeds import train_seeds
+
+    gc.enable()
+    ISOLATION.close()
+    train_seeds(given, settings.given, int(settings.config.num_workers))
+    return True
 
 
 def make_callbacks(parts: Components) -> list[Callback]:
