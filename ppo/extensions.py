@@ -27,30 +27,32 @@ class Command(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """What an extension adds, by import paths, so that nothing is imported until it is used.
+    """What an extension adds, by import paths, so that nothing is imported until it is used."""
 
-    flags: subclasses of ppo.config.flags.Flags, whose flags Config has; callbacks: a function from
-    a run's ppo.components.Components to its callbacks; launch: a function from the flags of a
-    command line and the settings that they lead to, which returns whether it has done what they ask
-    for, so that this process need not train; prepare: a function from the Components of a run to
-    notes for the user, called before a new run begins; parts: a function from Components, whose
-    model and learner are made, to more parts of learning, each a ppo.parts.Part, by name; backend:
-    a function from a Learner to its ppo.algorithm.backend.Backend, or None; actor: a function from
-    a model, its Config and its Spaces to a picklable function that makes an actor of weights (P,),
-    like ppo.models.actor.Actor, or None; loggers: subclasses of ppo.Logger, by their names for
-    --logger; commands: by name; exports: what `from ppo import NAME` imports; after: the names of
-    extensions that do what they do before this one."""
-
+    # Subclasses of ppo.config.flags.Flags, whose flags Config has: a module with them imports
+    # nothing that needs Config.
     flags: tuple[str, ...] = ()
-    callbacks: str = ""
+    # From the flags of a command line and the settings that they lead to: whether it has done what
+    # they ask for, so that this process need not train.
     launch: str = ""
-    prepare: str = ""
+    # From ppo.components.Components, whose model and learner are made: more parts of learning, each
+    # a ppo.parts.Part, by name. They may add terms to the learner's loss.
     parts: str = ""
+    # From a Learner with all its terms: its ppo.algorithm.backend.Backend, or None.
     backend: str = ""
+    # From a model, its Config and its Spaces: what makes an actor of weights (P,) in any process,
+    # one like ppo.models.actor.Actor; or None. It is pickled.
     actor: str = ""
+    # From the Components of a new run, before it begins: notes for the user.
+    prepare: str = ""
+    # From the Components of a run: its callbacks.
+    callbacks: str = ""
+    # Subclasses of ppo.Logger, by their names for --logger.
     loggers: Mapping[str, str] = NOTHING
     commands: Mapping[str, Command] = NOTHING
+    # What `from ppo import NAME` imports.
     exports: Mapping[str, str] = NOTHING
+    # The names of extensions that do what they do before this one.
     after: tuple[str, ...] = ()
 
 

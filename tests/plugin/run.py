@@ -1,0 +1,92 @@
+"""What the package adds: a callback, a part and a term of the loss, a logger, a command."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from plugin.flags import NoteFlags
+
+from ppo.callbacks.base import Callback
+from ppo.config.flags import Flags, flag
+from ppo.parts import Part
+from ppo.run.loggers.logger import Logger
+
+
+def launch(given: Any, settings: Any) -> bool:
+    """Do nothing but say so, for --note=launch."""
+    if NoteFlags.of(settings.config).note != "launch":
+        return False
+    print("launched")
+    return True
+
+
+def prepare(parts: Any) -> list[str]:
+    note = NoteFlags.of(parts.config).note
+    return [f"noted {note}"] if note else []
+
+
+def make_callbacks(parts: Any) -> list[Callback]:
+    return [Note()] if NoteFlags.of(parts.config).note else []
+
+
+def make_parts(parts: Any) -> dict[str, Part]:
+    if not NoteFlags.of(parts.config).pull:
+        return {}
+    parts.learner.terms.append(pull)
+    return {"pull": Pull()}
+
+
+def pull(learner: Any, minibatch: Any, distribution: Any, values: Any) -> Any:
+    """Pull values to 0."""
+    found = values.square().mean()
+    coefficient = NoteFlags.of(learner.config).pull * learner.remaining
+    return coefficient * found, {"pull": found.detach()}
+
+
+class Pull(Part):
+    """Add a table to the batch, and count the updates."""
+
+    def __init__(self) -> None:
+        self.num_updates = 0
+
+    def on_batch(self, rollout: Any, batch: Any) -> None:
+        batch["ones"] = torch.ones_like(batch["values"])
+
+    @contextmanager
+    def on_update(self, batch: Any, iteration: int) -> Iterator[None]:
+        assert batch["ones"].sum() == len(batch["values"])
+        yield
+        self.num_updates += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"num_updates": self.num_updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.num_updates = state["num_updates"]
+
+
+class Note(Callback):
+    """Log the length of the note."""
+
+    def on_iteration(self, run: Any) -> None:
+        run.log("note/length", len(str(NoteFlags.of(run.config).note)))
+
+
+class Lines(Logger):
+    """Write a line for each iteration."""
+
+    def log(self, metrics: Any, histograms: Any) -> None:
+        with open(self.run.path / "lines.txt", "a") as file:
+            file.write(f"{metrics['iteration']} {math.isfinite(metrics['loss'])}\n")
+
+
+class Count(Flags):
+    """Count the rows of a run."""
+
+    run: str = flag("", "Folder of a run.", nargs=None)
+
+    def __call__(self) -> None:
+        print(len((Path(self.run) / "metrics.csv").read_text().splitlines()) - 1, "rows")

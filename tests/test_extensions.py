@@ -1,0 +1,94 @@
+"""Extensions: a package outside of the trainer adds to it by an entry point."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ppo.extensions import EXTRAS, extensions
+from ppo.run.checkpoint import load
+from tests.running import ROOT, metrics
+
+FLAGS = (
+    "CartPole-v1 --preset=none --num_envs=2 --num_steps=16 --total_steps=64 --num_workers=1"
+    " --num_minibatches=1 --eval_episodes=0 --report=False"
+)
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def installed(folder: Path, value: str = "plugin:EXTENSION") -> None:
+    """Install tests/plugin in a folder, with an entry point."""
+    shutil.copytree(ROOT / "tests" / "plugin", folder / "plugin")
+    about = folder / "plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[ppo.extras]\nplugin = {value}\n")
+
+
+@pytest.fixture
+def ppo(tmp_path: Path) -> Run:
+    """Run a command line with that folder in Python's path."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "main.py"), *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+def test_extras_are_what_is_in_their_folder_and_what_comes_first_is_first() -> None:
+    found = extensions()
+    assert {*found} >= {path.parent.name for path in EXTRAS.glob("*/__init__.py")}
+    names = [*found]
+    assert names.index("transfer") < names.index("demonstrations")
+
+
+def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path)
+    mine = ("--note=hello", "--pull=0.5", "--logger=console,lines", "--run_dir=run")
+    done = ppo(*FLAGS.split(), *mine)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "noted hello" in done.stdout
+    rows = metrics(tmp_path / "run")
+    assert [row["note/length"] for row in rows] == ["5", "5"]
+    assert all(float(row["pull"]) > 0 for row in rows)
+    assert (tmp_path / "run" / "lines.txt").read_text() == "1 True\n2 True\n"
+    last = tmp_path / "run" / "checkpoints" / "last.safetensors"
+    assert load(last)["pull.num_updates"] == 2
+    done = ppo("--resume=run", "--total_steps=96")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "noted" not in done.stdout  # which is done once
+    assert load(last)["pull.num_updates"] == 3
+    assert ppo("count", "run").stdout == "3 rows\n"
+    assert ppo(*FLAGS.split(), "--note=launch").stdout == "launched\n"
+    shown = ppo("--help").stdout
+    assert "Notes:\n  --note VALUE" in shown
+    assert "Count the rows of a run." in shown
+    code = "from ppo import Note, Config; print(Note.__module__, Config(note='x').note)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("plugin.run x\n", "")
+
+
+def test_a_broken_extension_is_left_out_with_a_warning(ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path, "plugin:NOTHING")
+    done = ppo("--help")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "warning: the extension plugin is left out: AttributeError: module 'plugin' has no "
+        "attribute 'NOTHING'\n"
+    )
