@@ -41,7 +41,7 @@ from ppo.policy.build import (
 )
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
-from ppo.run.folder import FAULTS
+from ppo.run.folder import FAULTS, RunFolder
 from ppo.run.saved import as_checkpoint_error
 from ppo.run.state import compare_settings
 from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
@@ -241,6 +241,11 @@ class Components:
         for part in self.parts.values():
             part.on_batch(rollout, batch)
         return batch
+
+    def begin(self, run: RunFolder, iteration: int) -> None:
+        """Tell all parts that an iteration begins."""
+        for part in self.parts.values():
+            part.on_begin(run, iteration)
 
     def update(self, rollout: Rollout, batch: Batch) -> Metrics:
         """Learn from a rollout and the batch that was made of it, and publish the new weights;

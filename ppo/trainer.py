@@ -16,7 +16,6 @@ from ppo.envs.env_factories import as_env_name
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.monitor import Monitor, all_callbacks
-from ppo.run.changes import Changes
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers, own_loggers
@@ -103,7 +102,6 @@ def run(
                 found += resume(parts, monitor, checkpoints, run)
             first = parts.iteration + 1
             rows = read_rows(run, parts.iteration)
-            changes = Changes(parts, run)
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
             notes = [*settings.notes, *found, f"run folder: {run.path}"]
             workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
@@ -117,7 +115,7 @@ def run(
             for iteration in range(first, end + 1):
                 run.iteration = iteration
                 with stop.raising(*URGENT), stop.finishing():
-                    changes.apply(iteration)
+                    parts.begin(run, iteration)
                     if config.is_resumed and iteration == first:
                         monitor.note_lost_episodes(parts.restore_environments(workers))
                     clock.begin_iteration()

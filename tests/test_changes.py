@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ppo import Config, Learner, train
-from ppo.run.changes import PENDING, forget_changes
+from ppo.extras.live.changes import PENDING, forget_changes
 from ppo.run.checkpoint import load, newest_first
 from ppo.system.files import read_json, write_json
 from tests.running import BRIEF, CARTPOLE, Call, command, metrics

@@ -15,7 +15,7 @@ from typing import Any
 import imageio_ffmpeg  # noqa: F401, which videos need
 import pytest
 
-from ppo.run.changes import PENDING
+from ppo.extras.live.changes import PENDING
 from ppo.system.files import open_regular, parse_json, read_json_lines
 from tests.running import BRIEF, ROOT, Call, command, metrics
 from tests.test_changes import events_of, wait_until

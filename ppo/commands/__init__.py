@@ -14,7 +14,6 @@ CORE = {
         "ppo.commands.evaluate:Evaluate",
         "Evaluate saved policies, and print their returns.",
     ),
-    "set": Command("ppo.commands.set:Set", "Change settings of a run while it trains."),
 }
 
 

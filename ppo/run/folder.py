@@ -1,5 +1,6 @@
 """The folder of a run: created once, used by one process at a time, never reused by another run."""
 
+import fcntl
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ from ppo.system.files import (
     AppendedFile,
     folder_name,
     lock_file,
+    open_regular,
     read_bytes,
     read_json,
     write_json,
@@ -127,6 +129,16 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 f"the folder {self.path} is in use by {owner}: wait for it, or choose another by "
                 "--run_dir"
             ) from error
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a process has locked a run's folder."""
+    try:
+        with open_regular(folder / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)  # otherwise there is no lock file
+    return False
 
 
 @cache

@@ -14,7 +14,6 @@ from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, describe
-from ppo.run.changes import forget_changes
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
 from ppo.run.saved import may_be_same
@@ -47,8 +46,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     """Restore a new run from its newest intact checkpoint; return notes for the user.
 
     That is the one which its settings came from, unless another process has saved a newer one
-    before this one had the folder. Raises CheckpointError if there is none, and as restore and
-    forget_changes do.
+    before this one had the folder. Raises CheckpointError if there is none, and as restore does.
     """
     found = parts.settings.checkpoint
     newest = newest_first(checkpoints.folder)
@@ -59,8 +57,6 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     )
     differences = restore(parts, monitor, state, path)
     parts.ranks.broadcast_from_rank0(partial(_try_attributes, parts, path))
-    changed = [text.partition("=")[0] for text in differences]
-    parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, changed))
     checkpoints.take_ownership(path, state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ppo.config.flags import Flags, flag
 from ppo.errors import CheckpointError, ConfigError
-from ppo.run.changes import is_running
+from ppo.run.folder import is_running
 from ppo.run.reader import (
     METRICS,
     RETURN,

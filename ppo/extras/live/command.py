@@ -3,7 +3,8 @@
 from ppo.config.config import Config
 from ppo.config.flags import Flags, flag, parse_flags
 from ppo.errors import ConfigError
-from ppo.run.changes import PENDING, is_running, read_changes
+from ppo.extras.live.changes import PENDING, read_changes
+from ppo.run.folder import is_running
 from ppo.run.reader import run_folder
 from ppo.system.files import write_json
 

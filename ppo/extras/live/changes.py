@@ -1,30 +1,23 @@
 """Change settings of a running run, as ppo set requests by a file in the run's folder."""
 
-import fcntl
 import os
 import time
 from collections.abc import Collection
+from functools import partial
 from os.path import lexists
 from pathlib import Path
 
+from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import Settings, as_arguments, check_values
 from ppo.errors import CheckpointError
+from ppo.parts import Part
 from ppo.run.folder import RunFolder
-from ppo.system.files import load_json, open_regular, write_json
+from ppo.run.state import compare_settings
+from ppo.system.files import load_json, write_json
 
 PENDING = "set.json"
 MOVE = "move it away"
-
-
-def is_running(folder: Path) -> bool:
-    """Return whether a process has locked a run's folder."""
-    try:
-        with open_regular(folder / "lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)  # otherwise there is no lock file
-    return False
 
 
 def read_changes(path: Path) -> Settings:
@@ -46,48 +39,54 @@ def read_changes(path: Path) -> Settings:
         raise CheckpointError(f"{path} cannot be used ({reason}): {MOVE}") from error
 
 
-class Changes:
+def make_parts(parts: Components) -> dict[str, Part]:
+    return {"changes": Changes(parts)}
+
+
+class Changes(Part):
     """Apply the changes that ppo set has requested since the last iteration, in all ranks.
 
-    parts: ppo.components.Components. Their file is renamed to set-<iteration>.json, so that a run
-    resumed from an earlier checkpoint applies the changes at the same iteration again.
+    Their file is renamed to set-<iteration>.json, so that a run resumed from an earlier checkpoint
+    applies the changes at the same iteration again.
     """
 
-    def __init__(self, parts, run: RunFolder) -> None:
+    def __init__(self, parts: Components) -> None:
         self.parts = parts
-        self.run = run
-        self.pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
+        self.is_first = True
         self.is_stuck = False  # whether the file cannot be renamed
 
-    def apply(self, iteration: int) -> None:
+    def on_begin(self, run: RunFolder, iteration: int) -> None:
         """Apply them before an iteration. What ppo set does not write is set aside, with an event:
         a file that somebody has placed there must not end the run."""
         parts = self.parts
-        if changes := parts.ranks.broadcast_from_rank0(lambda: self._find(iteration)):
+        if self.is_first and parts.settings.checkpoint:
+            given = compare_settings(parts.settings, parts.settings.checkpoint[1])
+            parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, given))
+        self.is_first = False
+        if changes := parts.ranks.broadcast_from_rank0(lambda: self._find(run, iteration)):
             parts.change_settings(changes)
-            self.run.event(
-                "set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}"
-            )
+            run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
 
-    def _find(self, iteration: int) -> Settings:
+    def _find(self, run: RunFolder, iteration: int) -> Settings:
         """Return the changes for an iteration."""
-        is_pending = lexists(self.pending)
+        pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
+        is_pending = lexists(pending)
         if not is_pending and not self.parts.config.is_resumed:
             return {}
-        path = self.run.path / f"set-{iteration}.json"
+        path = run.path / f"set-{iteration}.json"
         try:
             if is_pending and not lexists(path):
-                os.replace(self.pending, path)
+                os.replace(pending, path)
             try:
                 return read_changes(path)
             except CheckpointError as error:
                 aside = path.rename(f"{path}.refused-{time.time_ns()}")
                 done = f"it is not applied, and kept as {aside.name}"
-                self.run.event("set_refused", str(error).replace(MOVE, done))
+                run.event("set_refused", str(error).replace(MOVE, done))
         except OSError as error:
             if not self.is_stuck:
                 self.is_stuck = True
-                self.run.event("set_refused", f"{self.pending} cannot be moved ({error.strerror})")
+                run.event("set_refused", f"{pending} cannot be moved ({error.strerror})")
         return {}
 
 

@@ -1,0 +1,10 @@
+"""Change settings of a run while it trains."""
+
+from ppo.extensions import Command, Extension
+
+EXTENSION = Extension(
+    parts="ppo.extras.live.changes:make_parts",
+    commands={
+        "set": Command("ppo.extras.live.command:Set", "Change settings of a run while it trains.")
+    },
+)
