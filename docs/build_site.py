@@ -61,8 +61,7 @@ def flags_page() -> str:
     sections = ["# Flags\n"]
     for command in all_commands():
         shown = subprocess.run(
-            [sys.executable, "main.py", command, "--help"],
-            cwd=ROOT,
+            [sys.executable, "-m", "ppo", command, "--help"],
             env={**os.environ, "COLUMNS": "112"},
             capture_output=True,
             text=True,

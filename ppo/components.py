@@ -139,9 +139,9 @@ class Components:
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)
             self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
-        self.parts: dict[str, Part] = {}
+        self.added: dict[str, Part] = {}
         for make_parts in functions_of("parts"):
-            self.parts |= make_parts(self)
+            self.added |= make_parts(self)
         self.learner.choose_backend()
         self.publish_weights()
         self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
@@ -238,20 +238,20 @@ class Components:
                 rollout.is_present,
             )
         batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
-        for part in self.parts.values():
+        for part in self.added.values():
             part.on_batch(rollout, batch)
         return batch
 
     def begin(self, run: RunFolder, iteration: int) -> None:
         """Tell all parts that an iteration begins."""
-        for part in self.parts.values():
+        for part in self.added.values():
             part.on_begin(run, iteration)
 
     def update(self, rollout: Rollout, batch: Batch) -> Metrics:
         """Learn from a rollout and the batch that was made of it, and publish the new weights;
         return the learner's metrics."""
         with ExitStack() as stack:
-            for part in self.parts.values():
+            for part in self.added.values():
                 stack.enter_context(part.on_update(batch, self.iteration))
             self.update_statistics(rollout)
             metrics = self.learner.update(batch, self.iteration)
@@ -312,7 +312,7 @@ class Components:
             "faults": dict(self.faults),
             "env_attributes": self.env_attributes,
         }
-        for name, part in self.parts.items():
+        for name, part in self.added.items():
             state |= add_prefix(name, part.state_dict())
         return state
 
@@ -334,7 +334,7 @@ class Components:
             if isinstance(x, Tensor) and name.startswith(ARRAYS)
         }
         here = slice(self.env_ids.start, self.env_ids.stop)
-        for name, part in self.parts.items():
+        for name, part in self.added.items():
             part.load_state_dict(select_prefix(name, state))
         self.iteration = int(state["iteration"])
         self.faults |= {name: state["faults"].get(name, 0) for name in self.faults}

@@ -132,7 +132,7 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
     wanted = {**parts.state_dict(), **monitor.episodes.state_dict(), "made_with": {}}
     if stepped and select_prefix("optimizer", state):
         wanted |= add_prefix("optimizer", stepped.state_dict()["state"].get(0, {}))
-    optional = (*OPTIONAL, *(f"{name}." for name in parts.parts))
+    optional = (*OPTIONAL, *(f"{name}." for name in parts.added))
     compared = {
         name: value
         for name, value in wanted.items()
