@@ -84,6 +84,28 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("plugin.run x\n", "")
 
 
+def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(
+    ppo: Run, tmp_path: Path
+) -> None:
+    installed(tmp_path)
+    done = ppo(*FLAGS.split(), "--note=hello", "--run_dir=used")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert load(tmp_path / "used" / "checkpoints" / "last.safetensors")["config"]["note"] == "hello"
+    done = ppo(*FLAGS.split(), "--run_dir=unused")
+    assert (done.returncode, done.stderr) == (0, "")
+    shutil.rmtree(tmp_path / "plugin")
+    shutil.rmtree(tmp_path / "plugin-1.0.dist-info")
+    for run in ("used", "unused"):
+        done = ppo("evaluate", run, "--episodes=1")
+        assert (done.returncode, done.stderr) == (0, "")
+    done = ppo("--resume=unused", "--total_steps=96")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = ppo("--resume=used", "--total_steps=96")
+    assert done.returncode == 3
+    assert "was made with note=hello, a flag of an extension that is not here" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_broken_extension_is_left_out_with_a_warning(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path, "plugin:NOTHING")
     done = ppo("--help")

@@ -516,7 +516,6 @@ MALFORMED = [
     ({"env_name": None}, "--env_name=None"),
     ({"hidden_size": "large"}, "--hidden_size=large"),
     ({"num_layers": [2]}, r"--num_layers=\[2\]"),
-    ({"answer": 42}, "answer is unknown"),
 ]
 
 

@@ -130,6 +130,7 @@ def test_without_an_extra_a_run_is_trained_resumed_and_evaluated(
         ["--resume=run", "--total_steps=96"],
         ["--help"],
         ["evaluate", "run", "--episodes=2"],
+        ["evaluate", str(ROOT / "policies" / "CartPole-v1.safetensors"), "--episodes=1"],
     ):
         command = [sys.executable, "main.py", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

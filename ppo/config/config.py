@@ -102,6 +102,14 @@ class Config(
         return min(affordable, self.num_iterations or affordable)
 
 
+def settings_to_keep(settings: Settings) -> Settings:
+    """Return the settings that a checkpoint holds: all that training depends on, but those of
+    extensions only where they were used, so that it can do without the others."""
+    unused = {name for name in ExtensionFlags.names() if settings[name] == Config.defaults()[name]}
+    names = Config.names(scope="training")
+    return {name: settings[name] for name in names if name not in unused}
+
+
 def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> Settings:
     """Return the flags of a preset in ppo/config/presets, or of the user's own .json file.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ppo.config.config import Config
+from ppo.config.config import settings_to_keep
 from ppo.envs.saved_spaces import save_spaces
 from ppo.models.actor_critic import named_tensors
 from ppo.policy.build import empty_model
@@ -16,9 +16,8 @@ def save_policy(policy, path: Path) -> None:
     """Write the weights, observation statistics, settings, spaces and env_attributes of a Policy.
 
     Raises OSError if the file cannot be written, ValueError for numbers that are not finite."""
-    settings = policy.config.__getstate__()
     state: State = {
-        "config": {name: settings[name] for name in Config.names(scope="training")},
+        "config": settings_to_keep(policy.config.__getstate__()),
         "spaces": save_spaces(policy.spaces),
         "env_attributes": policy.env_attributes,
         **add_prefix("normalize_observation", vars(policy.normalize.statistics)),

@@ -39,7 +39,8 @@ def run_settings(flags: Settings | Config) -> RunSettings:
     repeated = {name: flags.get(name) for name in Config.names(imports=True)}
     # A file holds neither functions nor classes.
     held = [name for name in Config.names() if not callable(flags.get(name))]
-    saved = checked_settings(path, state, repeated, held) | _watching(folder, flags)
+    saved = checked_settings(path, state, repeated, held, to_resume=True)
+    saved |= _watching(folder, flags)
     try:
         settings = settings_of(flags, saved)
     except ValueError:
@@ -94,21 +95,27 @@ def _watching(folder: Path, flags: Settings) -> Settings:
 
 
 def checked_settings(
-    path: Path, state: State, repeated: Settings, needed: Sequence[str]
+    path: Path, state: State, repeated: Settings, needed: Sequence[str], to_resume: bool = False
 ) -> Settings:
     """Return the needed settings of a checkpoint's run, checked as flags are.
 
     repeated: the user's own values of settings that may import code; an import path in the file is
     trusted only if the user has given the same. Raises CheckpointError for one that is not trusted,
-    and for a setting that is not accepted.
+    for a setting that is not accepted and, to_resume, for one of an extension that is not here,
+    without which a policy acts all the same.
     """
     saved = state.get("config")
     if not isinstance(saved, dict):
         raise CheckpointError(f"{path} has no config: give another")
     saved = {**BEFORE_FLAGS, **without_gone(saved)}
+    unknown = {name for name in saved.keys() - {*Config.names()} if saved[name]}
+    if to_resume and unknown:
+        name = min(unknown)
+        raise CheckpointError(
+            f"{path} was made with {name}={saved[name]}, a flag of an extension that is not here: "
+            "install it, or give another"
+        )
     try:
-        if unknown := saved.keys() - {*Config.names()}:
-            raise ConfigError(f"{min(unknown)} is unknown")
         known = check_values(Config, {name: saved[name] for name in saved.keys() & needed})
     except ConfigError as error:
         raise CheckpointError(

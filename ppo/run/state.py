@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ppo.algorithm.parameters import stepped_copy, try_moments
-from ppo.config.config import BEFORE_FLAGS, Config
+from ppo.config.config import BEFORE_FLAGS, Config, settings_to_keep
 from ppo.config.gone import describe_gone
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
@@ -32,11 +32,10 @@ def snapshot(parts, monitor) -> State:
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor. The arrays and tensors
     are not copies.
     """
-    settings = parts.settings.to_save()
     return {
         **parts.state_dict(),
         **monitor.state_dict(),
-        "config": {name: settings[name] for name in Config.names(scope="training")},
+        "config": settings_to_keep(parts.settings.to_save()),
         "spaces": parts.saved_spaces,
         "made_with": made_with(parts.settings),
     }

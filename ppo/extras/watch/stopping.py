@@ -56,9 +56,7 @@ class KeepBest(Callback):
         if self.name not in ("", name):  # the best of another metric
             self.best = None
         self.name = name
-        patience = flags.patience
-        if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
-            run.stop(f"{name} has not risen above {self.best:.4g} for {patience} iterations")
+        self._check_patience(run)
 
     def on_iteration(self, run) -> None:
         if not self.name:
@@ -69,7 +67,13 @@ class KeepBest(Callback):
             self.best_iteration = run.iteration
             run.is_best = True
             run.save()
-        self.on_start(run)
+        self._check_patience(run)
+
+    def _check_patience(self, run) -> None:
+        """End the run if the metric has not risen for --patience iterations."""
+        patience = StoppingFlags.of(run.config).patience
+        if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
+            run.stop(f"{self.name} has not risen above {self.best:.4g} for {patience} iterations")
 
     def state_dict(self) -> State:
         return {"best": self.best, "best_iteration": self.best_iteration, "name": self.name}
