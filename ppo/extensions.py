@@ -1,9 +1,11 @@
 """What plugs into the trainer: the extras of ppo/extras, and packages with an entry point."""
 
+import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib.metadata import entry_points
+from importlib.metadata import distributions
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -58,11 +60,16 @@ class Extension(NamedTuple):
 
 @cache
 def extensions() -> dict[str, Extension]:
-    """Return all extensions by name: the extras that are there, then those of other packages. One
-    that cannot be imported is left out with a warning."""
+    """Return all extensions by name: the extras that are there, then those of installed packages,
+    of which none is in the working folder. One that cannot be imported is left out with a
+    warning."""
     names = sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py"))
     paths = {name: f"{GROUP}.{name}:EXTENSION" for name in names}
-    paths |= {point.name: point.value for point in entry_points(group=GROUP)}
+    here = os.path.realpath(os.curdir)
+    installed = [path for path in sys.path if os.path.realpath(path) != here]
+    for package in distributions(path=installed):
+        points = package.entry_points.select(group=GROUP)
+        paths |= {point.name: point.value for point in points}
     loaded = {}
     for name, path in paths.items():
         try:

@@ -37,7 +37,7 @@ def ppo(tmp_path: Path) -> Run:
         return subprocess.run(
             [sys.executable, str(ROOT / "main.py"), *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+            env={**os.environ, "PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"},
             capture_output=True,
             text=True,
         )
@@ -53,7 +53,7 @@ def test_extras_are_what_is_in_their_folder_and_what_comes_first_is_first() -> N
 
 
 def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> None:
-    installed(tmp_path)
+    installed(tmp_path / "site")
     mine = ("--note=hello", "--pull=0.5", "--logger=console,lines", "--run_dir=run")
     done = ppo(*FLAGS.split(), *mine)
     assert (done.returncode, done.stderr) == (0, "")
@@ -77,7 +77,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
     )
@@ -87,14 +87,13 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
 def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(
     ppo: Run, tmp_path: Path
 ) -> None:
-    installed(tmp_path)
+    installed(tmp_path / "site")
     done = ppo(*FLAGS.split(), "--note=hello", "--run_dir=used")
     assert (done.returncode, done.stderr) == (0, "")
     assert load(tmp_path / "used" / "checkpoints" / "last.safetensors")["config"]["note"] == "hello"
     done = ppo(*FLAGS.split(), "--run_dir=unused")
     assert (done.returncode, done.stderr) == (0, "")
-    shutil.rmtree(tmp_path / "plugin")
-    shutil.rmtree(tmp_path / "plugin-1.0.dist-info")
+    shutil.rmtree(tmp_path / "site")
     for run in ("used", "unused"):
         done = ppo("evaluate", run, "--episodes=1")
         assert (done.returncode, done.stderr) == (0, "")
@@ -107,7 +106,7 @@ def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(
 
 
 def test_a_broken_extension_is_left_out_with_a_warning(ppo: Run, tmp_path: Path) -> None:
-    installed(tmp_path, "plugin:NOTHING")
+    installed(tmp_path / "site", "plugin:NOTHING")
     done = ppo("--help")
     assert done.returncode == 0
     assert done.stderr == (

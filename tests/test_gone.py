@@ -24,6 +24,12 @@ def test_a_flag_that_is_gone_is_answered_by_what_replaces_it(name: str) -> None:
         check_values(Config, {name: True})
 
 
+def test_a_command_that_is_gone_is_answered_too(call: Call) -> None:
+    code, _, errors = call("render", "runs/x")
+    assert code == 2
+    assert "unknown command render; it is gone since version 2: give ppo evaluate RUN " in errors
+
+
 def test_policies_of_version_1_are_read() -> None:
     path = ROOT / "policies" / "CartPole-v1.safetensors"
     assert load(path)["config"].keys() >= GONE.keys()

@@ -445,9 +445,13 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
 
 
 def set_traps(folder: Path) -> None:
-    """Write modules that say, when they are imported, that they were."""
-    for name in TRAPS.split():
+    """Write modules that say, when they are imported, that they were, and an extension."""
+    for name in (*TRAPS.split(), "extension"):
         (folder / f"{name}.py").write_text(EVIL)
+    about = folder / "extension-1.0.dist-info"
+    about.mkdir(exist_ok=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: extension\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[ppo.extras]\nx = extension:EXTENSION\n")
 
 
 @pytest.fixture

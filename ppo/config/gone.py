@@ -16,6 +16,11 @@ GONE = {
 }
 
 
+GONE_COMMANDS = {
+    "render": "give ppo evaluate RUN --episodes=1 --video=FILE, or train with --video_every",
+}
+
+
 def answer_unknown(flag: str, known: Iterable[str], fallback: str) -> str:
     """Return what to give in place of a flag that does not exist: a sentence, or the fallback."""
     name = flag.removeprefix("--")
