@@ -17,7 +17,7 @@ GONE = {
 
 
 GONE_COMMANDS = {
-    "render": "give ppo evaluate RUN --episodes=1 --video=FILE, or train with --video_every",
+    "render": "give ppo evaluate RUN --episodes=1 --video=FILE",
 }
 
 
