@@ -1,14 +1,11 @@
-"""Flags that this version does not have: of earlier versions, and of other trainers."""
+"""Flags and commands of version 1 that are gone, and what to give instead."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from ppo.errors import suggest
 
-Settings = dict[str, Any]  # values of flags, by name
-
-# What to do instead of giving a flag of version 1. Files of version 1 hold those without a value of
-# its own, which are ignored there.
+# Checkpoints and policies of version 1 hold these flags, which are ignored there.
 GONE = {
     "compile": "leave it out",
     "fresh_env_per_episode": "leave it out, or make the environment anew in its own reset",
@@ -29,11 +26,11 @@ def answer_unknown(flag: str, known: Iterable[str], fallback: str) -> str:
     return suggest(flag, known, fallback)
 
 
-def without_gone(settings: Settings) -> Settings:
+def without_gone(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a file of version 1 without the flags that are gone."""
     return {name: value for name, value in settings.items() if name not in GONE}
 
 
-def describe_gone(settings: Settings) -> Settings:
+def describe_gone(settings: dict[str, Any]) -> dict[str, Any]:
     """Describe the flags of a file of version 1 that are gone, by name, where they were used."""
     return {name: f"{name} is gone, it was {settings[name]}" for name in GONE if settings.get(name)}

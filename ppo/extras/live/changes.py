@@ -40,6 +40,7 @@ def read_changes(path: Path) -> Settings:
 
 
 def make_parts(parts: Components) -> dict[str, Part]:
+    """Return the part that every run has."""
     return {"changes": Changes(parts)}
 
 

@@ -36,8 +36,8 @@ def make_parts(parts: Components) -> dict[str, Part]:
 
         found["critic_warmup"] = CriticWarmup(parts, flags.critic_warmup)
     if TeacherFlags.of(parts.config).teacher:
-        from ppo.extras.transfer.teacher import Instruction, load_teacher
+        from ppo.extras.transfer.teacher import Distillation, load_teacher
 
         teacher = load_teacher(parts.config, parts.spaces, parts.model, parts.ranks)
-        found["teacher"] = Instruction(learner, teacher)
+        found["teacher"] = Distillation(learner, teacher)
     return found

@@ -78,7 +78,7 @@ class Teacher:
         return torch.cat(found)
 
 
-class Instruction(Part):
+class Distillation(Part):
     """Add teacher_coef * E[KL(teacher || policy)] to the loss, the mean over the student's own
     states (Schmitt et al. 2018, "Kickstarting Deep RL"; Ross et al. 2011, DAgger).
 

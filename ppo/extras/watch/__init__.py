@@ -4,5 +4,5 @@ from ppo.extensions import Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.watch.flags:StoppingFlags", "ppo.extras.watch.flags:VideoFlags"),
-    callbacks="ppo.extras.watch.callbacks:make_callbacks",
+    callbacks="ppo.extras.watch.run:make_callbacks",
 )
