@@ -1,4 +1,5 @@
 """What an environment, a run's files and signals can do: python -m benchmarks.faults [--only=NAME]
+[--sample=N]
 
 An environment misbehaves in one call, in one way, in one situation; or one file of a finished run
 is replaced in one way and a command used on the run, or its newest checkpoint is changed by someone
@@ -12,12 +13,14 @@ process cannot be told from that), "its own" (with --num_workers=0 a crash, a ha
 files is the trainer's own: not tried); or DEFECT with the reason: no end within 60 seconds, an end
 without a word, a traceback, without all iterations or without a checkpoint, iterations lost without
 a word, another exit code, a process left behind. Timeouts are 1.5 s for a step and 3 s for a reset.
-Writes results/reliability/faults.json and faults.md; with --only, other situations stay as they are
-there.
+--sample: only so many of the commands, drawn at random. Writes results/reliability/faults.json and
+faults.md; with --only, other situations stay as they are there.
 """
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,7 +71,7 @@ TRAINING = {
 COMMANDS = {
     "check": dict.fromkeys(CALLS, 0),
     "evaluate": {**dict.fromkeys(CALLS, 1), "reset": 1, "step": 1},
-    "render": {**dict.fromkeys(CALLS, 1), "render": 3},
+    "film": {**dict.fromkeys(CALLS, 1), "render": 3},
 }
 
 
@@ -131,10 +134,9 @@ def run(cell: Cell, good: Path, cartpole: Path) -> str:
         else:
             about |= {"within": "isolated", "after": COMMANDS[situation][call]}
             environment["MISBEHAVE"] = json.dumps(about)
-            arguments = [situation, str(good), f"--env_name={NAME}", *TIMEOUTS]
+            arguments = ["evaluate", str(good), f"--env_name={NAME}", *TIMEOUTS, "--episodes=3"]
             output = f"--output={folder}/evaluation.json"
             arguments.append(output if situation == "evaluate" else f"--video={folder}/video.mp4")
-            arguments += ["--episodes=3"] if situation == "evaluate" else []
         try:
             done = subprocess.run(
                 [*begin, *arguments],
@@ -192,12 +194,15 @@ def end_all(mark: str) -> int:
 
 
 def main() -> None:
-    parser = harness.make_parser(__doc__ or "", only="")
-    only = parser.parse_args().only
+    arguments = harness.make_parser(__doc__ or "", only="", sample=0).parse_args()
+    only = arguments.only
     about = harness.describe()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the commands would ignore what nohup ignores
     everything = [*cells(), *fault_files.file_cells(), *fault_files.signal_cells()]
     everything += fault_files.blocked_cells()
     chosen = [cell for cell in everything if only in ("", cell[0])]
+    if arguments.sample:
+        chosen = random.Random(0).sample(chosen, arguments.sample)
     with tempfile.TemporaryDirectory() as folder:
         good, cartpole = Path(folder, "good"), Path(folder, "cartpole")
         for path, env_name in ((good, NAME), (cartpole, "CartPole-v1")):

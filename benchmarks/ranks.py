@@ -62,20 +62,20 @@ def time_exchanges() -> None:
     """As a rank: print the median microseconds of an all-reduce for each size, as JSON."""
     import torch
 
-    from ppo.system.distributed import join_ranks
+    from ppo.peers import join_peers
 
     torch.set_num_threads(1)
     found = {}
-    with join_ranks() as ranks:
+    with join_peers() as peers:
         for size in SIZES:
             vector = torch.zeros(size)
             seconds = []
             for _ in range(NUM_EXCHANGES):
                 start = time.perf_counter()
-                ranks.all_reduce_gradients(vector, {"loss": 0.0}, 1 / ranks.size)
+                peers.average(vector, {"loss": 0.0})
                 seconds.append(time.perf_counter() - start)
             found[size] = 1e6 * median(seconds)
-        if ranks.rank == 0:
+        if peers.is_first:
             print(json.dumps(found))
 
 

@@ -15,8 +15,7 @@ from ppo.system.state_dict import State
 EPSILON = 1e-8
 CLIP = 10.0
 KEPT = 1e15  # samples that outweigh any further ones
-Moments = tuple[float, Any, Any]  # number, mean and variance of some samples
-AllReduce = Callable[[Moments], Moments]  # from this rank's samples to those of all ranks
+Gather = Callable[[Any], list[Any]]  # see ppo.peers.Peers.gather
 
 
 class RunningMeanStd:
@@ -32,11 +31,14 @@ class RunningMeanStd:
         self.count = np.float64(0)
 
     @np.errstate(all="ignore")  # checkpoints refuse statistics that are not finite
-    def update(self, samples: ndarray, all_reduce: AllReduce) -> None:
-        """Merge samples (count, *shape) of this rank and, by all_reduce, of all other ranks."""
+    def update(self, samples: ndarray, gather: Gather) -> None:
+        """Merge samples (count, *shape) of this process and, by gather, of all others."""
         mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
-        count, mean, variance = all_reduce((len(samples), mean, variance))
+        for moments in gather((len(samples), mean, variance)):
+            self._merge(*moments)
+
+    def _merge(self, count: int, mean: ndarray, variance: ndarray) -> None:
         total = self.count + count
         delta = mean - self.mean
         squares = self.variance * self.count + variance * count
@@ -98,18 +100,18 @@ class NormalizeObservation:
         self._numbers(rows)[:] = normalized
         return rows
 
-    def update(self, observations: ndarray, all_reduce: AllReduce) -> None:
+    def update(self, observations: ndarray, gather: Gather) -> None:
         """Update the statistics from observations (..., *observation), in all processes."""
         if self.enabled and not self.is_held:
             samples = self._numbers(observations).reshape(-1, *self.shift.shape)
-            self.statistics.update(samples, all_reduce)
+            self.statistics.update(samples, gather)
             self._share_statistics()
 
-    def keep(self, observations: ndarray, all_reduce: AllReduce) -> None:
+    def keep(self, observations: ndarray, gather: Gather) -> None:
         """Update the statistics from observations (N, *observation), and give them such a weight
         that they do not change any more. Numbers that are the same in all rows are only shifted."""
         if self.enabled:
-            self.update(observations, all_reduce)
+            self.update(observations, gather)
             is_same = np.ptp(self._numbers(observations), axis=0) < EPSILON
             self.statistics.variance[is_same] = 1
             self.statistics.count = np.float64(KEPT)
@@ -148,7 +150,7 @@ class NormalizeReward:
         self,
         rewards: ndarray,
         dones: ndarray,
-        all_reduce: AllReduce,
+        gather: Gather,
         present: ndarray | None = None,
     ) -> ndarray:
         """Update the statistics from rewards (T, N), and return the rewards scaled, float32.
@@ -161,6 +163,6 @@ class NormalizeReward:
             discounted[t] = self.returns * self.gamma + rewards[t]
             self.returns = discounted[t] * continues
         samples = discounted.reshape(-1) if present is None else discounted[present]
-        self.statistics.update(samples, all_reduce)
+        self.statistics.update(samples, gather)
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)

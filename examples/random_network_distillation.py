@@ -85,14 +85,14 @@ class Curious(Learner):
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
     ) -> ndarray:
         observations = rollout.observations[1:].reshape(rewards.size, -1)
-        self.seen.update(observations, self.ranks.all_reduce_moments)
+        self.seen.update(observations, self.peers.gather)
         deviation = np.sqrt(self.seen.variance + 1e-8)
         standardized = ((observations - self.seen.mean) / deviation).clip(-5, 5)
         inputs = torch.as_tensor(standardized, dtype=torch.float32)
         bonus = self.errors(inputs).numpy().reshape(rewards.shape)
         self.learn_to_predict(inputs)
         never = np.zeros_like(rollout.dones)  # curiosity does not end with an episode (section 2.3)
-        bonus = self.scale(bonus, never, self.ranks.all_reduce_moments)
+        bonus = self.scale(bonus, never, self.peers.gather)
         return super().advantages(rollout, rewards + self.coefficient * bonus, values, next_values)
 
     def errors(self, inputs: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ class GroupLearner(Learner):
         for group, scale in enumerate(self.scales.values()):
             scale.returns[rollout.info.reset_envs] = 0
             terms[..., group] = scale(
-                rollout.reward_terms[..., group], rollout.dones, self.ranks.all_reduce_moments
+                rollout.reward_terms[..., group], rollout.dones, self.peers.gather
             )
         return terms
 

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, PPOError):
             for details in error.args[1:]:  # a traceback
                 show(details)
-        if not hasattr(error, "is_reported"):  # by the first rank
+        if not getattr(error, "is_reported", False):
             show(f"error: {' '.join(message.split())}")
         return getattr(error, "exit_code", 1)
     finally:

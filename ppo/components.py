@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,11 +27,12 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import CARRIED_TABLES, RolloutInfo, Worker
+from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo, Worker
 from ppo.extensions import functions_of
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.parts import images_of
 from ppo.parts import Part
+from ppo.peers import Peers
 from ppo.policy.build import (
     ActorFactory,
     actor_factory,
@@ -41,10 +42,9 @@ from ppo.policy.build import (
 )
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
-from ppo.run.folder import FAULTS, RunFolder
+from ppo.run.folder import FAULTS
 from ppo.run.saved import as_checkpoint_error
 from ppo.run.state import compare_settings
-from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
 from ppo.system.hardware import available_cores, within_limits
 from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states
@@ -52,21 +52,31 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names of the tensors in a state begin that are numpy arrays here.
 ARRAYS = ("normalize_", "next.", "episodes.", "open_episodes.")
-MakeLearner = Callable[[Any, Config, ProcessGroup], Learner]
+MakeLearner = Callable[[Any, Config, Peers], Learner]
+
+
+class Seen(NamedTuple):
+    """What the environments of all processes have shown in a rollout, by their ids.
+
+    episodes: those that have ended, in the order of their steps; outside: pairs of an environment
+    and its number of observations outside of their space."""
+
+    episodes: list[Episode]
+    outside: list[tuple[int, int]]
 
 
 def make_learner(
-    model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS, own: type[Learner] | None = None
+    model, config: Config, peers: Peers | None = None, own: type[Learner] | None = None
 ) -> Learner:
     """Make the learner of a model. own: its class, by default that which --learner names. Raises
     ConfigError if it cannot be made."""
     if not own and config.learner != "auto":
         own = import_class("learner", config.learner, Learner)
-    return make_named("learner", config.learner, own or Learner, model, config, ranks)
+    return make_named("learner", config.learner, own or Learner, model, config, peers)
 
 
 def prepare_run(
-    settings: RunSettings, ranks: ProcessGroup, make_learner: MakeLearner
+    settings: RunSettings, peers: Peers, make_learner: MakeLearner
 ) -> tuple["Components", list[str]]:
     """Make the parts of a run; also return notes for the user.
 
@@ -74,9 +84,8 @@ def prepare_run(
     with, and as extensions do."""
     config = settings.config
     spaces = settings.spaces
-    ranks.check_same_settings(config.__getstate__(), Config.names(per_host=True))
-    ranks.broadcast_from_rank0(partial(_check_checkpoint, settings))
-    parts = Components(settings, ranks, make_learner)
+    peers.share(partial(_check_checkpoint, settings))
+    parts = Components(settings, peers, make_learner)
     notes = describe_observations(config, spaces.observations)
     notes += describe_size(config, spaces, len(parts.learner.weights))
     if not config.is_resumed:
@@ -117,7 +126,7 @@ class Components:
     """
 
     settings: RunSettings
-    ranks: ProcessGroup = SINGLE_PROCESS
+    peers: Peers = field(default_factory=Peers)
     make_learner: MakeLearner = make_learner
     iteration: int = 0
 
@@ -126,13 +135,14 @@ class Components:
         spaces = self.spaces
         prepare_process(config, spaces)
         check_layers(config, spaces)
-        self.env_ids = self.ranks.env_ids(config.num_envs)  # of the environments that are here
+        self.env_ids = self.peers.ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
         self.faults = dict.fromkeys(FAULTS, 0)
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
+        self.changes: Settings = {}  # from the next iteration on, by Run.change
         self.saved_spaces = save_spaces(spaces)  # for checkpoints
         self.model = new_model(config, spaces).to(config.device)
-        self.learner = self.make_learner(self.model, config, self.ranks)
+        self.learner = self.make_learner(self.model, config, self.peers)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )
@@ -208,7 +218,7 @@ class Components:
 
     @property
     def step(self) -> int:
-        """Number of environment steps so far, of all ranks."""
+        """Number of environment steps so far, of all processes."""
         return self.iteration * self.config.rollout_size
 
     def finish_collect(self, iteration: int, info: RolloutInfo) -> Rollout:
@@ -226,6 +236,14 @@ class Components:
             )
         return rollout
 
+    def see(self, info: RolloutInfo) -> Seen:
+        """Return what the environments have shown in a rollout, here and in other processes."""
+        ids = self.env_ids
+        ended = [x._replace(environment=ids[x.environment]) for x in info.episodes]
+        outside = [(ids[index], count) for index, count in info.num_outside.items() if count]
+        both = self.peers.gather((ended, outside))
+        return Seen(*(sorted(chain(*found)) for found in zip(*both, strict=True)))
+
     def make_batch(self, rollout: Rollout) -> Batch:
         """Normalise a rollout, and evaluate it under the weights that collected it."""
         if self.config.clip_rewards:
@@ -234,7 +252,7 @@ class Components:
             rewards = self.normalize_reward(
                 rollout.rewards,
                 rollout.dones,
-                self.ranks.all_reduce_moments,
+                self.peers.gather,
                 rollout.is_present,
             )
         batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
@@ -242,10 +260,14 @@ class Components:
             part.on_batch(rollout, batch)
         return batch
 
-    def begin(self, run: RunFolder, iteration: int) -> None:
-        """Tell all parts that an iteration begins."""
-        for part in self.added.values():
-            part.on_begin(run, iteration)
+    def take_changes(self) -> None:
+        """Take over what callbacks have changed in the first process: attributes of environments,
+        and settings."""
+        attributes, changes = self.peers.share(lambda: (self.env_attributes, self.changes))
+        self.env_attributes.update(attributes)
+        if changes:
+            self.change_settings(changes)
+        self.changes = {}
 
     def update(self, rollout: Rollout, batch: Batch) -> Metrics:
         """Learn from a rollout and the batch that was made of it, and publish the new weights;
@@ -256,17 +278,17 @@ class Components:
             self.update_statistics(rollout)
             metrics = self.learner.update(batch, self.iteration)
         self.publish_weights()
-        return metrics
+        return {**metrics, **self.peers.metrics()}
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Add a rollout to the statistics of observations, which did not change during it."""
         observations = rollout.of_present(rollout.observations[:-1])
-        self.normalize_observation.update(observations, self.ranks.all_reduce_moments)
+        self.normalize_observation.update(observations, self.peers.gather)
 
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
         for buffer in persistent_buffers(self.model).values():  # as DistributedDataParallel does
-            buffer.copy_(self.ranks.broadcast_from_rank0(buffer.clone))
+            buffer.copy_(self.peers.share(buffer.clone))
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:
@@ -281,8 +303,8 @@ class Components:
         )
 
     def restore_environments(self, workers: WorkerPool) -> list[int]:
-        """Restore the environments of a resumed run; return the ids of those whose open
-        episode could not be restored, in which a new one began."""
+        """Restore the environments of a resumed run; return the ids of those of all processes whose
+        open episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
         reset_envs = workers.restore(self.open_episodes.open, self.env_attributes)
@@ -290,10 +312,11 @@ class Components:
         self.buffers.episode_counts_at_rollout_end[:] = counts
         self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
         self.normalize_reward.returns[reset_envs] = 0
-        return [self.env_ids[index] for index in reset_envs]
+        lost = self.peers.gather([self.env_ids[index] for index in reset_envs])
+        return [*chain(*lost)]
 
     def environment_state(self) -> State:
-        """Return the state of this rank's environments: arrays (n, ...) by name."""
+        """Return the state of this process's environments: arrays (n, ...) by name."""
         return {
             **add_prefix("next", {name: vars(self.rollout)[name][-1] for name in CARRIED_TABLES}),
             "episodes.begun": self.buffers.episode_counts_at_rollout_end,
@@ -301,7 +324,7 @@ class Components:
         }
 
     def learning_state(self) -> State:
-        """Return the state that is the same on all ranks."""
+        """Return the state that is the same in all processes."""
         state = {
             **self.learner.state_dict(),
             **add_prefix("normalize_observation", vars(self.normalize_observation.statistics)),
@@ -317,9 +340,8 @@ class Components:
         return state
 
     def state_dict(self) -> State:
-        """Return all state of the run, gathered from all ranks."""
-        self.ranks.check_same_weights(self.learner.weights)
-        parts = self.ranks.gather((self.environment_state(), self.open_episodes.open))
+        """Return all state of the run, gathered from all processes."""
+        parts = self.peers.gather((self.environment_state(), self.open_episodes.open))
         states, episodes = zip(*parts, strict=True)
         gathered = {name: np.concatenate([s[name] for s in states]) for name in states[0]}
         packed = pack_episodes([*chain(*episodes)], self.open_episodes.no_actions)

@@ -1,7 +1,6 @@
 """Errors that end a command: each message is one sentence that names the cause and the fix."""
 
 import difflib
-import os
 import signal
 from collections.abc import Iterable
 
@@ -24,6 +23,7 @@ class PPOError(Exception):
     """Base of all errors meant for users, printed without the trainer's own traceback."""
 
     exit_code = 1
+    is_reported = False  # whether the user has been told
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -59,14 +59,6 @@ class NonFinite(PPOError):
     """A loss, a gradient or a weight is infinite or not a number."""
 
 
-class RanksDiverged(PPOError):
-    """The ranks of a distributed run have different weights."""
-
-
-class RankLost(PPOError):
-    """Another rank of a distributed run has ended or does not answer."""
-
-
 class ExportMismatch(PPOError):
     """An exported policy does not act as the original does."""
 
@@ -81,12 +73,8 @@ class HelpShown(PPOError):
 class Interrupted(PPOError):
     """A signal ended training, after its state was saved. ending: what was done."""
 
-    def __init__(self, received: signal.Signals, ending: str, rank: int = 0) -> None:
+    def __init__(self, received: signal.Signals, ending: str) -> None:
         super().__init__(f"{received.name} {ending}")
         if received == signal.SIGUSR1:
             received = signal.SIGTERM  # SIGUSR1 announces a SIGTERM
         self.exit_code = 128 + received
-        if "TORCHELASTIC_RUN_ID" in os.environ:
-            self.exit_code = 0  # else torchrun would start all ranks again
-        if rank:
-            self.is_reported = True  # by the first one

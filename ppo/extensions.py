@@ -34,6 +34,11 @@ class Extension(NamedTuple):
     # Subclasses of ppo.config.flags.Flags, whose flags Config has: a module with them imports
     # nothing that needs Config.
     flags: tuple[str, ...] = ()
+    # From the flags of a command line, as texts: the same, with what else follows from how this
+    # process was started.
+    complete: str = ""
+    # Its ppo.peers.Peers after joining them, or None if this process learns alone.
+    peers: str = ""
     # From the flags of a command line and the settings that they lead to: whether it has done what
     # they ask for, so that this process need not train.
     launch: str = ""

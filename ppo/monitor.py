@@ -5,15 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
-from ppo.components import Components
+from ppo.components import Components, Seen
 from ppo.envs.isolation import OnProgress, ignore
-from ppo.envs.worker import Episode
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
 from ppo.extensions import functions_of
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
@@ -74,22 +72,22 @@ class Monitor:
         self.run.rows = rows
         for warning in self.parts.spaces.warnings:
             self.run.folder.event("environment", warning)
-        self._notify_on_rank0("on_start")
+        self.notify("on_start")
         self.state_dict()  # raises if what on_start has changed cannot be saved
         return self.parts.iteration if self.run.stop_reason else self.config.iterations
 
     def note_checkpoint(self) -> None:
         """Tell the callbacks that a checkpoint is being saved."""
-        self._notify_on_rank0("on_checkpoint")
+        self.notify("on_checkpoint")
 
     def after_update(
-        self, rollout: Rollout, batch: Batch, metrics: Metrics, clock: Clock
+        self, rollout: Rollout, batch: Batch, metrics: Metrics, seen: Seen, clock: Clock
     ) -> Decision:
         """Compute all metrics of an iteration from those of its update, and those of the
         environment once an episode has reported them; then call on_episode and on_iteration."""
         parts = self.parts
         run = self.run
-        ended = self._count_episodes(rollout)
+        self._count(seen)
         note = f"environment {self.config.env_name}: {rollout.info.note}"
         if rollout.info.note and note not in self.notes:
             self.notes.add(note)
@@ -101,8 +99,6 @@ class Monitor:
                 "loss or gradient was not finite",
                 num_skipped,
             )
-        exchanging = parts.ranks.seconds
-        parts.ranks.seconds = 0.0
         run.rollout = rollout
         run.batch = batch
         run.metrics = {
@@ -114,13 +110,14 @@ class Monitor:
             **self.episodes.means(),
             **metrics,
             **{f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()},
-            "seconds_exchanging": exchanging,
             **self._fault_counts(),
         }
         run.histograms = None
         run.is_best = False
         run.is_save_due = False
-        self._notify_on_rank0("on_iteration", ended)
+        for episode in seen.episodes:
+            self.notify("on_episode", episode)
+        self.notify("on_iteration")
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
         return Decision(run.metrics, run.histograms, run.is_save_due, run.is_best, run.stop_reason)
 
@@ -146,15 +143,14 @@ class Monitor:
 
     def note_lost_episodes(self, env_ids: list[int]) -> None:
         """Warn in which environments of a resumed run the open episode could not be restored."""
-        lost = [env_id for rank in self.parts.ranks.gather(env_ids) for env_id in rank]
-        if lost:
+        if env_ids:
             message = (
-                f"resume is not exact: environments {lost} did not repeat their open episode, a "
+                f"resume is not exact: environments {env_ids} did not repeat their open episode, a "
                 "new one began there"
             )
             if self.parts.spaces.form != "single":
                 message = "resume is not exact: a batch, or a team, begins new episodes"
-            self.run.folder.event("episodes_lost", message, len(lost))
+            self.run.folder.event("episodes_lost", message, len(env_ids))
 
     def state_dict(self) -> State:
         """Return what the metrics and the callbacks of a resumed run depend on.
@@ -166,7 +162,7 @@ class Monitor:
             with _explained_errors(callback, "state_dict"):
                 state |= add_prefix(name, callback.state_dict())
         if not self.run.metrics:
-            self.parts.ranks.broadcast_from_rank0(partial(_check_saveable, state))
+            _check_saveable(state)
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -188,33 +184,11 @@ class Monitor:
                     reason = self.doubts.get(name) or describe(error)
                     raise ValueError(f"{name} cannot be loaded: {reason}") from error
 
-    def _notify_on_rank0(self, method: str, episodes: Sequence[Episode] = ()) -> None:
-        """Notify callbacks in the first rank, of episodes that are over first; tell all ranks what
-        they have decided."""
-        run = self.run
-
-        def decide() -> tuple[bool, bool, str, State]:
-            for episode in episodes:
-                self.notify("on_episode", episode)
-            self.notify(method)
-            return run.is_best, run.is_save_due, run.stop_reason, self.parts.env_attributes
-
-        decisions = self.parts.ranks.broadcast_from_rank0(decide)
-        run.is_best, run.is_save_due, run.stop_reason, attributes = decisions
-        self.parts.env_attributes.update(attributes)
-
-    def _count_episodes(self, rollout: Rollout) -> list[Episode]:
-        """Count what all ranks report: episodes, and observations outside of their space, of which
-        the user is warned once for each environment. Returns the episodes, in order, with their
-        environments' ids."""
-        env_ids = self.parts.env_ids
-        info = rollout.info
-        ended = [x._replace(environment=env_ids[x.environment]) for x in info.episodes]
-        outside = [(env_ids[index], count) for index, count in info.num_outside.items() if count]
-        ranks = self.parts.ranks.gather((ended, outside))
-        episodes = sorted(episode for rank in ranks for episode in rank[0])
+    def _count(self, seen: Seen) -> None:
+        """Count episodes, and observations outside of their space, of which the user is warned once
+        for each environment."""
         had_too_many = self.episodes.has_too_many
-        for episode in episodes:
+        for episode in seen.episodes:
             self.episodes.add(episode)
         if self.episodes.has_too_many and not had_too_many:
             self.run.folder.event(
@@ -222,7 +196,7 @@ class Monitor:
                 f"the environment reports more than {MAX_METRICS} numbers by different names; "
                 "further names are ignored",
             )
-        for env_id, count in sorted(found for rank in ranks for found in rank[1]):
+        for env_id, count in seen.outside:
             if env_id in self.warned_envs:
                 self.parts.faults["observation_outside"] += count
             else:
@@ -233,7 +207,6 @@ class Monitor:
                     "used as it is, and more are only counted",
                     count,
                 )
-        return episodes
 
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}

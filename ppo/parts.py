@@ -4,15 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ppo.algorithm.rollout import Batch, Rollout
-from ppo.run.folder import RunFolder
 from ppo.system.state_dict import State
 
 
 class Part:
     """Base class of what extensions add to learning: override what you need."""
-
-    def on_begin(self, run: RunFolder, iteration: int) -> None:
-        """Prepare for an iteration, which counts from 1, before its rollout is collected."""
 
     def on_batch(self, rollout: Rollout, batch: Batch) -> None:
         """Change the batch (T * N, ...) that was made of a rollout, before the update by it."""

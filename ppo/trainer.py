@@ -16,6 +16,7 @@ from ppo.envs.env_factories import as_env_name
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.monitor import Monitor, all_callbacks
+from ppo.peers import Peers, join_peers
 from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers, own_loggers
@@ -24,7 +25,6 @@ from ppo.run.saved import run_settings
 from ppo.run.state import resume, snapshot
 from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
-from ppo.system.distributed import join_ranks
 from ppo.system.hardware import within_gpu_memory
 from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process
 from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
@@ -46,7 +46,7 @@ def train(
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
     a function, or the Config; eval_env: the same, for evaluations. config: tuned values by default;
     flags: of Config, take precedence. learner: a subclass of Learner, what makes one from (model,
-    config, ranks), or its import path. Raises ConfigError, EnvironmentUnavailable or ModelMismatch
+    config, peers), or its import path. Raises ConfigError, EnvironmentUnavailable or ModelMismatch
     before the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError
     if an environment fails too often, CallbackError, NonFinite, SaveFailed; Interrupted.
     """
@@ -68,11 +68,13 @@ def train(
         env, config = env.env_name, env
     values["env_name"] = as_env_name(env)
     given = replace(config, **values) if config else values
-    return run(partial(run_settings, given), make, callbacks)
+    with join_peers() as peers:
+        return run(partial(run_settings, given), peers, make, callbacks)
 
 
 def run(
     find_settings: Callable[[], RunSettings],
+    peers: Peers,
     make_learner: MakeLearner = make_learner,
     callbacks: Sequence[Callback] = (),
 ) -> RunSummary:
@@ -89,14 +91,14 @@ def run(
             config = settings.config
             own_callbacks = named_callbacks(config)
             own = own_loggers(config)
-            ranks = join_ranks()
-            parts, found = prepare_run(settings, ranks, make_learner)
-            callbacks = all_callbacks(parts, [*callbacks, *own_callbacks])
+            parts, found = prepare_run(settings, peers, make_learner)
             freeze_garbage()
-            enter(ranks)
-            run = enter(ranks.on_rank0(RunFolder, config, parts.faults, settings.auto))
+            if not peers.is_first:
+                return peers.follow(parts)
+            callbacks = all_callbacks(parts, [*callbacks, *own_callbacks])
+            run = enter(RunFolder(config, parts.faults, settings.auto, peers.about))
             place = run.path / "checkpoints"
-            checkpoints = enter(ranks.on_rank0(Checkpoints, place, run.event, config.keep_every))
+            checkpoints = enter(Checkpoints(place, run.event, config.keep_every))
             monitor = Monitor(parts, run, callbacks)
             if config.is_resumed:
                 found += resume(parts, monitor, checkpoints, run)
@@ -104,18 +106,18 @@ def run(
             rows = read_rows(run, parts.iteration)
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
             notes = [*settings.notes, *found, f"run folder: {run.path}"]
-            workers = enter(parts.make_pool(on_event=ranks.forward_events(run.event)))
+            workers = enter(parts.make_pool(on_event=run.event))
             enter(stop.abandonable())
-            loggers = enter(ranks.on_rank0(Loggers, config, run, notes, rows, own))
+            loggers = enter(Loggers(config, run, notes, rows, own))
             checkpoints.keep(snapshot(parts, monitor))
-        stop.at_once = ranks.size == 1
+        stop.at_once = peers.is_alone
         with _saving(parts, monitor, checkpoints, stop):
             with stop.raising(*URGENT):
-                end = monitor.start(rows)
+                end = peers.share(partial(monitor.start, rows))
+                parts.take_changes()
             for iteration in range(first, end + 1):
                 run.iteration = iteration
                 with stop.raising(*URGENT), stop.finishing():
-                    parts.begin(run, iteration)
                     if config.is_resumed and iteration == first:
                         monitor.note_lost_episodes(parts.restore_environments(workers))
                     clock.begin_iteration()
@@ -125,12 +127,15 @@ def run(
                     batch = parts.make_batch(rollout)
                     metrics = parts.update(rollout, batch)
                     clock.end_phase("learning")
+                    seen = parts.see(info)
                 with stop.raising(*URGENT):
-                    decision = monitor.after_update(rollout, batch, metrics, clock)
-                is_stopped = stop.agree_to_stop(ranks.gather) or decision.stop_reason
+                    react = partial(monitor.after_update, rollout, batch, metrics, seen, clock)
+                    decision = peers.share(react)
+                    parts.take_changes()
+                is_stopped = stop.agree_to_stop(peers.gather) or decision.stop_reason
                 is_last = is_stopped or iteration == config.iterations
                 is_due = decision.is_save_due
-                if is_due or is_last or ranks.size == 1:  # several must exchange theirs
+                if is_due or is_last or peers.is_alone:  # several must exchange theirs
                     checkpoints.keep(snapshot(parts, monitor), decision.is_best)
                 loggers.log(decision.metrics, decision.histograms)
                 if is_due:
@@ -143,7 +148,7 @@ def run(
         ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
         stop.last_act = partial(_interrupted, stop, checkpoints, monitor, ending)
         with stop.raising(*STOPPING):
-            summary = ranks.broadcast_from_rank0(finish)
+            summary = peers.share(finish)
         loggers.finish(summary)
         return summary
 
@@ -172,7 +177,7 @@ def _saving(
         raise
     checkpoints.save()
     if parts.step == checkpoints.last_step:  # else a signal cut off an iteration with its episodes
-        parts.ranks.on_rank0(monitor.notify, "on_checkpoint")
+        monitor.note_checkpoint()
     checkpoints.finish()
     if stop.received:
         raise stop.obey()
@@ -191,4 +196,4 @@ def _interrupted(
         return error
     monitor.run.folder.event("signal", signal=stop.received.name)
     ending = f"after step {checkpoints.last_step}: {ending}"
-    return Interrupted(stop.received, ending, monitor.parts.ranks.rank)
+    return Interrupted(stop.received, ending)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ppo import Callback
+from ppo.errors import ConfigError
 
 
 class ByName(gymnasium.Env):
@@ -102,6 +103,18 @@ class Recorder(Callback):
 
     def on_end(self, run: Any) -> None:
         self._note(run, "end")
+
+
+class Slower(Callback):
+    """Learns more slowly from the third iteration on, and notes what cannot change."""
+
+    def on_iteration(self, run: Any) -> None:
+        if run.iteration == 2:
+            run.change(learning_rate="1e-5", num_epochs=1)
+        try:
+            run.change(gamma=0.5)
+        except ConfigError as error:
+            run.log("refused", "gamma cannot change during a run" in str(error))
 
 
 class Failing(Callback):

@@ -4,17 +4,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ppo.algorithm.learner import Learner
-from ppo.algorithm.minibatches import Minibatch
 from ppo.components import make_learner
 from ppo.config.config import Config
-from ppo.errors import ConfigError, RanksDiverged
-from ppo.system.distributed import join_ranks
+from ppo.envs.normalize import RunningMeanStd
+from ppo.errors import ConfigError
+from ppo.extras.distributed.ranks import RanksDiverged, SameWeights
+from ppo.peers import Peers, join_peers
 from ppo.trainer import train
 
 
@@ -27,64 +29,46 @@ def fail() -> None:
     raise ConfigError("no such thing")
 
 
-def exchanges(rank: int) -> dict[str, Any]:
-    """Exchange data in all ways; return what came of it, and leave the group."""
-    events: list[Any] = []
-    with join_ranks() as ranks:
-        own = numbers(rank)
-        ranks.forward_events(lambda *event, **details: events.append([*event, details]))(
-            "worker_lost", "gone", worker=3
-        )
-        count, mean, variance = ranks.all_reduce_moments((len(own), own.mean(0), own.var(0)))
-        column = torch.from_numpy(own[:, 0]).float()
-        half = Minibatch(np.arange(5), 0.5)
-        none = Minibatch(np.arange(1), 0.0)
-        moments = ranks.minibatch_moments(column, [half, half if rank else none])
-        gradients = torch.full((4,), float(rank + 1))
-        metrics = ranks.all_reduce_gradients(
-            gradients, {"loss": torch.tensor(3.0), "norm": float(rank)}, (0.25, 0.75)[rank]
-        )
-        large = torch.full((200_000,), float(rank + 1))
-        ranks.all_reduce_gradients(large, {"loss": 0.0}, 0.5)
-        nothing = torch.full((4,), float("nan") if rank else 1.0)
-        ranks.all_reduce_gradients(
-            nothing, {"loss": 0.0}, 1.0 - rank
-        )  # whoever has no share, has none of its faults either
-        gathered = ranks.gather(rank)
-        told = ranks.broadcast_from_rank0(lambda: f"from {rank}")
-        try:
-            ranks.broadcast_from_rank0(fail)
-        except ConfigError as error:
-            failed = [str(error), hasattr(error, "is_reported")]
-        ranks.check_same_weights(torch.ones(3))
-        try:
-            ranks.check_same_weights(torch.full((3,), 1 + 1e-7 * rank))
-            same = True
-        except RanksDiverged:
-            same = False
-        found = {"pooled": [int(count), mean.tolist(), variance.tolist()], "moments": moments}
-        found |= {
-            "failed": failed,
-            "variance": ranks.variance(column[None]).item(),
-            "gradients": gradients.tolist(),
-            "metrics": metrics,
-        }
-        return found | {
-            "gathered": gathered,
-            "told": told,
-            "same": same,
-            "large": large.unique().tolist(),
-            "nothing": nothing.tolist(),
-            "events": events,
-        }
+def are_same(peers: Peers, weights: torch.Tensor) -> bool:
+    """Return whether all ranks have the same weights."""
+    parts: Any = SimpleNamespace(peers=peers, learner=SimpleNamespace(weights=weights))
+    try:
+        return not SameWeights(parts).state_dict()
+    except RanksDiverged:
+        return False
+
+
+def exchanges(peers: Peers, rank: int) -> dict[str, Any]:
+    """Exchange data in all ways; return what came of it."""
+    statistics = RunningMeanStd((3,))
+    statistics.update(numbers(rank), peers.gather)
+    gradients = torch.full((4,), float(rank + 1))
+    metrics = peers.average(gradients, {"loss": torch.tensor(3.0), "norm": float(rank)})
+    large = torch.full((200_000,), float(rank + 1))
+    peers.average(large, {"loss": 0.0})
+    try:
+        peers.share(fail)
+    except ConfigError as error:
+        failed = [str(error), error.is_reported]
+    return {
+        "failed": failed,
+        "moments": [array.tolist() for array in vars(statistics).values()],
+        "gradients": gradients.tolist(),
+        "metrics": metrics,
+        "large": large.unique().tolist(),
+        "gathered": peers.gather(rank),
+        "told": peers.share(lambda: f"from {rank}"),
+        "same": [are_same(peers, torch.full((3,), 1 + d * rank)) for d in (0, 1e-7)],
+        "seconds": [peers.metrics()["seconds_exchanging"] > 0, peers.metrics()],
+    }
 
 
 def weights(folder: Path) -> list[float]:
     """Train for five iterations; return the model's weights."""
     learners = []
 
-    def make(model: Any, config: Config, ranks: Any) -> Learner:
-        learners.append(make_learner(model, config, ranks))
+    def make(model: Any, config: Config, peers: Any) -> Learner:
+        learners.append(make_learner(model, config, peers))
         return learners[-1]
 
     sizes = {"num_envs": 4, "num_steps": 32, "num_iterations": 5, "eval_episodes": 0}
@@ -95,5 +79,6 @@ def weights(folder: Path) -> list[float]:
 
 if __name__ == "__main__":
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    found = exchanges(rank)
+    with join_peers() as peers:
+        found = exchanges(peers, rank)
     (folder / f"{rank}.json").write_text(json.dumps(found | {"weights": weights(folder)}))

@@ -90,6 +90,18 @@ def test_a_curriculum_that_is_killed_is_resumed_bit_for_bit(tmp_path: Path, flag
     assert "return 0.0 " not in evaluated.stdout
 
 
+def test_flags_change_from_the_next_iteration_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    slower = ("--callback=tests.callbacks:Slower", "--learning_rate=1e-3", "--num_epochs=2")
+    done = brief(*slower, "--total_steps=1024", "--num_minibatches=2", f"--run_dir={folder}")
+    assert done.returncode == 0, done.stderr
+    rows = metrics(folder)
+    assert [float(row["learning_rate"]) for row in rows] == [1e-3, 1e-3, 1e-5, 1e-5]
+    assert [row["gradient_steps"] for row in rows] == ["4", "4", "2", "2"]
+    assert {row["refused"] for row in rows} == {"1"}
+    assert load(folder / "checkpoints" / LAST)["config"]["learning_rate"] == 1e-5
+
+
 @pytest.mark.slow
 def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Path) -> None:
     folder = tmp_path / "run"

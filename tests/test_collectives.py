@@ -6,9 +6,13 @@ from threading import Lock
 import pytest
 import torch
 
-from ppo.errors import RankLost
-from ppo.system import collectives
-from ppo.system.collectives import MAX_GATHERED, Collectives, attempt_name
+from ppo.extras.distributed import collectives
+from ppo.extras.distributed.collectives import (
+    MAX_GATHERED,
+    Collectives,
+    RankLost,
+    attempt_name,
+)
 
 
 class Store:

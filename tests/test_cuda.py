@@ -256,7 +256,7 @@ def test_a_rank_without_a_gpu_of_its_own_is_told_so(tmp_path: Path) -> None:
     line = ("--env_name=CartPole-v1", "--preset=none", "--device=cuda", *sizes)
     done = run_ranks(more, *line, f"--run_dir={tmp_path}/run")
     assert done.returncode != 0
-    assert f"--device=cuda:{more - 1} cannot be used" in done.stderr
+    assert f"rank {more - 1} of this machine has no GPU of its own: start {more - 1}" in done.stderr
 
 
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:

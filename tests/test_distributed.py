@@ -1,9 +1,8 @@
-"""Several ranks against one process: the same run, from shares of its environments."""
+"""Several ranks, each with its share of the environments."""
 
-import copy
 import json
 import os
-import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +18,13 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm.minibatches import draw_minibatches
-from ppo.errors import ConfigError
+from ppo.config.config import Config
+from ppo.errors import ConfigError, Interrupted
+from ppo.extras.distributed.launch import LAUNCH, complete, join
+from ppo.extras.distributed.ranks import Launched, Ranks, check_settings, choose_gpu
+from ppo.peers import Peers
 from ppo.run.checkpoint import load
-from ppo.system.distributed import SINGLE_PROCESS, NullObject, ProcessGroup
+from ppo.system import hardware
 from tests.rank import numbers
 from tests.running import ROOT, metrics, run_main
 from tests.test_faults import events, fault
@@ -74,20 +75,16 @@ def torchrun() -> Iterator:
         process.communicate()
 
 
-class Fake(ProcessGroup):
-    """Stands in for ranks of which another one gives a part of its own."""
+class Two(Ranks):
+    """Stands in for two ranks, of which the other one gives a value of its own."""
 
-    def __init__(self, rank: int = 0, size: int = 2, other: Any = None) -> None:
-        super().__init__()
-        self.rank = rank
-        self.size = size
+    def __init__(self, other: Any, rank: int = 0) -> None:
         self.other = other
-        self.gathered: list[Any] = []
+        self.rank, self.size = rank, 2
+        self.is_first = not rank
 
-    def exchange(self, collective: Any, values: list[Any], *parts: Any) -> None:
-        if collective is torch.distributed.all_gather_object:
-            self.gathered += copy.deepcopy(parts)
-            values[:] = [*parts, self.other]
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self.other]
 
 
 def ranks_of(launcher: subprocess.Popen) -> list[int]:
@@ -114,39 +111,18 @@ def step_of(run: Path) -> int:
     return int(metrics(run)[-1]["step"]) if (run / "metrics.csv").exists() and metrics(run) else 0
 
 
-@pytest.mark.parametrize("length", [1, 6])
-@pytest.mark.parametrize("batch_size", [None, 7])
-def test_ranks_share_each_minibatch(length: int, batch_size: int | None) -> None:
-    T, N = 6, 4
-    config = SimpleNamespace(
-        num_steps=T, num_envs=N, num_epochs=2, num_minibatches=3, batch_size=batch_size
-    )
-    split = partial(draw_minibatches, config, seed=5, sequence_length=length)
-    whole = split(env_ids=range(N))
-    shares = [split(env_ids=columns) for columns in (range(1), range(1, 4))]
-    for minibatch, *parts in zip(whole, *shares, strict=True):
-        rows = []
-        for part, columns in zip(parts, (range(1), range(1, 4)), strict=True):
-            rows += [
-                int(row) // len(columns) * N + columns[int(row) % len(columns)]
-                for row in part.rows
-                if part.weight
-            ]
-        assert sorted(rows) == sorted(minibatch.rows.tolist())
-        assert sum(part.weight for part in parts) == pytest.approx(1)
-        assert minibatch.weight == 1
-
-
-def test_environments_that_cannot_be_shared_evenly_are_refused() -> None:
-    ranks = Fake(rank=1, size=3)
-    assert ranks.env_ids(6) == range(2, 4)
+def test_environments_are_shared_evenly_or_refused() -> None:
+    ranks = Two(None, rank=1)
+    assert ranks.ids(6) == range(3, 6)
     with pytest.raises(
-        ConfigError, match="--num_envs=8 cannot be shared evenly by 3 ranks: give a multiple of 3"
-    ):
-        ranks.env_ids(8)
-    with pytest.raises(ConfigError):
-        ranks.env_ids(2)
-    assert SINGLE_PROCESS.env_ids(5) == range(5)
+        ConfigError, match="--num_envs=7 cannot be shared evenly by 2 ranks: give a multiple of 2"
+    ) as caught:
+        ranks.ids(7)
+    assert caught.value.is_reported  # by rank 0
+    with pytest.raises(ConfigError) as caught:
+        Two(None).ids(1)
+    assert not caught.value.is_reported
+    assert Peers().ids(5) == range(5)
 
 
 @pytest.mark.slow
@@ -154,57 +130,33 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     done = torchrun(str(tmp_path), program="--module tests.rank")
     assert done.wait(120) == 0, done.stderr.read()
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    assert first.pop("events") == [  # each once, in the first rank
-        ["worker_lost", "gone", {"worker": 3}],
-        ["worker_lost", "rank 1: gone", {"rank": 1, "worker": 3}],
-    ]
-    assert second.pop("events") == []
     assert (first.pop("failed"), second.pop("failed")) == (
         ["no such thing", False],
         ["no such thing", True],
     )
     assert first == second  # weights after five iterations too, to the last bit
     samples = np.concatenate([numbers(0), numbers(1)])
-    count, mean, variance = first["pooled"]
+    mean, variance, count = first["moments"]
     assert count == len(samples)
     np.testing.assert_allclose(mean, samples.mean(0), rtol=1e-12)
     np.testing.assert_allclose(variance, samples.var(0), rtol=1e-12)
-    assert first["variance"] == pytest.approx(samples[:, 0].var(ddof=1), rel=1e-5)
-    fives = [numbers(rank)[:5, 0] for rank in (0, 1)]
-    for (deviation, average), values in zip(
-        first["moments"], (np.concatenate(fives), fives[1]), strict=True
-    ):
-        assert deviation == pytest.approx(values.std(ddof=1), rel=1e-4)
-        assert average == pytest.approx(values.mean())
-    assert first["gradients"] == [1.75] * 4
+    assert first["gradients"] == [1.5] * 4
     assert first["large"] == [1.5]
-    assert first["nothing"] == [1.0] * 4
-    assert first["metrics"] == {"loss": 3.0, "norm": 0.75}
-    assert (first["gathered"], first["told"], first["same"]) == ([0, 1], "from 0", False)
+    assert first["metrics"] == {"loss": 3.0, "norm": 0.5}
+    assert (first["gathered"], first["told"]) == ([0, 1], "from 0")
+    assert first["same"] == [True, False]
+    assert first["seconds"] == [True, {"seconds_exchanging": 0.0}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "lstm"])
-def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
-    flags = (
-        *SMALL,
-        *QUIET,
-        f"--model={model}",
-        "--hidden_size=16",
-        "--num_iterations=1",
-        "--num_minibatches=1",
-    )
-    one_step = (
-        "--optimizer=torch.optim:SGD",
-        "--learning_rate=1",
-        "--num_epochs=1",
-        "--max_grad_norm=0",
-    )
-    assert (
-        run_main(*flags, *one_step, "--num_workers=1", f"--run_dir={tmp_path / 'one'}").returncode
-        == 0
-    )
-    assert torchrun(*flags, *one_step, f"--run_dir={tmp_path / 'two'}").wait(120) == 0
+@pytest.mark.parametrize("model", ["mlp", pytest.param("lstm", marks=pytest.mark.slow)])
+def test_the_gradient_of_all_rows_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
+    sizes = (f"--model={model}", "--hidden_size=16", "--num_iterations=1", "--num_minibatches=1")
+    one_step = "--optimizer=torch.optim:SGD --learning_rate=1 --num_epochs=1 --max_grad_norm=0"
+    flags = (*SMALL, *QUIET, *sizes, *one_step.split(), "--normalize_advantages=none")
+    one = run_main(*flags, "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
+    assert one.returncode == 0, one.stderr
+    two = torchrun(*flags, f"--run_dir={tmp_path / 'two'}")
+    assert two.wait(120) == 0, two.stderr.read()
     checkpoints = [tmp_path / run / "checkpoints" for run in ("one", "two")]
     before = load(checkpoints[0] / "000000000000.safetensors")
     one, two = (load(folder / "last.safetensors") for folder in checkpoints)
@@ -215,56 +167,38 @@ def test_the_gradient_of_a_minibatch_is_one_process_s(model: str, torchrun, tmp_
         torch.testing.assert_close(
             before[name] - two[name], before[name] - one[name], rtol=0, atol=1e-6
         )
+    assert two.keys() == one.keys()
+    for name in ("next.observations", "normalize_observation.mean", "episodes.begun"):
+        torch.testing.assert_close(two[name], one[name], rtol=1e-12, atol=0)
+    first, second = (metrics(tmp_path / run)[0] for run in ("one", "two"))
+    assert second.keys() == first.keys()
+    headers = [(tmp_path / run / "metrics.csv").read_text() for run in ("one", "two")]
+    assert ["seconds_exchanging" in header for header in headers] == [False, True]
+    for name in ("episodes", "episode_return_mean", "loss", "entropy"):
+        assert float(first[name]) == pytest.approx(float(second[name]), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
-        (),
-        pytest.param(("--model=lstm", "--hidden_size=16"), marks=pytest.mark.slow),
-        pytest.param(
-            (
-                "--normalize_advantages=rollout",
-                "--batch_size=48",
-                "--target_kl=0.001",
-                "--learning_rate=0.003",
-            ),
-            marks=pytest.mark.slow,
-        ),
+        "--model=lstm --hidden_size=16",
+        "--normalize_advantages=rollout --batch_size=48 --target_kl=0.001 --learning_rate=0.003",
+        "--env_name=tests.teams:Relay --num_envs=12 --batch_size=24",
     ],
-    ids=["mlp", "lstm", "settings"],
 )
-def test_two_ranks_learn_what_one_process_does(
-    flags: tuple[str, ...], torchrun, tmp_path: Path
-) -> None:
-    flags = (*SMALL, *QUIET, *flags, "--num_iterations=5", "--num_minibatches=2")
-    one = run_main(*flags, "--num_workers=1", f"--run_dir={tmp_path / 'one'}")
-    assert one.returncode == 0, one.stderr
-    two = torchrun(*flags, f"--run_dir={tmp_path / 'two'}")
-    assert two.wait(120) == 0, two.stderr.read()
-    expected, found = (
-        load(tmp_path / run / "checkpoints" / "last.safetensors") for run in ("one", "two")
-    )
-    assert found["step"] == 5 * 4 * 32
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        if not isinstance(tensor, torch.Tensor):
-            assert isinstance(found[name], type(tensor)), name
-        elif name.startswith("model."):
-            torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-4)
-        elif not name.startswith(("optimizer.", "generator.")):
-            torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
-    for ours, theirs in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in (
-            "loss",
-            "entropy",
-            "approx_kl",
-            "explained_variance",
-            "gradient_steps",
-            "episode_return_mean",
-        ):
-            assert float(ours[name] or 0) == pytest.approx(float(theirs[name] or 0), abs=1e-4), name
+def test_two_ranks_repeat_their_bits(flags: str, torchrun, tmp_path: Path) -> None:
+    line = (*SMALL, *QUIET, *flags.split(), "--num_iterations=5", "--num_minibatches=2")
+    states = []
+    for name in ("once", "again"):
+        done = torchrun(*line, f"--run_dir={tmp_path / name}")
+        assert done.wait(120) == 0, done.stderr.read()
+        states.append(load(tmp_path / name / "checkpoints" / "last.safetensors"))
+    once, again = states
+    assert once["iteration"] == 5
+    for name, value in once.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, again[name]), name
 
 
 @pytest.mark.slow
@@ -276,18 +210,18 @@ def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_is_resumed_by_one_process_exactly(torchrun, tmp_path: Path) -> None:
-    whole = run_main(
-        *SMALL, *QUIET, "--total_steps=1280", "--num_workers=1", f"--run_dir={tmp_path / 'one'}"
-    )
-    assert whole.returncode == 0
-    flags = (*SMALL, *QUIET, "--total_steps=1280", f"--run_dir={tmp_path / 'two'}")
-    assert torchrun(*flags, "--num_iterations=6").wait(120) == 0
-    assert run_main(f"--resume={tmp_path / 'two'}", "--num_iterations=none").returncode == 0
-    ours, theirs = (metrics(tmp_path / run) for run in ("two", "one"))
-    assert [row["episode_return_mean"] for row in ours] == [
-        row["episode_return_mean"] for row in theirs
-    ]
+def test_a_run_of_two_ranks_goes_on_in_one_process_and_in_two(torchrun, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    flags = (*SMALL, *QUIET, f"--run_dir={run}", "--num_iterations=6")
+    assert torchrun(*flags).wait(120) == 0
+    copy = shutil.copytree(run, tmp_path / "copy", symlinks=True)
+    assert run_main(f"--resume={run}", "--num_iterations=9").returncode == 0
+    assert torchrun(f"--resume={copy}", "--num_iterations=9").wait(120) == 0
+    for folder in (run, copy):
+        rows = metrics(folder)
+        assert [int(row["iteration"]) for row in rows] == [*range(1, 10)]
+        assert rows[-1]["faults/episodes_lost"] == "0"
+    assert metrics(run)[6]["episodes"] == metrics(copy)[6]["episodes"]  # of all environments
 
 
 @pytest.mark.slow
@@ -333,7 +267,7 @@ def test_machines_come_and_go(torchrun, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_events_of_other_ranks_are_recorded_by_rank_0(torchrun, tmp_path: Path) -> None:
+def test_each_rank_replaces_its_own_workers_and_says_so(torchrun, tmp_path: Path) -> None:
     kinds = "kill,raise,nan,exit"
     flags = [
         flag.replace("--num_workers=2", "--num_workers=1")
@@ -341,16 +275,11 @@ def test_events_of_other_ranks_are_recorded_by_rank_0(torchrun, tmp_path: Path) 
     ]
     done = torchrun(*flags, *QUIET)
     assert done.wait(120) == 0, done.stderr.read()
-    lost = events(tmp_path / "run", "worker_lost")
-    for event in lost:
-        rank = event.get("rank", 0)
-        assert event["environments"] == [2 * rank, 2 * rank + 1]
-        assert int(re.search(r"environment (\d)", event["cause"])[1]) in event["environments"]
-        assert event["message"].startswith(
-            "rank 1: worker 0 was lost" if rank else "worker 0 was lost"
-        )
-    assert len(lost) == int(metrics(tmp_path / "run")[-1]["faults/worker_lost"]) == 4
-    assert done.stderr.read().count("was lost and is replaced") == 4
+    said = done.stderr.read()
+    of_first = events(tmp_path / "run", "worker_lost")
+    assert len(of_first) == int(metrics(tmp_path / "run")[-1]["faults/worker_lost"])
+    assert said.count("warning: rank 1: worker 0 was lost") == 4 - len(of_first)
+    assert said.count("was lost and is replaced") == 4
 
 
 @pytest.mark.slow
@@ -404,46 +333,31 @@ def test_the_run_of_another_launch_is_not_resumed(torchrun, tmp_path: Path) -> N
 
 
 def test_ranks_that_differ_are_refused() -> None:
-    mine = {"gamma": 0.99, "device": "cuda:1", "num_workers": 3, "num_envs": 8}
-    other = {**mine, "device": "cpu", "gamma": 0.9, "num_workers": 4}
-    ranks = Fake(other=(other, ()))
+    parts: Any = SimpleNamespace(config=Config(gamma=0.99, num_workers=3))
+    same = {**parts.config.__getstate__(), "num_workers": 4, "device": "cuda"}
+    parts.peers = Two({**same, "gamma": 0.9})
     with pytest.raises(
-        ConfigError,
-        match=r"ranks differ: --gamma is 0.99, 0.9, give the same to all",
+        ConfigError, match=r"ranks differ: --gamma is 0.99, 0.9, give the same to all"
     ):
-        ranks.check_same_settings(mine, ("num_workers",))
-    ranks = Fake(other=({**mine, "device": "cuda", "num_workers": 4}, ()))
-    ranks.check_same_settings(mine, ("num_workers",))
-    with pytest.raises(ConfigError, match="num_workers is 3, 4"):
-        ranks.check_same_settings(mine, ())
-    with pytest.raises(ConfigError, match="--num_envs=7 cannot be shared evenly by 2 ranks"):
-        ranks.check_same_settings({**mine, "num_envs": 7}, ())
+        check_settings(parts)
+    parts.peers = Two(same)
+    check_settings(parts)
 
 
-def test_events_of_other_ranks_are_delivered_once_with_the_next_gather() -> None:
-    events: list[Any] = []
-    first = Fake(other=("theirs", [("lost", "rank 1: gone", {"rank": 1})]))
-    on_event = first.forward_events(lambda *event, **details: events.append((event, details)))
-    on_event("lost", "mine")
-    assert first.gather("mine") == ["mine", "theirs"]
-    assert events == [(("lost", "mine"), {}), (("lost", "rank 1: gone"), {"rank": 1})]
-    second = Fake(rank=1, other=("theirs", ()))
-    second.forward_events(pytest.fail)("lost", "gone", worker=3)
-    second.gather("mine")
-    second.gather("mine")
-    lost = ("lost", "rank 1: gone", {"rank": 1, "worker": 3})
-    assert second.gathered == [
-        ("mine", (lost,)),
-        ("mine", ()),
-    ]
-
-
-def test_only_rank_0_has_what_logs_and_saves() -> None:
-    assert Fake(rank=0).on_rank0(int, "7") == 7
-    nothing = Fake(rank=1).on_rank0(int, "7")
-    assert isinstance(nothing, NullObject)
-    with nothing as entered:
-        assert entered.save("whatever", there="is") is None
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    choose_gpu()
+    parts: Any = SimpleNamespace(config=Config(device="cuda"))
+    parts.peers = Two(parts.config.__getstate__())
+    check_settings(parts)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    choose_gpu()
+    with pytest.raises(ConfigError, match="rank 2 of this machine has no GPU of its own: start 2"):
+        check_settings(parts)
+    assert chosen == [1]
 
 
 @pytest.mark.parametrize(
@@ -454,7 +368,49 @@ def test_the_group_is_left_unless_a_rank_may_be_lost(
 ) -> None:
     left = []
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: left.append(True))
-    with suppress(ValueError, SystemExit), Fake():
+    with suppress(ValueError, SystemExit), Two(None):
         if error:
             raise error
     assert left == [True] * is_left
+
+
+def test_torchrun_does_not_start_interrupted_ranks_again() -> None:
+    error = Interrupted(signal.SIGTERM, "after step 128")
+    with suppress(Interrupted), Launched():
+        raise error
+    assert error.exit_code == 0
+
+
+def test_a_process_that_torchrun_has_not_started_learns_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", LAUNCH):
+        monkeypatch.delenv(name, raising=False)
+    assert join() is None
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    join()
+    assert hardware.sharing == 2
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    join()
+    assert hardware.sharing == 1
+
+
+def test_a_launch_resumes_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
+    given = {"name": "a/b", "seed": "1"}
+    assert complete(given) == {**given, "run_dir": "runs/a-b-abc"}
+    assert complete({"run_dir": "none"}) == complete({})
+    assert complete({})["run_dir"] == f"runs/{Config.env_name}-abc"
+    for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
+        Path(folder).mkdir()
+        Path(folder, "config.json").write_text(json.dumps({"launch": launch}))
+    assert complete({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
+    assert complete({"run_dir": "another"}) == {"run_dir": "another"}
+    assert complete({"run_dir": "alone"}) == {"run_dir": "alone"}
+    assert complete({"resume": "another"}) == {"resume": "another"}
+    with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
+        complete({"seeds": "3"})
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with pytest.raises(ConfigError, match="--rdzv_id=none: give the run a name"):
+        complete({"run_dir": "ours"})

@@ -46,7 +46,6 @@ COLUMNS = [
     "clip_coef",
     "seconds_collecting",
     "seconds_learning",
-    "seconds_exchanging",
     *(f"faults/{name}" for name in FAULTS),
 ]
 

@@ -54,19 +54,11 @@ def test_errors_that_name_a_wrong_value_are_value_errors() -> None:
     ],
 )
 def test_an_interrupted_run_says_where_it_was_saved(
-    received: signal.Signals, exit_code: int, monkeypatch: pytest.MonkeyPatch
+    received: signal.Signals, exit_code: int
 ) -> None:
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     error = Interrupted(received, "after step 128: stopped, saved in runs/x")
     assert str(error) == f"{received.name} after step 128: stopped, saved in runs/x"
     assert error.exit_code == exit_code
-    assert not hasattr(error, "is_reported")
-    assert Interrupted(received, "after step 128", rank=1).is_reported
-
-
-def test_torchrun_does_not_start_interrupted_ranks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "launch")
-    assert Interrupted(signal.SIGTERM, "after step 128").exit_code == 0
 
 
 def test_an_environments_error_keeps_its_traceback_between_processes() -> None:

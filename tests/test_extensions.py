@@ -1,5 +1,6 @@
 """Extensions: a package outside of the trainer adds to it by an entry point."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -82,6 +83,19 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
         text=True,
     )
     assert (done.stdout, done.stderr) == ("plugin.run x\n", "")
+
+
+def test_an_extension_may_know_how_a_process_was_started(
+    ppo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path / "site")
+    monkeypatch.setenv("NOTE", "from outside")
+    done = ppo(*FLAGS.split(), "--run_dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["note"], config["counted"]) == ("from outside", True)
+    first, second = (int(row["gathered"]) for row in metrics(tmp_path / "run"))
+    assert second > first > 0
 
 
 def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(

@@ -220,7 +220,7 @@ class Base(Flags):
 class Derived(Base):
     """A command."""
 
-    shape: Literal["round", "square"] = flag("round", "A shape.", fixed=True, per_host=True)
+    shape: Literal["round", "square"] = flag("round", "A shape.", fixed=True, live=True)
     path: str | Auto = flag("auto", "A path.", pattern=r"\w+:\w+", words=["own"])
     weight: float = flag(0.5, "A weight.", "w", low=0)
     is_heavy: bool = flag(False, "Whether it is heavy.")
@@ -229,7 +229,7 @@ class Derived(Base):
 def test_names_are_found_by_metadata():
     assert Derived.names() == ("size", "folder", "shape", "path", "weight", "is_heavy")
     assert Derived.names(fixed=True) == ("size", "shape")
-    assert Derived.names(fixed=True, per_host=True) == ("shape",)
+    assert Derived.names(fixed=True, live=True) == ("shape",)
     assert Derived.names(scope="run") == ("folder",)
     assert Derived.names(scope="training") == ("size", "shape", "path", "weight", "is_heavy")
     assert Derived.names(unknown=True) == ()

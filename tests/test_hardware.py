@@ -29,25 +29,19 @@ def test_auto_is_a_gpu_for_images_where_there_is_one(
     assert find_device("auto", images) == expected
 
 
-def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "empty", lambda size, device: None)
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert find_device("cuda", True) == "cuda:3"
-    assert find_device("cpu", True) == "cpu"
-
-
 def test_a_device_that_does_not_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--device=cuda:99 cannot be used \(.+\): give --device"):
         find_device("cuda:99", False)
 
 
-def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_learn_together_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
     assert available_cores() == 6
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(hardware, "sharing", 4)
     assert available_cores() == 1
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(hardware, "sharing", 8)
     assert available_cores() == 1
 
 

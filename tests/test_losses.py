@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ppo.algorithm import losses
-from ppo.system.distributed import SINGLE_PROCESS
 
 LOG_PROBS, OLD_LOG_PROBS = np.array([[-0.5, -1.0, -0.2, -2.0], [-0.6, -0.7, -0.9, -2.0]])
 ADVANTAGES = np.array([1, -0.5, 2, -1])
@@ -48,7 +47,7 @@ def test_golden_policy_loss():
 
 def test_golden_policy_loss_of_standardized_advantages():
     defined = (ADVANTAGES - np.mean(ADVANTAGES)) / (np.std(ADVANTAGES, ddof=1) + 1e-8)
-    standardized = losses.standardize(*tensors(ADVANTAGES), None).numpy()
+    standardized = losses.standardize(*tensors(ADVANTAGES)).numpy()
     assert standardized == pytest.approx(defined)
     assert standardized == pytest.approx([0.453921, -0.635489, 1.180194, -0.998625], abs=6e-7)
     assert policy_loss(standardized) == pytest.approx(policy_loss_defined(defined))
@@ -134,11 +133,11 @@ def test_extreme_log_probs_enter_as_their_difference():
 
 
 def test_a_single_advantage_is_not_standardized():
-    assert losses.standardize(torch.tensor([3.0]), None).tolist() == [3]
+    assert losses.standardize(torch.tensor([3.0])).tolist() == [3]
 
 
 def test_equal_advantages_are_standardized_to_zero():
-    assert losses.standardize(torch.full((4,), 3.0), None).tolist() == [0, 0, 0, 0]
+    assert losses.standardize(torch.full((4,), 3.0)).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +153,5 @@ def test_equal_advantages_are_standardized_to_zero():
 )
 @pytest.mark.filterwarnings(r"ignore:var\(\). degrees of freedom")
 def test_explained_variance(values, returns, expected):
-    variance = SINGLE_PROCESS.variance
-    found = losses.explained_variance(*tensors(values, returns), variance)
+    found = losses.explained_variance(*tensors(values, returns))
     assert found.item() == pytest.approx(expected)

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,20 +19,13 @@ def epochs(size, num_minibatches, num_epochs=2, seed=0):
     }
     rows = []
     parts = draw_minibatches(
-        SimpleNamespace(
-            num_steps=size,
-            num_envs=1,
-            num_epochs=num_epochs,
-            num_minibatches=num_minibatches,
-            batch_size=None,
-        ),
+        SimpleNamespace(num_epochs=num_epochs, num_minibatches=num_minibatches, batch_size=None),
+        size,
         seed=seed,
         sequence_length=1,
-        env_ids=range(1),
     )
     for part in parts:
         minibatch = {name: tensor[part.rows] for name, tensor in batch.items()}
-        assert part.weight == 1
         rows.append((minibatch["rewards"] // 10).tolist())
         assert minibatch["observations"].tolist() == [[2 * row, 2 * row + 1] for row in rows[-1]]
     return [rows[i : i + num_minibatches] for i in range(0, len(rows), num_minibatches)]
@@ -63,3 +58,28 @@ def test_the_seed_alone_decides_the_order():
     torch.rand(1)
     assert epochs(100, 4, seed=7) == original
     assert epochs(100, 4, seed=8) != original
+
+
+def test_a_batch_size_is_that_of_all_processes() -> None:
+    config = SimpleNamespace(num_epochs=1, num_minibatches=1, batch_size=6, rollout_size=24)
+    for num_rows, sizes in ((24, [6] * 4), (12, [3] * 4), (8, [2] * 4)):
+        parts = draw_minibatches(config, num_rows, seed=0, sequence_length=1)
+        assert [len(part.rows) for part in parts] == sizes
+
+
+@pytest.mark.parametrize("length", [1, 6])
+def test_absent_rows_are_left_out(length: int) -> None:
+    config = SimpleNamespace(num_epochs=1, num_minibatches=2, batch_size=None)
+    present = np.ones((6, 4), bool)
+    present[2:, 1] = False
+    present[:, 3] = False
+    parts = draw_minibatches(config, 24, seed=0, sequence_length=length, present=present.ravel())
+    assert sorted(np.concatenate([x.rows for x in parts])) == np.flatnonzero(present).tolist()
+    for part in parts:
+        if length == 1:
+            assert part.sequences is None
+        else:  # all rows of its environments, in the order of time
+            steps, environments = np.divmod(part.sequences, 4)
+            assert (np.diff(steps) >= 0).all()
+            assert {*part.rows} == {x for x in part.sequences if present.ravel()[x]}
+            assert 3 not in environments

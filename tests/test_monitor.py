@@ -18,7 +18,7 @@ from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
-from tests.test_distributed import Fake
+from tests.test_distributed import Two
 
 SMALL = {
     "num_envs": 2,
@@ -51,7 +51,8 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         batch = parts.make_batch(rollout)
         metrics = parts.learner.update(batch, 1)
         clock.end_phase("learning")
-        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, clock)
+        seen = parts.see(rollout.info)
+        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, seen, clock)
         return monitor, run, decision.metrics
 
 
@@ -102,26 +103,27 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
     for start in (0, 50, 100):
         metrics = {f"name_{number}": 1.0 for number in range(start, start + 50)}
         rollout.info = rollout.info._replace(episodes=[Episode(0, 0, 0.0, 2, metrics)])
-        monitor._count_episodes(rollout)
+        monitor._count(monitor.parts.see(rollout.info))
     assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MAX_METRICS)]
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
     assert f"more than {MAX_METRICS} numbers by different names" in message
 
 
-def test_episodes_of_all_ranks_count_in_the_order_of_their_steps(tmp_path: Path) -> None:
+def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: Path) -> None:
     theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
     parts = make_components("Counting-v0", **SMALL)
     monitor, _, _ = watch(parts, tmp_path)
-    parts.ranks = Fake(other=((theirs, []), ()))
+    parts.peers = Two((theirs, [(5, 2)]))
     monitor.episodes = EpisodeStatistics()
     rollout = parts.rollout
     mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
-    rollout.info = rollout.info._replace(episodes=mine, num_outside={})
-    monitor._count_episodes(rollout)
+    rollout.info = rollout.info._replace(episodes=mine, num_outside={0: 0, 1: 3})
+    seen = parts.see(rollout.info)
+    monitor._count(seen)
     assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
     assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
-    assert parts.ranks.gathered[0][0][0] == mine
+    assert seen.outside == [(1, 3), (5, 2)]
 
 
 def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path
     assert metrics["steps_per_second"] == pytest.approx(
         32 / (metrics["seconds_collecting"] + metrics["seconds_learning"])
     )
-    assert {"loss", "approx_kl", "seconds_exchanging", "faults/worker_lost"} <= metrics.keys()
+    assert {"loss", "approx_kl", "faults/worker_lost"} <= metrics.keys()
     assert torch.equal(parts.learner.weights, weights)
     assert run.told == []
 
@@ -155,7 +157,7 @@ def test_observations_outside_of_the_space_are_reported_once_for_each_environmen
     rollout = parts.rollout
     rollout.info = rollout.info._replace(num_outside={0: 0, 1: 3}, episodes=[])
     for _ in range(2):
-        monitor._count_episodes(rollout)
+        monitor._count(monitor.parts.see(rollout.info))
     ((kind, message, count),) = run.told
     assert (kind, count) == ("observation_outside", 3)
     assert "environment 1 has shown an observation outside of its space" in message

@@ -228,10 +228,11 @@ def split(
             num_epochs=num_epochs,
             num_minibatches=2,
             batch_size=batch_size,
+            rollout_size=T * N,
         ),
+        T * N,
         sequence_length=T,
         seed=seed,
-        env_ids=range(N),
     )
     return [{name: tensor[part.rows] for name, tensor in batch.items()} for part in found]
 

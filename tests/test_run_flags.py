@@ -14,10 +14,6 @@ def test_logging_changes_nothing_of_the_run() -> None:
     assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
 
 
-def test_hosts_may_differ_in_workers_and_folders_only() -> None:
-    assert {*Config.names(per_host=True)} == {"num_workers", "run_dir", "resume"}
-
-
 @pytest.mark.parametrize("names", ["none", *LOGGERS, ",".join(LOGGERS), "wandb,console"])
 def test_loggers_are_chosen_by_name(names: str) -> None:
     assert Config(logger=names).loggers == {"console", *names.split(",")} - (

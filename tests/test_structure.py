@@ -18,6 +18,7 @@ ROOMS = (
     ("ppo.extensions",),
     ("ppo.envs", "ppo.models"),
     ("ppo.config",),
+    ("ppo.peers",),
     ("ppo.algorithm",),
     ("ppo.run",),
     ("ppo.parts",),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ppo.commands.train import configure, resume_if_begun, train
+from ppo.commands.train import configure, train
 from ppo.config.config import Config, load_preset
-from ppo.errors import CheckpointError, ConfigError
+from ppo.errors import CheckpointError
 from ppo.run import checkpoint
 
 
@@ -80,24 +80,3 @@ def test_a_setting_that_the_runs_folder_lacks_has_its_default(cartpole_copy: Pat
     del saved["wandb_tags"]
     path.write_text(json.dumps({**saved, "logger": "tensorboard"}))
     assert configure([f"--resume={cartpole_copy}"])[1].config.logger == ["tensorboard"]
-
-
-def test_a_launch_resumes_its_own_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
-    given = {"name": "a/b", "seed": "1"}
-    assert resume_if_begun(given) == {**given, "run_dir": "runs/a-b-abc"}
-    assert resume_if_begun({"run_dir": "none"}) == resume_if_begun({})
-    assert resume_if_begun({})["run_dir"] == f"runs/{Config.env_name}-abc"
-    for folder, launch in (("ours", "abc"), ("another", "def"), ("alone", None)):
-        Path(folder).mkdir()
-        Path(folder, "config.json").write_text(json.dumps({"launch": launch}))
-    assert resume_if_begun({"run_dir": "ours"}) == {"run_dir": "ours", "resume": "auto"}
-    assert resume_if_begun({"run_dir": "another"}) == {"run_dir": "another"}
-    assert resume_if_begun({"run_dir": "alone"}) == {"run_dir": "alone"}
-    assert resume_if_begun({"resume": "another"}) == {"resume": "another"}
-    with pytest.raises(ConfigError, match="--seeds=3 is for one process"):
-        resume_if_begun({"seeds": "3"})
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with pytest.raises(ConfigError, match="--rdzv_id=none: give the run a name"):
-        resume_if_begun({"run_dir": "ours"})

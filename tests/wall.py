@@ -30,7 +30,6 @@ FILES_TO_MOVE = {
     "recurrent": "models/recurrent.py",
     "supervision": "envs/heartbeat.py envs/isolation.py",
     "checks": "envs/checks.py",
-    "distributed": "ppo/system/distributed.py ppo/system/collectives.py",
     "watch": "envs/video.py",
     "reward terms": "envs/reward_terms.py",
 }

@@ -25,7 +25,7 @@ class Backend(Protocol):
     def gather(self, batch: Batch, rows: ndarray) -> Batch:
         """Return some rows (b,) of a batch's tables."""
 
-    def standardize(self, advantages: Any, moments) -> Any:
+    def standardize(self, advantages: Any) -> Any:
         """Scale advantages (B,) to mean 0 and standard deviation 1 (see losses.standardize)."""
 
     def log_probs_and_values(self, batch: Batch) -> tuple[Any, Any]:
@@ -63,8 +63,8 @@ class TorchBackend:
         index = self.table(rows)
         return {name: tensor.index_select(0, index) for name, tensor in batch.items()}
 
-    def standardize(self, advantages: Any, moments) -> Any:
-        return losses.standardize(advantages, moments)
+    def standardize(self, advantages: Any) -> Any:
+        return losses.standardize(advantages)
 
     def log_probs_and_values(self, batch: Batch) -> tuple[Any, Any]:
         distribution, values = self.learner.forward(batch)

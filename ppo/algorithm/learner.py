@@ -1,7 +1,7 @@
 """PPO: make a batch of a rollout, then take gradient steps on its minibatches."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from ppo.algorithm import losses
 from ppo.algorithm.backend import Backend, TorchBackend
 from ppo.algorithm.gae import generalized_advantages
-from ppo.algorithm.minibatches import Minibatch, draw_minibatches
+from ppo.algorithm.minibatches import draw_minibatches
 from ppo.algorithm.parameters import flatten_parameters, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
@@ -21,7 +21,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NonFinite
 from ppo.extensions import functions_of
 from ppo.models.actor_critic import named_tensors
-from ppo.system.distributed import SINGLE_PROCESS, ProcessGroup
+from ppo.peers import Peers
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
@@ -44,7 +44,7 @@ LossTerm = Callable[["Learner", Batch, Any, Tensor], tuple[Tensor, Metrics]]
 class Learner:
     """Own a model's weights, gradients and optimizer, and improve the model rollout by rollout.
 
-    weights, gradients: the model's, as two vectors (P,). ranks: the processes that learn the same
+    weights, gradients: the model's, as two vectors (P,). peers: the processes that learn the same
     policy. Override loss() for another objective, advantages() for another estimator, and
     state_dict() and load_state_dict() to keep more state.
 
@@ -53,11 +53,11 @@ class Learner:
     still, None for none; backend, what computes all this.
     """
 
-    def __init__(self, model, config: Config, ranks: ProcessGroup = SINGLE_PROCESS) -> None:
+    def __init__(self, model, config: Config, peers: Peers | None = None) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
         self.config = config
-        self.ranks = ranks
+        self.peers = peers or Peers()
         self.weights, self.gradients = flatten_parameters(model)
         self.held: Tensor | None = None
         self.terms: list[LossTerm] = []
@@ -167,10 +167,8 @@ class Learner:
         has_modes = self.backend.has_modes and self.trains_buffers
         if has_modes:
             self.model.train()
-        for minibatch, weight in self._minibatches(batch, iteration):
-            metrics = self.ranks.all_reduce_gradients(
-                self.gradients, self.backend.gradients(minibatch), weight
-            )
+        for minibatch in self._minibatches(batch, iteration):
+            metrics = self.peers.average(self.gradients, self.backend.gradients(minibatch))
             kl = metrics.get("approx_kl", 0.0)
             if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
                 break
@@ -195,10 +193,9 @@ class Learner:
             self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
         rows = batch.get("present", slice(None))
         values, returns = (torch.as_tensor(batch[name][rows]) for name in ("values", "returns"))
-        explained_variance = losses.explained_variance(values, returns, self.ranks.variance)
         return {
             **_means(history or [metrics]),
-            "explained_variance": explained_variance.item(),
+            "explained_variance": losses.explained_variance(values, returns).item(),
             "gradient_steps": len(history),
             "skipped_steps": num_skipped,
             "learning_rate": learning_rate,
@@ -293,45 +290,39 @@ class Learner:
             self.learning_rate = scheduled(config.learning_rate, 1.0)
         self.config = config
 
-    def _minibatches(self, batch: Batch, iteration: int) -> Iterator[tuple[Batch, float]]:
-        """Yield the minibatches of all epochs, with standardised advantages, and this rank's weight
-        in each. Several ranks exchange the moments of all minibatches at once."""
+    def _minibatches(self, batch: Batch, iteration: int) -> Iterator[Batch]:
+        """Yield the minibatches of all epochs, with standardised advantages."""
         config = self.config
-        env_ids = self.ranks.env_ids(config.num_envs)
-        present: Any = batch.get("present")
-        if present is not None:
+        advantages = batch["advantages"]
+        present = None
+        if "present" in batch:
+            present = np.asarray(torch.as_tensor(batch["present"]).cpu())
             batch = {name: table for name, table in batch.items() if name != "present"}
-            own = np.asarray(torch.as_tensor(present).cpu()).reshape(-1, len(env_ids))
-            present = np.concatenate(self.ranks.gather(own), axis=1)
         parts = draw_minibatches(
             config,
+            len(advantages),
             sequence_length=config.num_steps if "states" in batch else 1,
-            env_ids=env_ids,
             seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
             present=present,
         )
-        advantages = batch["advantages"]
-        moments: Sequence[Any] = [None] * len(parts)
-        if config.normalize_advantages == "minibatch":
-            moments = self.ranks.minibatch_moments(advantages, parts)
-        elif config.normalize_advantages == "rollout":
-            rows = np.arange(len(advantages)) if present is None else np.flatnonzero(own)
-            (whole,) = self.ranks.minibatch_moments(advantages, [Minibatch(rows, 1.0)])
+        if present is not None:  # other processes may have fewer
+            parts = parts[: min(self.peers.gather(len(parts)))]
+        if config.normalize_advantages == "rollout":
+            rows = np.arange(len(advantages)) if present is None else np.flatnonzero(present)
             index = self.to_device(rows)
             standardized = advantages * 0  # stay 0 where no action was carried out
-            standardized[index] = self.backend.standardize(advantages[index], whole)
+            standardized[index] = self.backend.standardize(advantages[index])
             batch = {**batch, "advantages": standardized}
-        for part, statistics in zip(parts, moments, strict=True):
+        for part in parts:
             minibatch = self.backend.gather(batch, part.rows)
             if part.sequences is not None:
+                assert present is not None
                 sequences = {name: batch[name] for name in SEQUENCES}
                 minibatch |= self.backend.gather(sequences, part.sequences)
-                minibatch["rows"] = self.to_device(own.ravel()[part.sequences])
+                minibatch["rows"] = self.to_device(present[part.sequences])
             if config.normalize_advantages == "minibatch":
-                minibatch["advantages"] = self.backend.standardize(
-                    minibatch["advantages"], statistics
-                )
-            yield minibatch, part.weight
+                minibatch["advantages"] = self.backend.standardize(minibatch["advantages"])
+            yield minibatch
 
     def _bootstrap_values(self, observations: ndarray, states: ndarray) -> ndarray:
         """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""

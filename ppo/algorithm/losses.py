@@ -1,7 +1,5 @@
 """The terms of the PPO objective and their metrics: pure functions of tensors (B,)."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -34,14 +32,11 @@ def value_loss(
     return 0.5 * errors.mean()
 
 
-def standardize(advantages: Tensor, moments) -> Tensor:
-    """Scale advantages to mean 0 and deviation 1; a single one stays as it is.
-
-    moments: (deviation, mean) of the whole minibatch, if this is only a rank's part of it.
-    """
-    if len(advantages) < 2 and moments is None:
+def standardize(advantages: Tensor) -> Tensor:
+    """Scale advantages to mean 0 and deviation 1; a single one stays as it is."""
+    if len(advantages) < 2:
         return advantages
-    deviation, mean = moments or torch.std_mean(advantages)
+    deviation, mean = torch.std_mean(advantages)
     return (advantages - mean) / (deviation + 1e-8)
 
 
@@ -60,12 +55,7 @@ def clip_fraction(log_probs: Tensor, behaviour_log_probs: Tensor, clip_coef: flo
     return ((ratio - 1).abs() > clip_coef).float().mean()
 
 
-def explained_variance(
-    values: Tensor, returns: Tensor, variance: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """Compute 1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant values or returns.
-
-    variance: from rows (n, B) to their variances (n,), over all ranks.
-    """
-    of_returns, of_errors = variance(torch.stack([returns, returns - values]))
+def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
+    """Compute 1 - Var(R - V) / Var(R): 1 for perfect values, 0 for constant values or returns."""
+    of_returns, of_errors = torch.stack([returns, returns - values]).var(1)
     return torch.where(of_returns > 0, 1 - of_errors / of_returns, 0.0)

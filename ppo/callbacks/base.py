@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppo.config.config import Config
+from ppo.config.flags import check_values
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.isolation import OnProgress, ignore
+from ppo.errors import ConfigError
 from ppo.run.summary import Evaluation
 from ppo.system.files import parse_json
 from ppo.system.imports import import_class, make_named
@@ -92,7 +94,7 @@ class Run:
 
     @property
     def step(self):
-        """Number of environment steps so far, of all ranks."""
+        """Number of environment steps so far, of all processes."""
         return self.parts.step
 
     def is_due(self, every: int | None) -> bool:
@@ -126,6 +128,16 @@ class Run:
         JSON can hold them.
         """
         self.parts.env_attributes.update(parse_json(json.dumps(attributes, allow_nan=False)))
+
+    def change(self, **settings) -> None:
+        """Give flags that may change during a run, such as learning_rate, other values from the
+        next iteration on. Raises ConfigError for another flag, or an unsuitable value."""
+        known = Config.names(live=True)
+        if fixed := settings.keys() - {*known}:
+            raise ConfigError(
+                f"{min(fixed)} cannot change during a run: give some of {', '.join(known)}"
+            )
+        self.parts.changes |= check_values(Config, settings)
 
     def evaluate(self, episodes: int | None = None, on_progress: OnProgress = ignore) -> Evaluation:
         """Evaluate the present policy by episodes, by default --eval_episodes; no weight, statistic

@@ -91,7 +91,7 @@ class Config(
 
     @property
     def rollout_size(self) -> int:
-        """Number of transitions in a rollout, and so in an iteration, of all ranks."""
+        """Number of transitions in a rollout, and so in an iteration, of all processes."""
         return self.num_envs * self.num_steps
 
     @property

@@ -20,12 +20,10 @@ class RunFlags(Flags):
     run_dir: str | None = run_flag(
         None,
         "Folder of the run, which must be new or empty; none: runs/NAME.",
-        per_host=True,
     )
     resume: str | Auto | None = run_flag(
         None,
         "Folder or name of the run to resume; auto: --run_dir if it has a checkpoint.",
-        per_host=True,
     )
     eval_every: Count | None = flag(
         None,
@@ -92,7 +90,6 @@ class ExecutionFlags(Flags):
         "Number of worker processes that step the environments; 0: none, the trainer's own process "
         "steps them, auto: one per core.",
         low=0,
-        per_host=True,
     )
     device: str = flag(
         "cpu",

@@ -40,8 +40,8 @@ class RunSettings:
     checkpoint: tuple[Path, State] | None = None
 
     def __getstate__(self) -> Settings:
-        """Return what other ranks are sent: without the checkpoint, which they get as the run is
-        restored."""
+        """Return what other processes are sent: without the checkpoint, which they get as the run
+        is restored."""
         return {**vars(self), "checkpoint": None}
 
     def with_changes(self, changes: Settings) -> "RunSettings":

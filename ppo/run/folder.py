@@ -51,13 +51,18 @@ FAULTS = (
 class RunFolder(AbstractContextManager["RunFolder"]):
     """Own a run's folder: lock it until the context is left, and record events in it.
 
-    The folder of a new run is created, with a config.json (see describe_run, also for auto).
+    The folder of a new run is created, with a config.json (see describe_run, also for auto; about:
+    further entries).
     faults: the count of each fault, which event increases. Raises ConfigError if a new run's folder
     is not empty, or if the folder cannot be written to, RunInUse if another process has locked it.
     """
 
     def __init__(
-        self, config: Config, faults: dict[str, int], auto: Settings | None = None
+        self,
+        config: Config,
+        faults: dict[str, int],
+        auto: Settings | None = None,
+        about: State | None = None,
     ) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
@@ -87,7 +92,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
-                write_json(self.path / "config.json", describe_run(config, auto))
+                write_json(self.path / "config.json", describe_run(config, auto) | (about or {}))
             self.events = AppendedFile(self.path / EVENTS)
         except OSError as error:
             raise ConfigError(
@@ -154,7 +159,7 @@ def versions() -> dict[str, str]:
 
 def describe_run(config: Config, auto: Settings | None) -> State:
     """Return the content of config.json: resolved settings, what "auto" stands for (see Spaces),
-    versions, the trainer's git commit, a run id, and torchrun's launch id."""
+    versions, the trainer's git commit and a run id."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     commit = ""
     with suppress(OSError):  # there may be no git
@@ -165,5 +170,4 @@ def describe_run(config: Config, auto: Settings | None) -> State:
         "versions": versions(),
         "git_commit": commit or None,  # None outside a git checkout
         "run_id": token_hex(4),
-        "launch": os.environ.get("TORCHELASTIC_RUN_ID"),  # identifies the run after a restart
     }

@@ -27,7 +27,7 @@ ANY_LENGTH = ("episodes.recent", "open_episodes.actions", "open_episodes.attribu
 
 
 def snapshot(parts, monitor) -> State:
-    """Return the state of a run between two iterations, with the environments of all ranks.
+    """Return the state of a run between two iterations, with the environments of all processes.
 
     parts: ppo.components.Components; monitor: ppo.monitor.Monitor. The arrays and tensors
     are not copies.
@@ -51,11 +51,11 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     newest = newest_first(checkpoints.folder)
     if not found or not newest or newest[0].name != found[0].name:
         found = None
-    path, state = parts.ranks.broadcast_from_rank0(
+    path, state = parts.peers.share(
         lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state, path)
-    parts.ranks.broadcast_from_rank0(partial(_try_attributes, parts, path))
+    _try_attributes(parts, path)
     checkpoints.take_ownership(path, state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
@@ -161,7 +161,7 @@ def made_with(settings: RunSettings) -> State:
     the number of torch's threads, and what "auto" stands for in flags that are saved as "auto"."""
     given, config = settings.given, settings.config
     used = {
-        "device": torch.device(config.device).type,  # ranks on CUDA have one each
+        "device": torch.device(config.device).type,
         "precision": config.precision,
         "inference": config.inference,
     }

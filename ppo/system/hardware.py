@@ -1,7 +1,6 @@
 """Look up what this machine has: devices, cores and memory."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +8,13 @@ from pathlib import Path
 from ppo.errors import ConfigError
 
 CONTAINER = Path("/sys/fs/cgroup")
+sharing = 1  # processes that learn together on this machine, which extensions may raise
 ALIGNMENT = 64  # bytes of a cache line, at multiples of which shared arrays begin
 
 
 def find_device(device: str, images: bool) -> str:
-    """Return a device of torch that works here, with auto resolved; of several ranks on CUDA, each
-    has its own. images: whether there are images. Raises ConfigError if it does not work."""
+    """Return a device of torch that works here, with auto resolved. images: whether there are
+    images. Raises ConfigError if it does not work."""
     import torch  # heavy; workers import this module
 
     if device == "auto":
@@ -22,8 +22,6 @@ def find_device(device: str, images: bool) -> str:
         device = "cpu"
         if images and torch.cuda.is_available():
             device = "cuda"
-    if device.startswith("cuda") and torchrun_number("WORLD_SIZE", 1) > 1:
-        device = f"cuda:{torchrun_number('LOCAL_RANK')}"  # one for each rank
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -45,30 +43,12 @@ def has_bfloat16(device: str) -> bool:
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use; ranks on one machine share them equally."""
+    """Return how many cores this process may use; those that learn together share them equally."""
     cores = len(core_numbers()) or os.cpu_count() or 1
     quota, *period = _container_limit("cpu.max")
     if quota != "max":
         cores = min(cores, round(int(quota) / int(*period)))
-    return max(1, cores // torchrun_number("LOCAL_WORLD_SIZE", 1, low=1))
-
-
-def torchrun_number(name: str, default: int | None = None, low: int = 0) -> int:
-    """Return an integer that torchrun sets in the environment, or the default without it.
-
-    Raises ConfigError if it is missing and has no default, or is not an integer >= low."""
-    text = os.environ.get(name, "" if default is None else str(default))
-    if not re.fullmatch(r"\d{1,9}", text) or int(text) < low:
-        raise launch_error(f"{name}={text}, not an integer >= {low}")
-    return int(text)
-
-
-def launch_error(problem: str) -> ConfigError:
-    """Say what is wrong with the variables by which torchrun tells each process its rank."""
-    return ConfigError(
-        f"the environment has {problem}: start the ranks by torchrun, which sets it, or unset "
-        "WORLD_SIZE, LOCAL_WORLD_SIZE and TORCHELASTIC_RUN_ID for a single process"
-    )
+    return max(1, cores // sharing)
 
 
 def core_numbers() -> list[int]:

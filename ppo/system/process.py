@@ -173,21 +173,6 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def die_with_launcher() -> None:
-    """Do what die_with_parent does, for a process that torchrun has started: torchrun does not say
-    which process it is, but torch is loaded there, and not where orphans are inherited."""
-    parent = os.getppid()
-    die_with_parent(parent)
-    try:
-        is_launcher = b"libtorch" in Path(f"/proc/{parent}/maps").read_bytes()
-    except FileNotFoundError:  # on other systems, or the parent has just ended
-        return
-    except OSError:  # it belongs to somebody else
-        is_launcher = False
-    if not is_launcher:
-        os._exit(1)
-
-
 def kill_tree(process: int) -> None:
     """Kill a child process and, on Linux, all that it has started."""
     tree = [process, *_descendants(process)]

@@ -5,6 +5,8 @@ from ppo.extensions import Command, Extension
 EXTENSION = Extension(
     flags=("plugin.flags:NoteFlags",),
     callbacks="plugin.run:make_callbacks",
+    complete="plugin.run:complete",
+    peers="plugin.run:join",
     launch="plugin.run:launch",
     prepare="plugin.run:prepare",
     parts="plugin.run:make_parts",

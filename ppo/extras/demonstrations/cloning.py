@@ -31,8 +31,8 @@ from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.distributions import Distribution
 from ppo.models.parts import images_of
 from ppo.models.tensors import as_tensor
+from ppo.peers import Peers
 from ppo.run.checkpoint import copy_state
-from ppo.system.distributed import SINGLE_PROCESS
 from ppo.system.output import show
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State
@@ -43,17 +43,17 @@ BATCH_SIZE = 32  # rows, or whole episodes of a recurrent model until they have 
 EVALUATION_ROWS = 1024
 LOWEST_LOG_STD = -2.0  # of continuous actions, so that others are tried
 SECONDS_BETWEEN_LINES = 5
-ALL_REDUCE = SINGLE_PROCESS.all_reduce_moments  # of demonstrations, which only rank 0 has read
+ALONE = Peers().gather  # of demonstrations, which only the first process has read
 CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
 
 def clone(parts: Components) -> str:
     """Fit the model of a new run to --demonstrations; return a note for the user.
 
-    Rank 0 does it, and the others take over its result. Raises ConfigError if the demonstrations
-    cannot be used, NonFinite if a loss is not finite."""
+    The first process does it, and the others take over its result. Raises ConfigError if the
+    demonstrations cannot be used, NonFinite if a loss is not finite."""
     before = copy_state(parts.state_dict())
-    state, note = parts.ranks.broadcast_from_rank0(partial(_clone_here, parts))
+    state, note = parts.peers.share(partial(_clone_here, parts))
     parts.load_state_dict({**before, **state})
     return note
 
@@ -120,7 +120,7 @@ class Cloning:
         (self.learned,) = np.nonzero(is_step & ~is_held_out)
         (self.held_out,) = np.nonzero(is_step & is_held_out)
 
-        parts.normalize_observation.keep(examples.observations[is_step], ALL_REDUCE)
+        parts.normalize_observation.keep(examples.observations[is_step], ALONE)
         observations = parts.normalize_observation(examples.observations)
         if observations.dtype == np.float64:
             observations = observations.astype(np.float32)
@@ -169,7 +169,7 @@ class Cloning:
         scale = NormalizeReward(1, self.config.gamma, self.config.normalize_rewards)
         scaled = np.zeros(len(rewards), np.float32)
         scaled[steps] = scale(
-            rewards[steps, None].astype(np.float32), is_last_step[steps, None], ALL_REDUCE
+            rewards[steps, None].astype(np.float32), is_last_step[steps, None], ALONE
         )[:, 0]
         statistics.statistics.load_state_dict(vars(scale.statistics))
         return scaled

@@ -71,11 +71,8 @@ class NumpyBackend:
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**means, **metrics, **value_metrics}
 
-    def standardize(self, advantages: ndarray, moments) -> ndarray:
+    def standardize(self, advantages: ndarray) -> ndarray:
         size = len(advantages)
-        if moments:
-            deviation, mean = moments
-            return (advantages - mean) / (deviation + 1e-8)
         if size < 2:
             return advantages
         values = advantages - advantages.sum() / np.float32(size)

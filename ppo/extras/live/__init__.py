@@ -3,7 +3,7 @@
 from ppo.extensions import Command, Extension
 
 EXTENSION = Extension(
-    parts="ppo.extras.live.changes:make_parts",
+    callbacks="ppo.extras.live.changes:make_callbacks",
     commands={
         "set": Command("ppo.extras.live.command:Set", "Change settings of a run while it trains.")
     },

@@ -3,15 +3,14 @@
 import os
 import time
 from collections.abc import Collection
-from functools import partial
 from os.path import lexists
 from pathlib import Path
 
+from ppo.callbacks.base import Callback, Run
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import Settings, as_arguments, check_values
 from ppo.errors import CheckpointError
-from ppo.parts import Part
 from ppo.run.folder import RunFolder
 from ppo.run.state import compare_settings
 from ppo.system.files import load_json, write_json
@@ -39,42 +38,41 @@ def read_changes(path: Path) -> Settings:
         raise CheckpointError(f"{path} cannot be used ({reason}): {MOVE}") from error
 
 
-def make_parts(parts: Components) -> dict[str, Part]:
-    """Return the part that every run has."""
-    return {"changes": Changes(parts)}
+def make_callbacks(parts: Components) -> list[Callback]:
+    """Return the callback that every run has."""
+    return [Changes()]
 
 
-class Changes(Part):
-    """Apply the changes that ppo set has requested since the last iteration, in all ranks.
+class Changes(Callback):
+    """Apply the changes that ppo set has requested during an iteration from the next one on.
 
     Their file is renamed to set-<iteration>.json, so that a run resumed from an earlier checkpoint
-    applies the changes at the same iteration again.
+    applies the changes at the same iteration again. What ppo set does not write is set aside, with
+    an event: a file that somebody has placed there must not end the run.
     """
 
-    def __init__(self, parts: Components) -> None:
-        self.parts = parts
-        self.is_first = True
+    def __init__(self) -> None:
         self.is_stuck = False  # whether the file cannot be renamed
 
-    def on_begin(self, run: RunFolder, iteration: int) -> None:
-        """Apply them before an iteration. What ppo set does not write is set aside, with an event:
-        a file that somebody has placed there must not end the run."""
-        parts = self.parts
-        if self.is_first and parts.settings.checkpoint:
-            given = compare_settings(parts.settings, parts.settings.checkpoint[1])
-            parts.ranks.broadcast_from_rank0(partial(forget_changes, run.path, given))
-        self.is_first = False
-        if changes := parts.ranks.broadcast_from_rank0(lambda: self._find(run, iteration)):
-            parts.change_settings(changes)
-            run.event("set", f"from iteration {iteration} on: {' '.join(as_arguments(changes))}")
+    def on_start(self, run: Run) -> None:
+        if checkpoint := run.parts.settings.checkpoint:
+            forget_changes(run.folder.path, compare_settings(run.parts.settings, checkpoint[1]))
+        self.on_iteration(run)
 
-    def _find(self, run: RunFolder, iteration: int) -> Settings:
+    def on_iteration(self, run: Run) -> None:
+        iteration = run.iteration + 1
+        if changes := self._find(run.folder, run.config.is_resumed, iteration):
+            run.change(**changes)
+            message = f"from iteration {iteration} on: {' '.join(as_arguments(changes))}"
+            run.folder.event("set", message)
+
+    def _find(self, folder: RunFolder, is_resumed: bool, iteration: int) -> Settings:
         """Return the changes for an iteration."""
-        pending = f"{run.path}/{PENDING}"  # four times as fast as a Path
+        pending = f"{folder.path}/{PENDING}"  # four times as fast as a Path
         is_pending = lexists(pending)
-        if not is_pending and not self.parts.config.is_resumed:
+        if not is_pending and not is_resumed:
             return {}
-        path = run.path / f"set-{iteration}.json"
+        path = folder.path / f"set-{iteration}.json"
         try:
             if is_pending and not lexists(path):
                 os.replace(pending, path)
@@ -83,11 +81,11 @@ class Changes(Part):
             except CheckpointError as error:
                 aside = path.rename(f"{path}.refused-{time.time_ns()}")
                 done = f"it is not applied, and kept as {aside.name}"
-                run.event("set_refused", str(error).replace(MOVE, done))
+                folder.event("set_refused", str(error).replace(MOVE, done))
         except OSError as error:
             if not self.is_stuck:
                 self.is_stuck = True
-                run.event("set_refused", f"{pending} cannot be moved ({error.strerror})")
+                folder.event("set_refused", f"{pending} cannot be moved ({error.strerror})")
         return {}
 
 

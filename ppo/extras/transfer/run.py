@@ -38,6 +38,6 @@ def make_parts(parts: Components) -> dict[str, Part]:
     if TeacherFlags.of(parts.config).teacher:
         from ppo.extras.transfer.teacher import Distillation, load_teacher
 
-        teacher = load_teacher(parts.config, parts.spaces, parts.model, parts.ranks)
+        teacher = load_teacher(parts.config, parts.spaces, parts.model, parts.peers)
         found["teacher"] = Distillation(learner, teacher)
     return found

@@ -24,11 +24,11 @@ from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
 from ppo.models.parts import chosen_parts, images_of, parts_of, vectors_of
 from ppo.parts import Part
+from ppo.peers import Peers
 from ppo.policy.build import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
 from ppo.run.saved import as_checkpoint_error, check_scale, checked_settings
-from ppo.system.distributed import ProcessGroup
 from ppo.system.state_dict import State, add_prefix
 
 TEACHER = "teacher"  # the batch's table (T * N, W): parameters of the teacher's distributions
@@ -138,12 +138,12 @@ class PartsReader:
         return found
 
 
-def load_teacher(config: Config, spaces: Spaces, student, ranks: ProcessGroup) -> Teacher:
-    """Load --teacher in all ranks, for a student's model. Raises as Teacher does, ConfigError if
-    there is no such run or file (CheckpointError where a run is resumed) or if the student's
+def load_teacher(config: Config, spaces: Spaces, student, peers: Peers) -> Teacher:
+    """Load --teacher in all processes, for a student's model. Raises as Teacher does, ConfigError
+    if there is no such run or file (CheckpointError where a run is resumed) or if the student's
     distribution has no closed form of the KL, CheckpointError if the file is damaged."""
     flags = TeacherFlags.of(config)
-    teacher = Teacher(config, spaces, *ranks.broadcast_from_rank0(partial(_load, config)))
+    teacher = Teacher(config, spaces, *peers.share(partial(_load, config)))
     if teacher.model.state_size:
         raise ConfigError(
             f"--teacher={flags.teacher} is recurrent: give one without a memory, such as an mlp, "

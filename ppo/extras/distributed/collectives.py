@@ -10,11 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppo.errors import RankLost
+from ppo.errors import PPOError
 
 distributed: Any = torch.distributed  # Any: it does not export all of its names to type checkers
 MAX_GATHERED = 100_000  # elements on all ranks, up to which a gather is faster than an all-reduce
 TIMEOUT = timedelta(minutes=30)  # another rank may be evaluating, or replacing a worker that hangs
+
+
+class RankLost(PPOError):
+    """Another rank of a distributed run has ended or does not answer."""
 
 
 class Collectives:
