@@ -20,8 +20,9 @@ import torch
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError, Interrupted
-from ppo.extras.distributed.launch import LAUNCH, complete, join
+from ppo.extras.distributed.launch import complete, join
 from ppo.extras.distributed.ranks import Launched, Ranks, check_settings, choose_gpu
+from ppo.extras.distributed.torchrun import LAUNCH
 from ppo.peers import Peers
 from ppo.run.checkpoint import load
 from ppo.system import hardware

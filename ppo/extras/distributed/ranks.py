@@ -14,7 +14,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.errors import ConfigError, Interrupted, PPOError
 from ppo.extras.distributed.collectives import Collectives, distributed
-from ppo.extras.distributed.launch import LAUNCH, torchrun_number
+from ppo.extras.distributed.torchrun import LAUNCH, torchrun_number
 from ppo.parts import Part
 from ppo.peers import Peers
 from ppo.run.summary import RunSummary
