@@ -51,6 +51,8 @@ class Changes(Callback):
     an event: a file that somebody has placed there must not end the run.
     """
 
+    is_late = True
+
     def __init__(self) -> None:
         self.is_stuck = False  # whether the file cannot be renamed
 
