@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import harness
-from ppo.envs.envpool import ENVPOOL, make_envpool
+from ppo.extras.vector.envpool import ENVPOOL, make_envpool
 
 GAME = "PongNoFrameskip-v4"
 PHASES = ("seconds_collecting", "seconds_learning")

@@ -11,8 +11,10 @@ class EnvironmentUnavailable(PPOError, ValueError):
     exit_code = 2
 
 
-class ManyMade(EnvironmentUnavailable):
-    """A single environment was asked for, but a batch or a team is made."""
+class OtherForm(EnvironmentUnavailable):
+    """A gymnasium.Env was asked for, but something else is made. form: the name of its form."""
+
+    form = ""
 
 
 class InvalidEnvOutput(ValueError):

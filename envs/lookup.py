@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium
@@ -17,10 +18,10 @@ from gymnasium import Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.env_factories import EnvObject, unpickle
-from ppo.envs.envpool import ENVPOOL, make_envpool
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES
 from ppo.errors import PPOError, suggest
+from ppo.extensions import names_of
 from ppo.system.imports import hidden_module, import_code
 from ppo.system.signals import RAISED_BY_SIGNALS
 
@@ -76,13 +77,13 @@ def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
             maker = getattr(imported, name, None)
             if maker is None and hasattr(imported, "__path__") and find_spec(f"{module}.{name}"):
                 maker = import_module(f"{module}.{name}")
-    elif name.startswith(ENVPOOL):
-        maker = partial(make_envpool, name)
     elif name not in gymnasium.registry:
         for family in FAMILIES:
             import_module(family.module)
+        if name not in gymnasium.registry:
+            maker = _maker_of(name)
     if maker is not None:
-        maker = getattr(maker, "parallel_env", maker)  # of one of PettingZoo's modules
+        maker = getattr(maker, "parallel_env", maker)  # of a module that has one
         if not callable(maker):
             raise EnvironmentUnavailable(
                 f"--env_name={env_name} is {type(maker).__name__}, which makes nothing: give a "
@@ -90,7 +91,7 @@ def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
             )
         if isinstance(maker, type) and issubclass(maker, Wrapper):
             maker = partial(maker)  # gymnasium 1.3 refuses a class of wrappers
-        known = gymnasium.registry.get(name.removeprefix(ENVPOOL))
+        known = gymnasium.registry.get(name.rpartition("/")[2])
         spec = EnvSpec(name, maker, getattr(known, "reward_threshold", None))
     else:
         namespace, base, version = parse_env_id(name)
@@ -105,22 +106,19 @@ def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
     return spec, None
 
 
+def _maker_of(name: str):
+    """Return what an extension makes environments of an id by, or None."""
+    for beginning, path in names_of("makers").items():
+        if name.startswith(beginning):
+            return partial(resolve_name(path), name)
+    return None
+
+
 def takes(entry_point, name: str) -> bool:
     """Return whether a class or function has a parameter; those written in C tell none."""
     with suppress(TypeError, ValueError):
         return name in signature(entry_point).parameters
     return False
-
-
-def makes_batches(spec: EnvSpec) -> bool:
-    """Return whether a spec makes batches: its class or function has a parameter "num_envs", or it
-    has nothing but a vector entry point."""
-    return spec.entry_point is None or takes(spec.entry_point, "num_envs")
-
-
-def is_team(made) -> bool:
-    """Return whether what was made is a ParallelEnv, or something alike."""
-    return hasattr(made, "possible_agents") and not hasattr(made, "agent_iter")
 
 
 @contextmanager

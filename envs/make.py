@@ -13,10 +13,11 @@ from gymnasium.spaces import Box
 from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
 from ppo.envs.episodes import RecordEpisode, close_env
-from ppo.envs.errors import EnvironmentUnavailable, ManyMade
+from ppo.envs.errors import EnvironmentUnavailable, OtherForm
+from ppo.envs.forms import SINGLE, form_of
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
-from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
+from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.observations import ObserveParts, kind_of, num_numbers
 from ppo.envs.spaces import holds_numbers, leaves
 from ppo.system.hardware import physical_memory
@@ -54,13 +55,11 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
     class or function with a parameter of this name is given; finish: makes what the policy sees
     from (config, environment), whose observations are still as the environment gives them.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
-    a kind that no policy can use, ManyMade for a batch or a team; WorkerError if it raises."""
+    a kind that no policy can use, OtherForm if it is no gymnasium.Env; WorkerError if it raises."""
     env_name = config.env_name
     tasks = tasks_of(config.env_kwargs)
     with explained_errors(env_name):
         spec, family = look_up(env_name, fill_in(tasks[index % len(tasks)], index))
-        if makes_batches(spec):
-            raise ManyMade(f"{env_name} makes a batch of environments, not a single one")
         HEARTBEAT.beat(START)
         if takes(spec.entry_point, "index"):
             spec.kwargs.setdefault("index", index)
@@ -88,11 +87,15 @@ def _make_checked(spec: EnvSpec, config) -> Env:
 
 
 def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
-    """Return what a user's class or function makes. Raises ManyMade if that is a team."""
+    """Return what a user's class or function makes. Raises OtherForm."""
     made = make(**kwargs)
-    if is_team(made):
-        close_env(made)
-        raise ManyMade(f"{name} makes a team of agents, not an environment for one of them")
+    if not isinstance(made, Env):
+        form = form_of(EnvSpec(name, make), made)
+        if form != SINGLE:
+            close_env(made)
+            error = OtherForm(f"{name} makes no gymnasium.Env, but a {form}")
+            error.form = form
+            raise error
     return made
 
 

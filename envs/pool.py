@@ -48,8 +48,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
         task_params=(),
-        team_size: int = 1,
-        in_batches: bool = False,
+        group: int = 1,
+        steps_whole: bool = False,
     ) -> None:
         """Start the workers, without waiting until they are ready.
 
@@ -57,23 +57,22 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
         count as a hang; sampler: samples actions for all environments, if workers do not;
         first_id: the number of the first environment in the whole run; task_params: of environments
-        in episodes that begin from now on, which the caller may change; team_size: environments are
-        agents, of whom so many must have the same worker; in_batches: whether a worker steps all of
-        its environments at once, never a half of them. If there are as many workers as cores, and
-        they sample actions, each stays on a core of its own."""
+        in episodes that begin from now on, which the caller may change; group: so many of them must
+        have the same worker; steps_whole: of the workers. If there are as many workers as cores,
+        and they sample actions, each stays on a core of its own."""
         self.on_event = on_event
         self.task_params = task_params
         self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
-        if sampler and not in_batches:
+        if sampler and not steps_whole:
             # Each worker has environments of both groups, whose columns are in one piece.
             shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
             self.groups = make_groups(num_envs, shares)
         else:
-            num_teams = num_envs // team_size
-            cuts = [n * num_teams // num_workers * team_size for n in range(num_workers + 1)]
+            num_groups = num_envs // group
+            cuts = [n * num_groups // num_workers * group for n in range(num_workers + 1)]
             shares = [range(*ends) for ends in pairwise(cuts)]
             self.groups = [Group(slice(0, num_envs), [range(len(own)) for own in shares])]
         cores = core_numbers()

@@ -2,15 +2,17 @@
 
 import math
 import warnings
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from gymnasium import Env
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from ppo.envs.first_look import Form, Spaces
+from ppo.envs.first_look import Spaces
+from ppo.envs.forms import SINGLE
 from ppo.envs.make import check_spaces, preprocess
 from ppo.envs.spaces import holds_numbers
+from ppo.extensions import names_of
 
 MAX_SIZE = 2**24  # numbers of a space, and choices of an action, that a file may claim
 LEFT_OUT = "left out"  # the kind of a leaf that no policy reads, such as Text
@@ -31,7 +33,7 @@ def save_spaces(spaces: Spaces) -> dict[str, Any]:
         "actions": _save(spaces.actions),
         "has_masks": spaces.has_masks,
         "form": spaces.form,
-        "team_size": spaces.team_size,
+        "team_size": spaces.group,
     }
 
 
@@ -56,8 +58,8 @@ def read_spaces(saved, config) -> Spaces:
             observations,
             actions,
             saved["has_masks"] is True,
-            form=saved["form"] if saved["form"] in get_args(Form) else "single",
-            team_size=max(1, saved["team_size"]),
+            form=saved["form"] if saved["form"] in names_of("forms") else SINGLE,
+            group=max(1, saved["team_size"]),
             shown=shown,
         )
     except ValueError:

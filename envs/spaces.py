@@ -1,7 +1,7 @@
 """Convert between the policy's columns of numbers and an environment's actions, however nested."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,3 +254,9 @@ def _parts(space) -> dict[Any, Any]:
 def _num_columns(space) -> int:
     """Return the number of columns D that actions of a space have."""
     return sum(math.prod(leaf.shape) for _, leaf in leaves(space))
+
+
+def without_mask(make: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
+    """Return the part that is left beside a mask; several, joined by make."""
+    rest = {name: part for name, part in parts.items() if name != ACTION_MASK}
+    return make(rest) if len(rest) > 1 else next(iter(rest.values()))

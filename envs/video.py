@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, Wrapper
 
-from ppo.envs.columns import Columns
 from ppo.envs.episodes import close_env
 from ppo.system.files import atomic_write
 from ppo.system.imports import extra
@@ -87,17 +86,3 @@ def filmed(envs: Sequence[Env], path: Path | None) -> Iterator[Sequence[Env]]:
     finally:
         for env in envs:
             close_env(env)
-
-
-@contextmanager
-def filmed_columns(columns: Columns, path: Path | None) -> Iterator[None]:
-    """Film a batch or a team into a file if there is a path, and close it afterwards."""
-    try:
-        if path:
-            with open_video(path, columns.batch.metadata.get("render_fps", 30)) as video:
-                columns.after_step = lambda: append_frame(video, columns.render())
-                yield
-        else:
-            yield
-    finally:
-        close_env(columns)

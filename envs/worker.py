@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -80,7 +80,13 @@ class Worker:
     name, time-major, one column per environment of this rank; episode_counts: (N,), of each;
     env_ids: their numbers in the whole run, on which their randomness depends; env_indices: those
     stepped here; heartbeat: (4,), where calls of these environments are reported, see
-    ppo.envs.heartbeat.Heartbeat."""
+    ppo.envs.heartbeat.Heartbeat.
+
+    steps_whole: whether it steps all of its environments at once, never a half of them; can_replay:
+    whether the actions of an open episode lead to where it was."""
+
+    steps_whole: ClassVar = False
+    can_replay: ClassVar = True
 
     config: Any
     make_sampler: Callable[..., Any] | None

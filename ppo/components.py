@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +20,15 @@ from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
-from ppo.envs.batch_worker import BatchWorker
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.first_look import Spaces
+from ppo.envs.forms import form_named
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo, Worker
+from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
 from ppo.extensions import functions_of
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.parts import images_of
@@ -170,8 +171,9 @@ class Components:
         self.sampler = None
         if config.inference == "learner":  # which acts for all environments
             self.sampler = make_sampler(env_ids=self.env_ids, rollout=self.buffers.rollout)
+        self.worker = resolve_name(form_named(spaces.form).worker)
         self.make_worker = partial(
-            Worker if spaces.form == "single" else BatchWorker,
+            self.worker,
             config=config,
             make_sampler=None if self.sampler else make_sampler,
             shared_rollout=self.buffers.shared_rollout,
@@ -200,14 +202,14 @@ class Components:
             return WorkerPool(
                 self.make_worker,
                 self.num_envs,
-                min(self.num_envs // self.spaces.team_size, int(self.config.num_workers)),
+                min(self.num_envs // self.spaces.group, int(self.config.num_workers)),
                 step_timeout=self.config.step_timeout,
                 reset_timeout=self.config.reset_timeout,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 task_params=self.env_attributes,
-                team_size=self.spaces.team_size,
-                in_batches=self.spaces.form != "single",
+                group=self.spaces.group,
+                steps_whole=self.worker.steps_whole,
                 **options,
             )
 
@@ -230,7 +232,7 @@ class Components:
         self.normalize_reward.returns[info.reset_envs] = 0
         rollout = self.rollout
         rollout.info = info
-        if self.spaces.form == "single":  # others cannot be replayed
+        if self.worker.can_replay:
             self.open_episodes.update(
                 rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
             )

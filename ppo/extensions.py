@@ -28,6 +28,21 @@ class Command(NamedTuple):
     takes_environment: bool = False
 
 
+class Form(NamedTuple):
+    """A form in which environments come other than as one gymnasium.Env each; import paths.
+
+    suits: from an EnvSpec and what it has made, None before it has made anything: whether they come
+    in this form; look: like ppo.envs.first_look.look_at; worker: a subclass of
+    ppo.envs.worker.Worker; make_env: like ppo.envs.make.make_env, one that is stepped by itself;
+    evaluate: like ppo.policy.evaluation.evaluate_envs."""
+
+    suits: str
+    look: str
+    worker: str
+    make_env: str
+    evaluate: str
+
+
 class Extension(NamedTuple):
     """What an extension adds, by import paths, so that nothing is imported until it is used."""
 
@@ -42,6 +57,10 @@ class Extension(NamedTuple):
     # From the flags of a command line and the settings that they lead to: whether it has done what
     # they ask for, so that this process need not train.
     launch: str = ""
+    # Further forms of environments, by their names in ppo.envs.first_look.Spaces.
+    forms: Mapping[str, Form] = NOTHING
+    # What makes environments, from an id and keyword arguments, by the beginning of such ids.
+    makers: Mapping[str, str] = NOTHING
     # From ppo.components.Components, whose model and learner are made: more parts of learning, each
     # a ppo.parts.Part, by name. They may add terms to the learner's loss.
     parts: str = ""

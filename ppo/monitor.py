@@ -148,8 +148,6 @@ class Monitor:
                 f"resume is not exact: environments {env_ids} did not repeat their open episode, a "
                 "new one began there"
             )
-            if self.parts.spaces.form != "single":
-                message = "resume is not exact: a batch, or a team, begins new episodes"
             self.run.folder.event("episodes_lost", message, len(env_ids))
 
     def state_dict(self) -> State:

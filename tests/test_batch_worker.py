@@ -15,8 +15,8 @@ import ppo
 from ppo.algorithm.gae import generalized_advantages
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.make_columns import make_one_column
 from ppo.errors import PPOError
+from ppo.extras.vector.make import make_one_column
 from tests.running import TINY, Call, environment_flags
 from tests.teams import Relay, Simulator, entry_point, sync
 
@@ -201,7 +201,9 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert "agents share one policy" in problem(partial(Relay, odd_one_out=True))
-    assert "--num_envs=4 counts agents" in problem(Relay, num_envs=4)
+    assert "comes in groups of 3, such as the agents of a team: give a multiple" in problem(
+        Relay, num_envs=4
+    )
     assert "such as 6" in problem(Relay, num_envs=4)
     assert "--frame_skip=2: " in problem(sync, frame_skip=2)
     assert "--reward_term=x: " in problem(sync, reward_term=["x"])
@@ -223,7 +225,7 @@ def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Cal
     assert "team_return" in shown
     code, shown, errors = call(f"--resume={run}", name, "--total_steps=1536", *line[-2:])
     assert code == 0, errors
-    assert "resume is not exact: a batch, or a team, begins new episodes" in shown + errors
+    assert "resume is not exact: environments [0, 1, 2, 3, 4, 5] did not repeat" in shown + errors
 
 
 @pytest.mark.slow

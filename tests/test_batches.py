@@ -12,11 +12,11 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ppo.envs.adapt import adapt
-from ppo.envs.batch_checks import CheckBatch, check_rewards
-from ppo.envs.batches import Batch, MaskedReset, NextStep, SameStep
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import info_of
+from ppo.extras.vector.adapt import adapt
+from ppo.extras.vector.batch_checks import CheckBatch, check_rewards
+from ppo.extras.vector.batches import Batch, MaskedReset, NextStep, SameStep
 
 N = 3
 LIMIT = 15
@@ -528,7 +528,7 @@ def test_ale_restarts_by_mask_and_seed(mode: str) -> None:
 
 def test_envpool_truncates_exactly_where_an_episode_terminates_at_its_limit() -> None:
     pytest.importorskip("envpool")
-    from ppo.envs.envpool import make_envpool
+    from ppo.extras.vector.envpool import make_envpool
 
     def fall(limit: int | None) -> Iterator[tuple[bool, bool]]:
         batch = make_envpool("EnvPool/CartPole-v1", 1, seeds=[1], max_episode_steps=limit)
@@ -544,7 +544,7 @@ def test_envpool_truncates_exactly_where_an_episode_terminates_at_its_limit() ->
 
 def test_envpool_restarts_by_mask_whatever_the_batch_and_its_threads() -> None:
     pytest.importorskip("envpool")
-    from ppo.envs.envpool import make_envpool
+    from ppo.extras.vector.envpool import make_envpool
 
     def run(columns: list[int], num_threads: int) -> list[Any]:
         batch = make_envpool(
@@ -582,7 +582,7 @@ def test_envpool_restarts_by_mask_whatever_the_batch_and_its_threads() -> None:
 
 def test_envpool_has_no_false_bounds_and_takes_seeds_of_32_bits() -> None:
     pytest.importorskip("envpool")
-    from ppo.envs.envpool import make_envpool
+    from ppo.extras.vector.envpool import make_envpool
 
     batch = make_envpool("EnvPool/LunarLander-v3", 2, seeds=[1, 2**32 - 1])
     space = batch.observation_space
@@ -611,7 +611,7 @@ def test_envpool_that_the_user_made_notes_what_is_not_exact() -> None:
 
 def test_envpool_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("envpool")
-    from ppo.envs.envpool import make_envpool
+    from ppo.extras.vector.envpool import make_envpool
 
     def problem(env_name: str, **options: Any) -> str:
         with pytest.raises(EnvironmentUnavailable) as caught:

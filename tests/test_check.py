@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import main
-from ppo.envs.make_columns import make_columns
-from ppo.extras.tools.check import findings, is_same
-from ppo.extras.tools.random_play import play, play_columns
+from ppo.extras.tools.check import findings
+from ppo.extras.tools.check_columns import play_columns
+from ppo.extras.tools.random_play import is_same, play
+from ppo.extras.vector.make import make_columns
 from tests.running import environment_flags, run_main
 
 SLOW = pytest.mark.slow

@@ -83,6 +83,7 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
     assert main.main(["export", str(checkpoint), str(path), f"--env_name={env_name}"]) == 0
     session = onnxruntime.InferenceSession(str(path))
     assert {one.shape[0] for one in session.get_inputs()} == {"batch"}
+    types = {one.name: one.type for one in session.get_inputs()}
     policy = load_policy(checkpoint, env_name, precision="float32")
     env = policy.make_env()
     state = np.zeros_like(policy.state)
@@ -91,6 +92,8 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
         space = policy.spaces.observations
         parts = split(space, torch.from_numpy(observation[None]))
         inputs = {part: tensor.numpy() for part, tensor in parts.items()}
+        for part in inputs.keys() & {x for x, kind in types.items() if "double" in kind}:
+            inputs[part] = inputs[part].astype(np.float64)  # as the environment shows it
         if state.size:
             inputs["state"] = state
         found = session.run(None, inputs)

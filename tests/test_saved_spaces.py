@@ -16,6 +16,7 @@ from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.first_look import Spaces
 from ppo.envs.saved_spaces import read_spaces, save_spaces
 from ppo.errors import CheckpointError
+from ppo.extras.vector.evaluation import columns_for
 from ppo.run import checkpoint
 from tests.running import TINY, Call, environment_flags, spaces_of
 from tests.test_spaces import BOXES, CASTING, CHOICES, HALF_OPEN, INTEGERS, nested
@@ -64,11 +65,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     st.sampled_from(["single", "batch", "team"]),
 )
 def test_spaces_are_read_as_they_were(shown: Any, actions: Any, form: Any) -> None:
-    before = Spaces(spaces.Box(0, 1), actions, True, form=form, team_size=3, shown=shown)
+    before = Spaces(spaces.Box(0, 1), actions, True, form=form, group=3, shown=shown)
     written = save_spaces(before)
     found = read_spaces(json.loads(json.dumps(written)), environment_flags("any", screen_size=36))
     assert (found.shown, found.actions) == (shown, actions)
-    assert (found.has_masks, found.form, found.team_size) == (True, form, 3)
+    assert (found.has_masks, found.form, found.group) == (True, form, 3)
     assert save_spaces(found) == written
 
 
@@ -114,7 +115,7 @@ def test_what_is_not_repeated_is_no_environment_to_make(saved: Path, call: Call)
     made = Arm.made
     policy = load_policy(saved)
     assert policy.predict({"joints": np.zeros(2), "goal": 0}).shape == (2,)
-    for use in (policy.make_env, policy.evaluate, lambda: policy.make_columns([0])):
+    for use in (policy.make_env, policy.evaluate, lambda: columns_for(policy, [0])):
         with pytest.raises(CheckpointError, match=f"if you trust it, repeat --env_name={ARM}$"):
             use()
     status, _, error = call("evaluate", str(saved), "--episodes=1")

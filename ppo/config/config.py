@@ -13,7 +13,6 @@ from ppo.config.learning_flags import (
     NetworkFlags,
 )
 from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
-from ppo.envs.envpool import ENVPOOL
 from ppo.errors import ConfigError
 from ppo.extensions import extensions
 
@@ -134,8 +133,8 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
 
 def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
     """Return the name of the environment's preset if there is one, else that of its family, the
-    result of find_family. EnvPool's environments have that of gymnasium's of the same id."""
-    name = env_name.removeprefix(ENVPOOL)
+    result of find_family. The namespace of an id does not count."""
+    name = env_name.rpartition("/")[2]
     return name if name in known_presets() else find_family()
 
 

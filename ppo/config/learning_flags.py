@@ -30,8 +30,8 @@ class EnvironmentFlags(Flags):
     env_name: str = fixed_flag(
         "LunarLander-v3",
         "Environment: a gymnasium id, such as CartPole-v1 or package:Name-v0, or a class or "
-        "function that makes one, as module:Name or file.py:Name; also EnvPool/ID, vector "
-        "environments and PettingZoo's parallel ones (docs/environments.md).",
+        "function that makes one, or several at once, as module:Name or file.py:Name "
+        "(docs/environments.md).",
         "env",
         "env_id",
         imports=True,

@@ -92,11 +92,11 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
         values = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {values}")
     merged: Settings = {**tuned, **given, "env_name": environment.env_name}
-    size = environment.spaces.team_size
+    size = environment.spaces.group
     num_envs = merged.get("num_envs", Config.num_envs)
     if "num_envs" not in given and num_envs % size:
         merged["num_envs"] = -(-num_envs // size) * size
-        notes.append(f"num_envs={merged['num_envs']}: whole teams of {size} agents")
+        notes.append(f"num_envs={merged['num_envs']}: whole groups of {size}")
     config = Config(**merged)
     settings = _resolve(config, environment)
     return replace(settings, notes=(*notes, *settings.notes))
@@ -169,7 +169,7 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
     meanings: Settings = {
         **(env_auto or {}),
         "model": choose_model("auto", spaces.observations),
-        "num_workers": min(given.num_envs // spaces.team_size, available_cores()),
+        "num_workers": min(given.num_envs // spaces.group, available_cores()),
         "frame_stack": 4 if images else 1,
         "normalize_observations": bool(vectors),
         "normalize_rewards": not images and not given.clip_rewards,
@@ -237,11 +237,11 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
         )
-    if left := config.num_envs % spaces.team_size:
-        more = config.num_envs + spaces.team_size - left
+    if left := config.num_envs % spaces.group:
+        more = config.num_envs + spaces.group - left
         raise ConfigError(
-            f"--num_envs={config.num_envs} counts agents, and {config.env_name} has teams of "
-            f"{spaces.team_size}: give a multiple of that, such as {more}"
+            f"--num_envs={config.num_envs}: {config.env_name} comes in groups of {spaces.group}, "
+            f"such as the agents of a team: give a multiple of that, such as {more}"
         )
     for key in (config.normalize_keys or "").split(","):
         if key and not chosen_parts([key], vectors):

@@ -1,7 +1,7 @@
 """Evaluate a policy by whole episodes."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import count
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -9,13 +9,50 @@ import numpy as np
 from gymnasium import Env
 
 from ppo.config.config import Config
-from ppo.envs.columns import Columns
-from ppo.envs.episodes import WHOLE_EPISODE, episode_metrics
+from ppo.envs.episodes import WHOLE_EPISODE, apply_task_params, episode_metrics
 from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.make import make_env, preprocess
+from ppo.envs.video import filmed
 from ppo.run.summary import Evaluation
 
 Act = Callable[..., Sequence[Any]]
 MAX_STEPS = Config.eval_max_steps  # longer than the time limit of any usual environment
+
+
+def evaluate_envs(
+    config,
+    policy,
+    seeds: Sequence[int],
+    *,
+    act: Act,
+    num_envs: int,
+    max_steps: int,
+    video: Path | None = None,
+    record: str | Path | None = None,
+    make: Callable[..., Env] = make_env,
+) -> Evaluation:
+    """Make environments by a config, and play an episode for each seed in them, num_envs side by
+    side. Other arguments are those of Policy.evaluate, whose policy it is; make: as make_env.
+
+    Raises as Policy.evaluate."""
+    recording = None
+    finish = preprocess
+    if record:
+        from ppo.extras.demonstrations.recorder import Recording
+
+        recording = Recording(record)
+        finish = recording.finish
+    first = policy.first_index(config)
+    envs = [make(config, first + number, finish) for number in range(min(num_envs, len(seeds)))]
+    for env in envs:
+        apply_task_params(env, policy.env_attributes)
+    policy.check_plays(envs[0])
+    state_size = policy.actor.state_size
+    with filmed(envs, video) as played:
+        result = evaluate(act, played, seeds, state_size=state_size, max_steps=max_steps)
+    if recording:
+        recording.save()
+    return result
 
 
 def evaluate(
@@ -69,67 +106,6 @@ def evaluate(
                 del players[player]
         HEARTBEAT.report_progress(len(ends))
     return summarize(returns, lengths, ends.count(False), reported)
-
-
-def evaluate_columns(
-    act: Act,
-    columns: Columns,
-    seeds: Sequence[int],
-    *,
-    state_size: int = 0,
-    max_steps: int = MAX_STEPS,
-) -> Evaluation:
-    """Play whole episodes in a batch or a team: one for each seed, of which each column has a fixed
-    share, so that short episodes do not count more than long ones.
-
-    Arguments and result: as those of evaluate; an episode of a team is that of one agent. After an
-    episode that is cut off, its column plays no others; they are counted as cut off, too."""
-    num_columns = len(columns.envs)
-    shares = [[*range(len(seeds))[i::num_columns]] for i in range(num_columns)]
-    returns = [0.0] * len(seeds)
-    lengths = [0] * len(seeds)
-    reported: dict[str, list[float]] = {}
-    num_unfinished = 0
-    num_played = 0
-    later = count(1)  # for episodes beyond a column's share
-
-    def seed_of(i: int) -> int:
-        """Return the seed of a column's next episode, which may be beyond its share."""
-        return seeds[shares[i][0]] if shares[i] else (seeds[0] + next(later)) % 2**32
-
-    columns.reset([seed_of(i) for i in range(num_columns)])
-    space: Any = columns.envs[0].observation_space
-    observations = np.zeros((num_columns, *space.shape), space.dtype)
-    infos: list[dict[str, Any]] = [{} for _ in range(num_columns)]
-    states = np.zeros((num_columns, state_size), np.float32)
-    begun = columns.present
-    while any(shares):
-        for i in np.flatnonzero(begun):
-            observations[i], infos[i] = columns.envs[i].reset()
-            states[i] = 0
-        columns.step(act(observations, infos, states))
-        ended = np.zeros(num_columns, np.bool_)
-        for i in np.flatnonzero(columns.present).tolist():
-            result = columns.envs[i].step(None)
-            observations[i], reward, terminated, truncated, infos[i] = result
-            ended[i] = terminated or truncated
-            if not shares[i]:
-                continue
-            episode = shares[i][0]
-            returns[episode] += float(reward)
-            lengths[episode] += 1
-            if ended[i]:
-                returns[episode], lengths[episode] = infos[i][WHOLE_EPISODE]
-                for name, value in episode_metrics(infos[i]).items():
-                    reported.setdefault(name, []).append(value)
-                del shares[i][0]
-                num_played += 1
-            elif lengths[episode] >= max_steps:
-                num_unfinished += len(shares[i])
-                shares[i].clear()
-        begun = columns.restart(ended, [seed_of(i) for i in np.flatnonzero(ended).tolist()])
-        HEARTBEAT.report_progress(num_played)
-    return summarize(returns, lengths, num_unfinished, reported)
 
 
 def summarize(

@@ -16,8 +16,14 @@ from ppo.envs.checks import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
 from ppo.envs.infos import info_of
 from ppo.envs.make import preprocess
 from ppo.envs.observations import Part, pack
-from ppo.envs.spaces import ACTION_MASK, action_columns, check_columns, choices_of, leaves
-from ppo.envs.teams import without_mask
+from ppo.envs.spaces import (
+    ACTION_MASK,
+    action_columns,
+    check_columns,
+    choices_of,
+    leaves,
+    without_mask,
+)
 from ppo.models.parts import parts_of
 
 Rows = tuple[ndarray, bool]  # (n, ...), and whether they are a batch; n is 1 for one
@@ -71,7 +77,7 @@ def read_observations(space, observation, needed: Sequence[str], reader: str = "
 
 
 def split_masks(observation, info):
-    """Return what an agent of a team observes beside the action mask in it, and infos with that.
+    """Return what is observed beside an action mask, and infos with that.
 
     observation, info: of one or of n, as read_observations and read_infos read them."""
     if isinstance(observation, list) and all(isinstance(one, Mapping) for one in observation):

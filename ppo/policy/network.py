@@ -147,7 +147,7 @@ class PolicyNetwork:
         space = self.spaces.observations
         needed = [*parts_of(space)] if for_critic else self.parts
         reader = "critic" if for_critic else "policy"
-        if self.spaces.form == "team":
+        if ACTION_MASK not in getattr(self.spaces.shown, "spaces", ()):
             observation, info = split_masks(observation, info)
         rows, is_batch = read_observations(space, observation, needed, reader)
         infos = read_infos(info, len(rows), is_batch)

@@ -1,6 +1,6 @@
 """Use a trained policy: make its environments, evaluate, save; network.py has what it answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -9,18 +9,16 @@ from typing import Any
 
 from gymnasium import Env
 
-from ppo.envs.columns import Columns
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import apply_task_params
-from ppo.envs.errors import EnvironmentUnavailable, ManyMade, worker_error
+from ppo.envs.errors import EnvironmentUnavailable, worker_error
+from ppo.envs.forms import in_its_form
 from ppo.envs.isolation import ISOLATION
-from ppo.envs.make import Finish, make_env, preprocess
-from ppo.envs.make_columns import make_columns, make_one_column
+from ppo.envs.make import Finish
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.video import filmed, filmed_columns
-from ppo.errors import CheckpointError, ConfigError, PPOError
+from ppo.errors import CheckpointError, PPOError
 from ppo.models.parts import parts_of
-from ppo.policy.evaluation import MAX_STEPS, evaluate, evaluate_columns
+from ppo.policy.evaluation import MAX_STEPS, summarize
 from ppo.policy.inputs import preprocess_for_predict
 from ppo.policy.network import PolicyNetwork
 from ppo.run.summary import Evaluation
@@ -59,40 +57,17 @@ class Policy(PolicyNetwork):
         Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; CheckpointError
         if its import path was not repeated as the policy was loaded; WorkerError if the environment
         raises."""
-        try:
-            return self._make_single(render_mode, number, env_name, finish)
-        except ManyMade:
-            config = self._config_of(render_mode, env_name)
-            env = make_one_column(config, config.num_envs + number, finish)
-            apply_task_params(env, self.env_attributes)
-            return env
-
-    def make_columns(
-        self, seeds: Sequence[int], render_mode: str | None = None, env_name: str | None = None
-    ) -> Columns:
-        """Make a batch with an environment for each seed, or as many teams as have so many agents.
-
-        seeds: of the first episodes. Raises as make_env does."""
-        config = self._config_of(render_mode, env_name)
-        first = config.num_envs
-        columns = make_columns(config, range(first, first + len(seeds)), seeds)
-        columns.batch.set_training(self.env_attributes)
-        return columns
-
-    def _make_single(
-        self,
-        render_mode: str | None,
-        number: int,
-        env_name: str | None,
-        finish: Finish = preprocess,
-    ) -> Env:
-        """Make a new environment. Raises as make_env does, ManyMade for a batch, too."""
-        config = self._config_of(render_mode, env_name)
-        env = make_env(config, config.num_envs * len(config.env_kwargs) + number, finish)
+        config = self.environment_config(render_mode, env_name)
+        env = in_its_form(config, "make_env", self.first_index(config) + number, finish)
         apply_task_params(env, self.env_attributes)
         return env
 
-    def _config_of(self, render_mode: str | None, env_name: str | None):
+    def first_index(self, config) -> int:
+        """Return the index of the first environment that is made by a config beside those of
+        training, which keeps each with the arguments of its index."""
+        return config.num_envs * len(config.env_kwargs)
+
+    def environment_config(self, render_mode: str | None = None, env_name: str | None = None):
         """Return the settings of an environment like those of training, or of another one. Raises
         CheckpointError if none can be made."""
         if self.refusal:
@@ -132,34 +107,14 @@ class Policy(PolicyNetwork):
         if video:
             num_envs = 1
             render_mode = "rgb_array"
+        if not seeds:
+            return summarize([], [], 0, {})
         eval_env = self.config.eval_env
+        config = self.environment_config(render_mode, eval_env)
+        options = {"num_envs": num_envs, "max_steps": max_steps, "video": video, "record": record}
         act = partial(self.act, deterministic=deterministic)
-        options = {"state_size": self.actor.state_size, "max_steps": max_steps}
-        first_seeds = seeds[:num_envs]
-        recording = None
-        make = self._make_single
-        if record:
-            from ppo.extras.demonstrations.recorder import Recording
-
-            if self.spaces.form == "team":
-                raise ConfigError("--record: a team of agents cannot be recorded: leave it out")
-            recording = Recording(record)
-            make = partial(self.make_env, finish=recording.finish)
         try:
-            try:
-                envs = [make(render_mode, number, eval_env) for number in range(len(first_seeds))]
-            except ManyMade:
-                columns = self.make_columns(first_seeds, render_mode, eval_env)
-                self._check_plays(columns.envs[0])
-                with filmed_columns(columns, video):
-                    return evaluate_columns(act, columns, seeds, **options)
-            for env in envs[:1]:  # none, if no episode is played
-                self._check_plays(env)
-            with filmed(envs, video) as played:
-                result = evaluate(act, played, seeds, **options)
-            if recording:
-                recording.save()
-            return result
+            return in_its_form(config, "evaluate", self, seeds, act=act, **options)
         except (PPOError, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:
@@ -167,7 +122,7 @@ class Policy(PolicyNetwork):
                 f"environment {eval_env or self.config.env_name} in evaluation", error
             ) from error
 
-    def _check_plays(self, env: Env) -> None:
+    def check_plays(self, env: Env) -> None:
         """Raise EnvironmentUnavailable for an environment that the policy cannot play."""
         own = self.spaces
         observations: Any = env.observation_space

@@ -15,7 +15,7 @@ from ppo.config.flags import flag
 from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves, scale_of
 from ppo.errors import ConfigError, ExportMismatch
-from ppo.extras.tools.random_play import play, play_columns
+from ppo.extras.tools.random_play import play
 from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, vectors_of
 from ppo.policy.build import new_model
@@ -165,8 +165,11 @@ def export(policy: Policy, path: Path) -> float:
 def _observe(policy: Policy):
     """Return observations (n, *observation) of random play."""
     seed = policy.config.seed
-    if policy.spaces.form == "team":  # none of whose agents is an environment
-        record = play_columns(policy.make_columns([seed]), seed, NUM_STEPS)
+    if policy.spaces.group > 1:  # none of which is an environment by itself
+        from ppo.extras.tools.check_columns import play_columns
+        from ppo.extras.vector.evaluation import columns_for
+
+        record = play_columns(columns_for(policy, [seed]), seed, NUM_STEPS)
     else:
         record = play(policy.make_env(finish=preprocess), seed, NUM_STEPS, close=True)
     return np.stack(record.observations)

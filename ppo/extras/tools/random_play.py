@@ -1,13 +1,14 @@
-"""Play random actions, and record what the environment returns."""
+"""Play random actions, record what the environment returns, and say what that shows."""
 
 import time
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from ppo.envs.columns import Columns
-from ppo.envs.episodes import WHOLE_EPISODE, close_env
+from ppo.envs.episodes import close_env
+from ppo.envs.observations import describe_rounding, rounded_parts
 from ppo.envs.spaces import ACTION_MASK
 
 SECONDS = 3.0  # at most
@@ -60,53 +61,59 @@ def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomP
     return record
 
 
-def play_columns(columns: Columns, seed: int, num_steps: int = 1_000) -> RandomPlay:
-    """Do the same in all columns of a batch or a team, until they have num_steps steps together,
-    and close them.
-
-    Rewards and observations of the record are those of columns that are present, column by column
-    within a step; step_seconds and reset_seconds are of all columns at once."""
-    record = RandomPlay([], [], [], [], [])
-    envs = columns.envs
-    envs[0].action_space.seed(seed)
-    infos: list[dict[str, Any]] = [{} for _ in envs]
-
-    def begin(begun: np.ndarray) -> None:
-        """Read the first observations of the episodes that begin in some columns (n,) bool."""
-        for i in np.flatnonzero(begun):
-            observation, infos[i] = envs[i].reset()
-            record.observations.append(np.array(observation))
-
-    start = time.perf_counter()
-    columns.reset(range(seed, seed + len(envs)))
-    record.reset_seconds.append(time.perf_counter() - start)
-    begin(columns.present)
-    deadline = time.perf_counter() + SECONDS
-    while len(record.rewards) < num_steps and time.perf_counter() < deadline:
-        actions = [sample(envs[0].action_space, info) for info in infos]
-        start = time.perf_counter()
-        columns.step(actions)
-        record.step_seconds.append(time.perf_counter() - start)
-        ended = np.zeros(len(envs), np.bool_)
-        for i in np.flatnonzero(columns.present):
-            observation, reward, terminated, truncated, infos[i] = envs[i].step(None)
-            record.observations.append(np.array(observation))
-            record.rewards.append(float(reward))
-            ended[i] = terminated or truncated
-            if ended[i]:
-                record.episodes.append((*infos[i][WHOLE_EPISODE], not terminated))
-        first_seed = seed + len(record.rewards)
-        start = time.perf_counter()
-        begun = columns.restart(ended, range(first_seed, first_seed + int(ended.sum())))
-        if ended.any():
-            record.reset_seconds.append(time.perf_counter() - start)
-        begin(begun)
-    close_env(columns)
-    return record
-
-
 def sample(space, info):
     """Return a random action, one that is allowed if a Discrete has a mask."""
     if ACTION_MASK in info and isinstance(space, Discrete):
         return space.sample(np.asarray(info[ACTION_MASK], np.int8))
     return space.sample()
+
+
+def is_same(one: RandomPlay, other: RandomPlay) -> bool:
+    """Return whether two records have the same observations and rewards, as far as both reach."""
+    same_observations = map(np.array_equal, one.observations, other.observations)
+    same_rewards = map(np.array_equal, one.rewards, other.rewards)
+    return all(same_observations) and all(same_rewards)
+
+
+def space_findings(env) -> Iterator[str]:
+    """Yield lines about an environment's spaces."""
+    yield f"observations: {' '.join(str(env.observation_space).split())}"
+    yield f"actions: {' '.join(str(env.action_space).split())}"
+
+
+def record_findings(record: RandomPlay, space) -> Iterator[str]:
+    """Yield lines about what random actions in an environment led to. space: of observations."""
+    rewards = np.array(record.rewards)
+    yield (
+        f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "
+        f"{rewards.mean():.3g} on average"
+    )
+    if not rewards.any():
+        yield "warning: no reward was seen: random actions may not find one"
+    elif not 1e-2 < np.abs(rewards).max() <= 100:
+        yield "warning: rewards are far from 1: leave --normalize_rewards on"
+    if record.episodes:
+        returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
+        yield (
+            f"{len(returns)} episodes: return {returns.mean():.3g} +/- {returns.std():.3g}, "
+            f"{lengths.mean():.0f} steps, {limits.mean():.0%} of them ended by a time limit"
+        )
+    else:
+        yield f"warning: no episode ended within {len(rewards):,} steps"
+    rows = np.stack(record.observations)
+    for part in rounded_parts(space, rows):
+        yield f"warning: {describe_rounding(*part)}"
+    observations = rows.astype(float)
+    largest = np.abs(observations).max()
+    if (observations == observations[0]).all():
+        yield "warning: observations are constant"
+    elif largest > 1_000:
+        yield (
+            f"warning: observations are as large as {largest:.3g}: leave --normalize_observations "
+            "on"
+        )
+
+
+def duration(seconds: list[float]) -> str:
+    """Return the median of durations as a text."""
+    return f"{1e6 * np.median(seconds):,.0f} microseconds"

@@ -1,18 +1,18 @@
 """Teams: the agents of PettingZoo's parallel environments, as columns of a batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Dict
 from numpy import ndarray
 
-from ppo.envs.batches import Batch
 from ppo.envs.checks import check_results
-from ppo.envs.columns import row_of
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
-from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.spaces import ACTION_MASK, without_mask
+from ppo.extras.vector.batches import Batch
+from ppo.extras.vector.columns import row_of
 
 TEAM_RETURN = "team_return"
 
@@ -151,9 +151,3 @@ def _value(agent: str, values) -> Any:
         return values[agent]
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidEnvOutput(f"it returned nothing for agent {agent}") from error
-
-
-def without_mask(make: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
-    """Return the part that is left beside a mask; several, joined by make."""
-    rest = {name: part for name, part in parts.items() if name != ACTION_MASK}
-    return make(rest) if len(rest) > 1 else next(iter(rest.values()))

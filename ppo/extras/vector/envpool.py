@@ -10,10 +10,10 @@ from gymnasium import spaces
 from numpy import ndarray
 
 from ppo.envs.arrays import with_rows
-from ppo.envs.batches import MaskedReset, find_attribute, signed_seeds
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.infos import Infos
 from ppo.errors import suggest
+from ppo.extras.vector.batches import MaskedReset, find_attribute, signed_seeds
 
 ENVPOOL = "EnvPool/"  # of ids, such as EnvPool/LunarLander-v3
 NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one

@@ -2,7 +2,7 @@
 
 Worlds differ in what they do where an episode ends. A Batch hides it: its step returns what the
 actions led to, the last observation of an episode included, and restart the first observations of
-new episodes. ppo.envs.adapt chooses the class for a world."""
+new episodes. ppo.extras.vector.adapt chooses the class for a world."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

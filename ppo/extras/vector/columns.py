@@ -9,9 +9,9 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy import ndarray
 
-from ppo.envs.batches import Batch
 from ppo.envs.heartbeat import CLOSE, RENDER, RESET, STEP
 from ppo.envs.infos import info_of
+from ppo.extras.vector.batches import Batch
 
 
 class Columns:

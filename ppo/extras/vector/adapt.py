@@ -2,9 +2,16 @@
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from ppo.envs.batches import AtariVector, Batch, MaskedReset, NextStep, SameStep, find_attribute
-from ppo.envs.envpool import EnvPoolBatch
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.extras.vector.batches import (
+    AtariVector,
+    Batch,
+    MaskedReset,
+    NextStep,
+    SameStep,
+    find_attribute,
+)
+from ppo.extras.vector.envpool import EnvPoolBatch
 
 
 def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None) -> Batch:

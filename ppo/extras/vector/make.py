@@ -8,17 +8,28 @@ import gymnasium
 from gymnasium import Env
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.adapt import adapt
-from ppo.envs.batches import Batch
 from ppo.envs.checks import CheckData
-from ppo.envs.columns import Columns, OneColumn
 from ppo.envs.env_kwargs import fill_in, tasks_of
 from ppo.envs.episodes import RecordEpisode, close_env
-from ppo.envs.errors import EnvironmentUnavailable, ManyMade
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.heartbeat import HEARTBEAT, START
-from ppo.envs.lookup import explained_errors, is_team, look_up, makes_batches, takes
+from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.make import Finish, check_spaces, preprocess
-from ppo.envs.teams import Team
+from ppo.extras.vector.adapt import adapt
+from ppo.extras.vector.batches import Batch
+from ppo.extras.vector.columns import Columns, OneColumn
+from ppo.extras.vector.teams import Team
+
+
+def is_batch(spec: EnvSpec, made: Any = None) -> bool:
+    """Return whether a spec makes batches: its class or function has a parameter "num_envs", or it
+    has nothing but a vector entry point."""
+    return made is None and (spec.entry_point is None or takes(spec.entry_point, "num_envs"))
+
+
+def is_team(spec: EnvSpec, made: Any) -> bool:
+    """Return whether what was made is a ParallelEnv, or something alike."""
+    return hasattr(made, "possible_agents") and not hasattr(made, "agent_iter")
 
 
 def make_columns(
@@ -39,7 +50,7 @@ def make_columns(
         _check_flags(config)
         spec, _ = look_up(env_name, fill_in(tasks_of(config.env_kwargs)[0], indices[0]))
         beat(START)
-        if makes_batches(spec):
+        if is_batch(spec):
             batch: Batch = _make_batch(spec, config, indices, seeds)
         else:
             batch = _make_team(spec, config, indices)
@@ -56,11 +67,11 @@ def make_columns(
 def make_one_column(config, index: int, finish: Finish = preprocess) -> Env:
     """Make a batch of one environment, which is stepped as a single one.
 
-    Raises as make_env does, ManyMade for a team."""
+    Raises as make_env does, EnvironmentUnavailable for a team."""
     columns = make_columns(config, [index], [0], finish=finish)
     if len(columns.envs) > 1:
         close_env(columns)
-        raise ManyMade(
+        raise EnvironmentUnavailable(
             f"{config.env_name} makes a team of agents, which is no gymnasium.Env: make it "
             "yourself, and ask policy.predict for the action of each agent"
         )
@@ -93,7 +104,7 @@ def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
         if takes(make, "index"):
             kwargs = {"index": indices[start], **kwargs}
         made = make(**kwargs)
-        if not is_team(made):
+        if not is_team(spec, made):
             raise TypeError("it must inherit from the gymnasium.Env class, or be a ParallelEnv")
         copies.append(made)
         start += len(made.possible_agents)

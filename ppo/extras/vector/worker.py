@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.batch_checks import CheckBatch, check_rewards
 from ppo.envs.checks import describe_value
 from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, close_env
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.heartbeat import ALL
 from ppo.envs.infos import info_of
-from ppo.envs.make_columns import make_columns
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.teams import Team
 from ppo.envs.worker import RolloutInfo, Worker
+from ppo.extras.vector.batch_checks import CheckBatch, check_rewards
+from ppo.extras.vector.make import make_columns
+from ppo.extras.vector.teams import Team
 
 
 @dataclass(kw_only=True)
@@ -26,6 +26,9 @@ class BatchWorker(Worker):
 
     Observations that are numbers in one array, without masks of actions, are written and checked
     for all columns at once; others go through each column's own wrappers."""
+
+    steps_whole = True
+    can_replay = False
 
     def _make_envs(self) -> list[Any]:
         size = len(self.own_ids)

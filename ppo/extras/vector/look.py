@@ -1,0 +1,42 @@
+"""Inspect a batch of environments, or a team of agents, before training."""
+
+from typing import Any
+
+from ppo.envs.episodes import close_env
+from ppo.envs.errors import InvalidEnvOutput
+from ppo.envs.first_look import Spaces, conversions, has_masks, warnings_of
+from ppo.envs.lookup import explained_errors
+from ppo.envs.make import as_it_is, preprocess
+from ppo.extras.vector.make import make_columns
+from ppo.extras.vector.teams import Team
+
+
+def look_at(config, index: int) -> Spaces:
+    """Make a batch of one environment, or a team, reset it, and take a step. Raises as make_columns
+    does."""
+    columns = make_columns(config, [index], [0], finish=as_it_is)
+    batch: Any = columns.batch
+    size = len(columns.envs)
+    with explained_errors(config.env_name):
+        columns.reset([0] * size)
+        if not columns.present.any():
+            raise InvalidEnvOutput("no agent is there after its reset")
+        column = columns.envs[int(columns.present.argmax())]
+        env: Any = preprocess(config, column)
+        _, info = env.reset()
+        is_masked = has_masks(env, info)
+        if not is_masked:
+            env.action_space.seed(0)
+            columns.step([env.action_space.sample() for _ in columns.envs])
+            env.step(None)
+    return Spaces(
+        env.observation_space,
+        env.action_space,
+        is_masked,
+        warnings_of(config, *conversions(env), close_env(columns), batch.note),
+        batch.spec.reward_threshold,
+        form="team" if isinstance(batch, Team) else "batch",
+        group=size,
+        has_absent=batch.present is not None,
+        shown=column.observation_space,
+    )
