@@ -51,7 +51,7 @@ from benchmarks import commits, harness, zoo
 from ppo.run.statistics import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
-PRESETS = harness.ROOT / "ppo" / "config" / "presets"
+PRESETS = harness.ROOT / "ppo" / "extras" / "presets" / "values"
 TUNED = sorted(path.stem for path in PRESETS.glob("*-v*.json"))
 HIDDEN = (
     "--env_name=examples.own_environment:HiddenVelocity --preset=CartPole-v1 --num_envs=8"

@@ -32,7 +32,7 @@ from functools import partial
 from statistics import median
 
 from benchmarks import harness, zoo
-from ppo.config.config import load_preset
+from ppo.extras.presets.presets import load_preset
 
 RESULTS = "solve/solve.json"
 ENVPOOL_ENVS = 64

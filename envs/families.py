@@ -14,7 +14,7 @@ from ppo.envs.episodes import RecordEpisode
 class Atari:
     """Atari 2600 games that are observed as images. config: the flags of the run."""
 
-    name = "Atari"  # of its tuned values in ppo/config/presets
+    name = "Atari"
     module = "ale_py"  # registers its ids with gymnasium
     fields = ("noop_max", "end_on_life_loss", "sticky_actions", "full_action_space")  # only its own
 

@@ -1,6 +1,6 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -86,10 +86,10 @@ def probe_all(config) -> Spaces:
     return first
 
 
-def look_at(config, index: int) -> Spaces:
-    """Make an environment, reset it, and take a step, at random if all actions are allowed. Raises
-    as make_env does."""
-    made = make_env(config, index, as_it_is)
+def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
+    """Make an environment, reset it, and take a step, at random if all actions are allowed. make:
+    as make_env, as which it raises."""
+    made = make(config, index, as_it_is)
     with explained_errors(config.env_name):
         env: Any = preprocess(config, made)
         _, info = env.reset(seed=0)

@@ -83,8 +83,10 @@ class Worker:
     ppo.envs.heartbeat.Heartbeat.
 
     steps_whole: whether it steps all of its environments at once, never a half of them; can_replay:
-    whether the actions of an open episode lead to where it was."""
+    whether the actions of an open episode lead to where it was; make_env: as that of
+    ppo.envs.make."""
 
+    make_env: ClassVar = staticmethod(make_env)
     steps_whole: ClassVar = False
     can_replay: ClassVar = True
 
@@ -126,7 +128,7 @@ class Worker:
         envs: list[Any] = []
         for i, env_id in enumerate(self.own_ids):
             self.calls.beat(START, i)
-            env = make_env(self.config, env_id)
+            env = self.make_env(self.config, env_id)
             if env.observation_space.shape != shape:
                 raise EnvironmentUnavailable(
                     f"environment {env_id} of {self.config.env_name} observes "

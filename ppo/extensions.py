@@ -32,9 +32,9 @@ class Form(NamedTuple):
     """A form in which environments come other than as one gymnasium.Env each; import paths.
 
     suits: from an EnvSpec and what it has made, None before it has made anything: whether they come
-    in this form; look: like ppo.envs.first_look.look_at; worker: a subclass of
-    ppo.envs.worker.Worker; make_env: like ppo.envs.make.make_env, one that is stepped by itself;
-    evaluate: like ppo.policy.evaluation.evaluate_envs."""
+    in this form; look: like ppo.envs.first_look.look_at, whose Spaces name the form; worker: a
+    subclass of ppo.envs.worker.Worker; make_env: like ppo.envs.make.make_env, one that is stepped
+    by itself; evaluate: like ppo.policy.evaluation.evaluate_envs."""
 
     suits: str
     look: str
@@ -54,6 +54,11 @@ class Extension(NamedTuple):
     complete: str = ""
     # Its ppo.peers.Peers after joining them, or None if this process learns alone.
     peers: str = ""
+    # From the flags that are given and their ppo.config.settings.Environment: values of flags that
+    # are not given, and what the user is told that they are.
+    defaults: str = ""
+    # From a ppo.config.config.Config and its Environment: what "auto" stands for, by flag.
+    auto: str = ""
     # From the flags of a command line and the settings that they lead to: whether it has done what
     # they ask for, so that this process need not train.
     launch: str = ""

@@ -9,15 +9,16 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-import ppo.config.config
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError
+from ppo.extras.presets.presets import PRESETS as FOLDER
+from ppo.extras.presets.presets import load_preset
 from ppo.extras.tools.tune.space import SPACES
 from ppo.run.reader import run_folder
 from ppo.run.saved import folder_to_resume
 
-PRESETS = sorted((Path(ppo.config.config.__file__).parent / "presets").glob("*.json"))
+PRESETS = sorted(FOLDER.glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
 
 

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 
 from ppo import Config, train
 from ppo.algorithm.rollout import Batch, Rollout
-from ppo.config.config import load_preset
+from ppo.extras.presets.presets import load_preset
 from ppo.extras.watch.doctor import Doctor
 from tests.running import metrics, run_main
 

@@ -15,9 +15,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.extras.demonstrations.format import load_demonstrations
+from ppo.extras.presets.presets import load_preset
 from tests.running import ROOT, Call, metrics, run_main
 
 STOPPED = "kill -TERM $PPID; sleep 0.2; exit 1"  # as its parent is by SLURM, and torchrun ends then

@@ -93,9 +93,26 @@ def test_an_extension_may_know_how_a_process_was_started(
     done = ppo(*FLAGS.split(), "--run_dir=run")
     assert (done.returncode, done.stderr) == (0, "")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["note"], config["counted"]) == ("from outside", True)
+    assert (config["note"], config["counted"], config["seed"]) == ("from outside", True, 7)
+    assert config["auto"]["noted"] == "CartPole-v1"
+    assert "defaults of a plugin: seed=7" in done.stdout
     first, second = (int(row["gathered"]) for row in metrics(tmp_path / "run"))
     assert second > first > 0
+
+
+@pytest.mark.parametrize("env_name", ["plugin/Walk", "plugin.bare:Walk"])
+def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path / "site")
+    flags = [flag for flag in FLAGS.split() if flag not in ("CartPole-v1", "--total_steps=64")]
+    name = f"--env_name={env_name}"
+    more = ("--total_steps=2048", "--learning_rate=0.01", "--eval_episodes=2", "--num_workers=2")
+    done = ppo(*flags, name, *more, "--run_dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] > 8
+    done = ppo("--resume=run", "--total_steps=2112", name)
+    assert (done.returncode, done.stderr) == (0, "")  # and so exactly
+    done = ppo("evaluate", "run", "--episodes=3", name)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.config.config import PRESETS, Config
+from ppo.config.config import Config
 from ppo.config.settings import settings_of, tuned_config
 from ppo.errors import ConfigError
+from ppo.extras.presets.presets import PRESETS
 from ppo.trainer import train
 
 

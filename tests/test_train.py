@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ppo.commands.train import configure, train
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config
 from ppo.errors import CheckpointError
+from ppo.extras.presets.presets import load_preset
 from ppo.run import checkpoint
 
 

@@ -21,7 +21,6 @@ FLAGS_TO_MOVE = {
     "nested": "normalize_keys",
     "supervision": "step_timeout reset_timeout",
     "checks": "strict_spaces",
-    "presets": "preset",
     "reward terms": "reward_term",
 }
 FILES_TO_MOVE = {

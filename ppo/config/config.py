@@ -1,12 +1,9 @@
-"""All settings of a run in one frozen, validated dataclass; presets."""
+"""All settings of a run in one frozen, validated dataclass."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from ppo.config.flags import Flags, Settings, check_values
+from ppo.config.flags import Flags, Settings
 from ppo.config.learning_flags import (
     AlgorithmFlags,
     EnvironmentFlags,
@@ -16,7 +13,6 @@ from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, Timeout
 from ppo.errors import ConfigError
 from ppo.extensions import extensions
 
-PRESETS = Path(__file__).parent / "presets"
 # Modules that any checkpoint may import from.
 TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 # What a checkpoint was made with that lacks these flags, since it is older than they are; of other
@@ -107,40 +103,6 @@ def settings_to_keep(settings: Settings) -> Settings:
     unused = {name for name in ExtensionFlags.names() if settings[name] == Config.defaults()[name]}
     names = Config.names(scope="training")
     return {name: settings[name] for name in names if name not in unused}
-
-
-def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> Settings:
-    """Return the flags of a preset in ppo/config/presets, or of the user's own .json file.
-
-    preset: its name or file; "none" has no flags; "auto" is as find_preset says. Raises ConfigError
-    if there is no such preset, or if it cannot be read or is no valid set of flags.
-    """
-    if preset == "none":
-        return {}
-    known = known_presets()
-    if preset == "auto":
-        preset = find_preset(env_name, find_family)
-    elif preset not in known and not preset.endswith(".json"):
-        raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
-    path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
-    try:
-        return check_values(Config, {**json.loads(path.read_text())})
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
-        ) from error
-
-
-def find_preset(env_name: str, find_family: Callable[[], str]) -> str:
-    """Return the name of the environment's preset if there is one, else that of its family, the
-    result of find_family. The namespace of an id does not count."""
-    name = env_name.rpartition("/")[2]
-    return name if name in known_presets() else find_family()
-
-
-def known_presets() -> list[str]:
-    """Return the names of the presets in ppo/config/presets."""
-    return [path.stem for path in sorted(PRESETS.glob("*.json"))]
 
 
 def import_paths(settings: Settings, name: str) -> list[str]:

@@ -126,11 +126,6 @@ class EnvironmentFlags(Flags):
 class AlgorithmFlags(Flags):
     """PPO."""
 
-    preset: str = fixed_flag(
-        "auto",
-        "Values for flags that are not given: the name of a preset or a JSON file; auto: those "
-        "tuned for the environment or its family, none: the defaults shown here.",
-    )
     total_steps: int = flag(
         1_000_000,
         "Number of environment steps, of all environments together, rounded down to whole "

@@ -1,4 +1,4 @@
-"""From flags to the settings of a run: presets, and what every "auto" stands for."""
+"""From flags to the settings of a run: what flags that are not given are, and every "auto"."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium.spaces import Box
 
-from ppo.config.config import Config, find_preset, load_preset
+from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.run_flags import TimeoutFlags
@@ -17,6 +17,7 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, find_env, spaces_of
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import ConfigError
+from ppo.extensions import functions_of
 from ppo.models import MODELS, ModelEntry, choose_model
 from ppo.models.parts import chosen_parts, images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
@@ -64,33 +65,34 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
     """Return the settings that flags lead to: of a command line, from Python or of a saved run.
 
     flags: values or their texts, which take precedence; or a Config, which is taken as it is.
-    saved: settings of a run, which count instead of a preset.
-    Raises ConfigError for an unknown flag, an unsuitable value, a preset that load_preset refuses,
+    saved: settings of a run, which count instead of the defaults of extensions.
+    Raises ConfigError for an unknown flag, an unsuitable value, and as those extensions do, for
     a device that cannot be used, or a flag that means nothing for the environment or network;
     EnvironmentUnavailable; WorkerError if the environment raises, crashes or hangs; ModelMismatch
     if the model cannot read the observations."""
     if isinstance(flags, Config):
-        environment = _Environment(vars(flags))
+        environment = Environment(vars(flags))
         if flags.env_name != environment.env_name:
             flags = replace(flags, env_name=environment.env_name)
         return _resolve(flags, environment)
     if "num_minibatches" in flags:
         flags = {"batch_size": None, **flags}
     given = check_values(Config, {**(saved or {}), **flags})
-    environment = _Environment(given)
-    tuned: Settings = {}
-    if saved is None:
-        preset = given.get("preset", Config.preset)
-        tuned = load_preset(preset, environment.env_name, environment.find_family)
-        tuned = {name: value for name, value in tuned.items() if name not in given}
-        environment = environment.with_values({**tuned, **given})
+    environment = Environment(given)
     asked = given.get("env_name", Config.env_name)
     notes = []
     if asked != environment.env_name:
         notes.append(f"{asked} is now {environment.env_name}")
-    if tuned:
-        values = " ".join(f"{name}={value}" for name, value in tuned.items())
-        notes.append(f"tuned preset (turned off by --preset=none): {values}")
+    tuned: Settings = {}
+    if saved is None:
+        for defaults in functions_of("defaults"):
+            values, about = defaults(given, environment)
+            values = {name: value for name, value in values.items() if name not in given}
+            if values:
+                listed = " ".join(f"{name}={value}" for name, value in values.items())
+                notes.append(f"{about}: {listed}")
+            tuned |= values
+        environment = environment.with_values({**tuned, **given})
     merged: Settings = {**tuned, **given, "env_name": environment.env_name}
     size = environment.spaces.group
     num_envs = merged.get("num_envs", Config.num_envs)
@@ -111,7 +113,7 @@ def tuned_config(env, **flags: Any) -> Config:
     return settings_of({**flags, "env_name": as_env_name(env)}).given
 
 
-class _Environment:
+class Environment:
     """The environment that flags name, looked at once.
 
     values: of flags; those that are missing have their defaults. env_name: its present id; family:
@@ -124,12 +126,12 @@ class _Environment:
         self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))
         self.flags["env_name"] = self.env_name
 
-    def with_values(self, values: Settings) -> "_Environment":
+    def with_values(self, values: Settings) -> "Environment":
         """Return this, or another one if these values are not those that it was looked at with."""
         own = {name: value for name, value in values.items() if name in self.flags}
         if {**self.flags, **own, "env_name": self.env_name} == self.flags:
             return self
-        return _Environment({**own, "env_name": self.env_name})
+        return Environment({**own, "env_name": self.env_name})
 
     @cached_property
     def spaces(self) -> Spaces:
@@ -141,17 +143,15 @@ class _Environment:
         }
         return spaces_of(SimpleNamespace(**{**self.flags, **auto}))
 
-    def find_family(self) -> str:
-        """Return the name of the preset for environments of its kind."""
-        return self.family or family_of(self.spaces)
 
-
-def _resolve(given: Config, environment: _Environment) -> RunSettings:
+def _resolve(given: Config, environment: Environment) -> RunSettings:
     """Replace every "auto". Raises as settings_of does."""
     _check_environment_flags(given, environment)
     settings = settings_with(given, environment.spaces, environment.auto)
-    preset = find_preset(environment.env_name, environment.find_family)
-    return replace(settings, auto={"preset": preset, **settings.auto})
+    added: Settings = {}
+    for meanings in functions_of("auto"):
+        added |= meanings(given, environment)
+    return replace(settings, auto={**added, **settings.auto})
 
 
 def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = None) -> RunSettings:
@@ -196,9 +196,9 @@ def _action_notes(config: Config, spaces: Spaces) -> tuple[str, ...]:
     )
 
 
-def family_of(spaces: Spaces) -> str:
-    """Return the family of an environment by its observations and actions: "images", "categories",
-    "continuous" or "discrete", the name of a preset in ppo/config/presets."""
+def kind_of(spaces: Spaces) -> str:
+    """Return the kind of an environment by its observations and actions: "images", "categories",
+    "continuous" or "discrete"."""
     if images_of(spaces.observations):
         return "images"
     if _has_kind(spaces, "categories"):
@@ -211,7 +211,7 @@ def _has_kind(spaces: Spaces, kind: str) -> bool:
     return any(part.kind == kind for part in getattr(spaces.observations, "shown", {}).values())
 
 
-def _check_environment_flags(config: Config, environment: _Environment) -> None:
+def _check_environment_flags(config: Config, environment: Environment) -> None:
     """Raise ConfigError for a flag that means nothing for this environment."""
     spaces = environment.spaces
     images = images_of(spaces.observations)
@@ -226,7 +226,7 @@ def _check_environment_flags(config: Config, environment: _Environment) -> None:
         if getattr(config, name) not in (getattr(Config, name), environment.auto.get(name)):
             raise ConfigError(
                 f"--{name} means nothing for {config.env_name}: leave it out, and give no "
-                "preset that sets it"
+                "other values that set it"
             )
     if images and config.image == "color" and not _has_kind(spaces, "color"):
         raise ConfigError(

@@ -1,8 +1,20 @@
 """A package outside of the trainer that adds to it, by an entry point of the group ppo.extras."""
 
-from ppo.extensions import Command, Extension
+from ppo.extensions import Command, Extension, Form
+
+BARE = Form(
+    suits="plugin.bare:is_bare",
+    look="plugin.bare:look",
+    worker="plugin.bare:BareWorker",
+    make_env="plugin.bare:make_bare",
+    evaluate="plugin.bare:evaluate",
+)
 
 EXTENSION = Extension(
+    defaults="plugin.run:defaults",
+    auto="plugin.run:what_auto_means",
+    forms={"bare": BARE},
+    makers={"plugin/": "plugin.bare:make_walk"},
     flags=("plugin.flags:NoteFlags",),
     callbacks="plugin.run:make_callbacks",
     complete="plugin.run:complete",

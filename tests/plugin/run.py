@@ -22,6 +22,15 @@ def complete(given: dict[str, str]) -> dict[str, str]:
     return {**given, "note": os.environ["NOTE"]} if "NOTE" in os.environ else given
 
 
+def defaults(given: Any, environment: Any) -> Any:
+    """Begin with another seed where there is such a variable."""
+    return {"seed": 7} if "NOTE" in os.environ else {}, "defaults of a plugin"
+
+
+def what_auto_means(given: Any, environment: Any) -> dict[str, str]:
+    return {"noted": environment.env_name}
+
+
 def join() -> Peers | None:
     return Counted() if "NOTE" in os.environ else None
 

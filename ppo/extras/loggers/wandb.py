@@ -100,7 +100,7 @@ class WandbLogger(Logger):
         of scope "run", form a group."""
         config = self.config.__getstate__()
         alike = {name: config[name] for name in Config.names(scope="training") if name != "seed"}
-        tags = [config[name] for name in ("env_name", "model", "preset")]
+        tags = [config[name] for name in ("env_name", "model", "preset") if name in config]
         flags = WandbFlags.of(self.config)
         tags += filter(None, (flags.wandb_tags or "").split(","))
         return {

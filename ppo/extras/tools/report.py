@@ -14,7 +14,7 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from ppo.config.config import Config, load_preset
+from ppo.config.config import Config
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
 from ppo.extras.tools.overview import NOTHING, describe_evaluation, overview
@@ -94,9 +94,13 @@ def fewest_flags(run: Settings) -> Settings:
     choices = []
     for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
         try:
+            from ppo.extras.presets.presets import load_preset
+
             tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
         except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
             continue
+        except ImportError:  # so is the extra
+            preset, tuned = "auto", {}
         plain = Config(**tuned).__getstate__()
         plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
         if run.get("num_minibatches") != plain["num_minibatches"]:

@@ -27,7 +27,7 @@ from ppo.config.flags import (
     seconds_of,
 )
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
-from ppo.config.settings import family_of
+from ppo.config.settings import kind_of
 from ppo.envs.first_look import Spaces
 from ppo.envs.isolation import ISOLATION
 from ppo.errors import CheckpointError, ConfigError
@@ -136,7 +136,7 @@ class Search:
         self.config = config
         name = folder_name(config.name or f"tune-{config.env_name}")
         self.folder = Path(config.run_dir or f"runs/{name}").absolute()
-        space = default_space(family_of(spaces), given) if own.space == "auto" else own.space
+        space = default_space(kind_of(spaces), given) if own.space == "auto" else own.space
         self.space = parse_space(space, given)
         self.sign = 1 if own.score == "return" else -1  # of scores to maximise, to minimise
         self.console = NonExitingConsole(highlight=False, markup=False, soft_wrap=True)
