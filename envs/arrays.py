@@ -87,5 +87,5 @@ def find_device(observations):
 
 def to_tensors(actions, device):
     """Return nested actions as torch tensors on a device."""
-    torch = sys.modules["torch"]  # which the world has imported
+    torch = sys.modules["torch"]  # which the vector environment has imported
     return map_arrays(lambda array: torch.as_tensor(array, device=device), actions)

@@ -1,4 +1,4 @@
-"""Batches of environments: one interface for the worlds that step many together."""
+"""Batches of environments: one interface for all kinds of vector environments."""
 
 import sys
 import warnings

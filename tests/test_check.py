@@ -137,8 +137,8 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
         pytest.param(
             "tests.teams:Simulator",
             [
-                "form: a batch (SameStep of ppo.envs)",
-                "warning: environment tests.teams:Simulator: this world does not return the last",
+                "form: a batch (SameStep)",
+                "warning: environment tests.teams:Simulator: this vector environment does not",
             ],
             marks=SLOW,
         ),

@@ -39,7 +39,7 @@ def findings_of_columns(config, seed: int) -> Iterator[str]:
         yield f"form: a team of {size} agents ({', '.join(map(str, batch.agents))}), a column each"
         what = f"{len(batch.copies)} copies of the team"
     else:
-        yield f"form: a batch ({type(batch).__name__} of ppo.envs)"
+        yield f"form: a batch ({type(batch).__name__})"
         what = f"{len(columns.envs)} environments"
     record = play_columns(columns, seed)
     yield (

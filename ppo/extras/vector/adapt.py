@@ -1,4 +1,4 @@
-"""Choose the class of Batch that suits a world."""
+"""Choose the class of Batch that suits a vector environment."""
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
@@ -15,15 +15,15 @@ from ppo.extras.vector.envpool import EnvPoolBatch
 
 
 def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None) -> Batch:
-    """Return the Batch of a world that steps many environments together.
+    """Return the Batch of a vector environment that steps many environments together.
 
     EnvPool, ale_py's AtariVectorEnv, gymnasium's SyncVectorEnv and AsyncVectorEnv, and any other
     gymnasium.vector.VectorEnv whose autoreset is off, are told which columns to reset. Others reset
     columns by themselves: metadata["autoreset_mode"] says whether in the same step, which is
     assumed if it says nothing, or in the next one.
     num_envs: how many environments there must be; None: any number. Raises EnvironmentUnavailable
-    for another number, for missing attributes, for a limit that this world cannot keep, and for a
-    world that resets nothing."""
+    for another number, for missing attributes, for a limit that this vector environment cannot
+    keep, and for one that resets nothing."""
     batch = _choose(env, max_episode_steps)
     if num_envs not in (None, batch.num_envs):
         raise EnvironmentUnavailable(
@@ -39,8 +39,8 @@ def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None
 
 
 def _choose(env, max_episode_steps: int | None) -> Batch:
-    world = getattr(env, "unwrapped", env)
-    modules = {kind.__module__.split(".")[0] for kind in type(world).__mro__}
+    innermost = getattr(env, "unwrapped", env)
+    modules = {kind.__module__.split(".")[0] for kind in type(innermost).__mro__}
     if "envpool" in modules:
         return EnvPoolBatch(env, max_episode_steps)
     if "ale_py" in modules:
@@ -48,7 +48,7 @@ def _choose(env, max_episode_steps: int | None) -> Batch:
     mode = find_attribute(env, "metadata").get("autoreset_mode")
     mode = str(getattr(mode, "value", mode)).replace("_", "").lower()
     is_vector_env = isinstance(env, VectorEnv)
-    is_told = isinstance(world, (SyncVectorEnv, AsyncVectorEnv)) or mode == "disabled"
+    is_told = isinstance(innermost, (SyncVectorEnv, AsyncVectorEnv)) or mode == "disabled"
     if is_told and is_vector_env:
         return MaskedReset(env, max_episode_steps)
     if is_told or ("mani_skill" in modules and not is_vector_env):

@@ -13,8 +13,8 @@ from ppo.envs.spaces import choices_of
 class CheckBatch:
     """Check a batch of observations in one pass, as CheckData checks those of one environment.
 
-    space: a Box, or a leaf of a nested space that holds numbers; conversions: what the world should
-    return instead of what was cast."""
+    space: a Box, or a leaf of a nested space that holds numbers; conversions: what the vector
+    environment should return instead of what was cast."""
 
     def __init__(self, space) -> None:
         self.space = space

@@ -1,8 +1,8 @@
-"""Environments that step together: one interface for the worlds that come in batches.
+"""Environments that step together: one interface for vector environments of all kinds.
 
 Worlds differ in what they do where an episode ends. A Batch hides it: its step returns what the
 actions led to, the last observation of an episode included, and restart the first observations of
-new episodes. ppo.extras.vector.adapt chooses the class for a world."""
+new episodes. ppo.extras.vector.adapt chooses the class for a vector environment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ from ppo.envs.infos import Infos, with_last_observations
 
 Step = tuple[Any, ndarray, ndarray, ndarray, Infos]
 NOT_EXACT = (
-    "this world does not return the last observation of an episode: where one is truncated, the "
-    "value of the observation before is used, which is not exact"
+    "this vector environment does not return the last observation of an episode: where one is "
+    "truncated, the value of the observation before is used, which is not exact"
 )
 
 
@@ -34,7 +34,7 @@ class Batch:
     returns keep their values until the next step, those of reset and restart, too."""
 
     def __init__(self, env) -> None:
-        """env: the world, with the attributes of a gymnasium.vector.VectorEnv.
+        """env: the vector environment, with the attributes of a gymnasium.vector.VectorEnv.
 
         Raises EnvironmentUnavailable if it lacks them."""
         self.env = env
@@ -46,12 +46,13 @@ class Batch:
         self.spec = getattr(env, "spec", None)
         self.metadata = getattr(env, "metadata", None) or {}
         self.render_mode = getattr(env, "render_mode", None)
-        self.device: Any = None  # of a world of torch tensors, which takes its actions as tensors
+        self.device: Any = None  # of torch tensors, in which it takes its actions
 
     def reset(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
         """Begin an episode in every column. seeds: one for each, of 32 bits.
 
-        A world that takes one seed only is given the first. Raises InvalidEnvOutput."""
+        A vector environment that takes one seed only is given the first. Raises
+        InvalidEnvOutput."""
         raise NotImplementedError
 
     def step(self, actions) -> Step:
@@ -70,8 +71,9 @@ class Batch:
         raise NotImplementedError
 
     def set_training(self, task_params: Mapping[str, Any]) -> None:
-        """Pass task_params to the world's set_training, else set them by name on each environment
-        that it steps, or on itself. Raises EnvironmentUnavailable as apply_task_params does."""
+        """Pass task_params to the vector environment's set_training, else set them by name on each
+        environment that it steps, or on itself. Raises EnvironmentUnavailable as apply_task_params
+        does."""
         if hasattr(self.env, "set_attr") and not hasattr(self.env, "set_training"):
             for name, value in task_params.items():
                 self.env.set_attr(name, value)
@@ -84,14 +86,14 @@ class Batch:
     def close(self) -> None:
         self.env.close()
 
-    def _reset_world(self, num_rows: int, **options) -> tuple[Any, Infos]:
-        """Reset the world; return observations (num_rows, ...) and infos."""
+    def _reset_envs(self, num_rows: int, **options) -> tuple[Any, Infos]:
+        """Reset the vector environment; return observations (num_rows, ...) and infos."""
         observations, infos = check_results("reset", self.env.reset(**options), 2)
         self.device = find_device(observations)
         return to_arrays(observations, self.observation_space, num_rows), infos
 
-    def _step_world(self, actions) -> Step:
-        """Step the world and convert its results to numpy."""
+    def _step_envs(self, actions) -> Step:
+        """Step the vector environment and convert its results to numpy."""
         if self.device is not None:
             actions = to_tensors(actions, self.device)
         results = check_results("step", self.env.step(actions), 5)
@@ -114,15 +116,16 @@ class Batch:
 
 
 class MaskedReset(Batch):
-    """A world whose reset takes options={"reset_mask": columns}, so that everything is exact.
-    Columns may be restarted before their episodes have ended.
+    """A vector environment whose reset takes options={"reset_mask": columns}, so that everything is
+    exact. Columns may be restarted before their episodes have ended.
 
     These are gymnasium's SyncVectorEnv and AsyncVectorEnv in any autoreset mode, and ale_py's
     AtariVectorEnv. The mask comes before their own autoreset, which never happens, or, in
     SAME_STEP, is replaced by a reset with our seed."""
 
     def __init__(self, env, max_episode_steps: int | None = None) -> None:
-        """max_episode_steps: truncate episodes of this length; None: only as the world does."""
+        """max_episode_steps: truncate episodes of this length; None: only as the vector environment
+        does."""
         super().__init__(env)
         self.max_episode_steps = max_episode_steps
         self.lengths = np.zeros(self.num_envs, np.int64)  # of the open episodes
@@ -136,7 +139,7 @@ class MaskedReset(Batch):
         return self.last, infos
 
     def step(self, actions) -> Step:
-        observations, rewards, terminations, truncations, infos = self._step_world(actions)
+        observations, rewards, terminations, truncations, infos = self._step_envs(actions)
         if self.reuses_memory:
             observations = map_arrays(np.array, observations)
         ended = terminations | truncations
@@ -157,17 +160,18 @@ class MaskedReset(Batch):
         return self.last, infos
 
     def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs, seed=self._seeds(range(self.num_envs), seeds))
+        return self._reset_envs(self.num_envs, seed=self._seeds(range(self.num_envs), seeds))
 
     def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
         """Reset the k columns ended; return their observations (k, ...), and infos (n, ...)."""
         own_seeds = self._seeds(np.flatnonzero(ended), seeds)
         options = {"reset_mask": np.array(ended)}
-        observations, infos = self._reset_world(self.num_envs, seed=own_seeds, options=options)
+        observations, infos = self._reset_envs(self.num_envs, seed=own_seeds, options=options)
         return map_arrays(lambda array: array[ended], observations), infos
 
     def _seeds(self, columns: Iterable[int], seeds: Sequence[int]) -> Any:
-        """Return the seeds of some columns as the world takes them: with None for the others."""
+        """Return the seeds of some columns as the vector environment takes them: with None for the
+        others."""
         all_seeds: list[int | None] = [None] * self.num_envs
         for i, seed in zip(columns, seeds, strict=True):
             all_seeds[i] = int(seed)
@@ -186,12 +190,13 @@ class AtariVector(MaskedReset):
 
 
 class SameStep(Batch):
-    """A world that begins the next episode in the step that ends one, as GPU simulators do.
+    """A vector environment that begins the next episode in the step that ends one, as GPU
+    simulators do.
 
     The last observations are in its infos, as gymnasium's final_obs or ManiSkill's
     final_observation: arrays (n, ...), or a list with one for each column. Where none is given, the
     observation before the step takes its place, and note says so at the first truncation. reset
-    gives the world the first seed; later episodes have none."""
+    gives the vector environment the first seed; later episodes have none."""
 
     def __init__(self, env) -> None:
         super().__init__(env)
@@ -200,12 +205,12 @@ class SameStep(Batch):
         self.first_infos: Infos = {}
 
     def reset(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        self.first, self.first_infos = self._reset_world(self.num_envs, seed=int(seeds[0]))
+        self.first, self.first_infos = self._reset_envs(self.num_envs, seed=int(seeds[0]))
         self.before = map_arrays(np.array, self.first)
         return self.first, self.first_infos
 
     def step(self, actions) -> Step:
-        observations, rewards, terminations, truncations, infos = self._step_world(actions)
+        observations, rewards, terminations, truncations, infos = self._step_envs(actions)
         self.first = observations
         self.first_infos = infos
         ended = terminations | truncations
@@ -239,11 +244,13 @@ class SameStep(Batch):
 
 
 class NextStep(Batch):
-    """A world that resets a column in the step after an episode's end, and cannot be told to.
+    """A vector environment that resets a column in the step after an episode's end, and cannot be
+    told to.
 
     These are gymnasium's vector entry points. After restart, present is False in the columns that
     ended: the next step ignores their actions, gives them reward 0 and their first observations,
-    and present is True again. reset gives the world the first seed; later episodes have none."""
+    and present is True again. reset gives the vector environment the first seed; later episodes
+    have none."""
 
     def __init__(self, env) -> None:
         super().__init__(env)
@@ -252,11 +259,11 @@ class NextStep(Batch):
 
     def reset(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
         self.present = np.ones(self.num_envs, np.bool_)
-        self.last, infos = self._reset_world(self.num_envs, seed=int(seeds[0]))
+        self.last, infos = self._reset_envs(self.num_envs, seed=int(seeds[0]))
         return self.last, infos
 
     def step(self, actions) -> Step:
-        self.last, rewards, terminations, truncations, infos = self._step_world(actions)
+        self.last, rewards, terminations, truncations, infos = self._step_envs(actions)
         rewards[~self.present] = 0
         terminations &= self.present
         truncations &= self.present
@@ -269,7 +276,7 @@ class NextStep(Batch):
 
 
 def find_attribute(env, name: str):
-    """Return an attribute of a world, or of what its wrappers hide.
+    """Return an attribute of a vector environment, or of what its wrappers hide.
 
     Raises EnvironmentUnavailable if there is none."""
     for layer in (env, getattr(env, "unwrapped", env)):
@@ -282,5 +289,6 @@ def find_attribute(env, name: str):
 
 
 def signed_seeds(seeds: Sequence[int]) -> ndarray:
-    """Return seeds of 32 bits as numbers of 31 bits, for worlds that take signed integers."""
+    """Return seeds of 32 bits as numbers of 31 bits, for vector environments that take signed
+    integers."""
     return np.array([int(seed) & 0x7FFFFFFF for seed in seeds], np.int64)

@@ -20,7 +20,8 @@ NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
 
 
 class EnvPoolBatch(MaskedReset):
-    """A world of EnvPool, whose seeds are fixed where it is made: a reset goes on with them.
+    """A vector environment of EnvPool, whose seeds are fixed where it is made: a reset goes on with
+    them.
 
     In the last step that its own max_episode_steps allows, EnvPool reports a termination as a
     truncation. Episodes are exact if they are truncated here, one step earlier."""
@@ -38,12 +39,12 @@ class EnvPoolBatch(MaskedReset):
             )
 
     def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Infos]:
-        return self._reset_world(self.num_envs)
+        return self._reset_envs(self.num_envs)
 
     def _reset_columns(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Infos]:
         """Reset columns; EnvPool returns their rows only, in order."""
         options = {"reset_mask": np.array(ended)}
-        rows, infos = self._reset_world(int(ended.sum()), options=options)
+        rows, infos = self._reset_envs(int(ended.sum()), options=options)
         return rows, spread_infos(infos, ended)
 
 
@@ -82,7 +83,7 @@ def make_envpool(
             limit = max_episode_steps
             if limit is None:
                 limit = envpool.make_spec(task, **options).config.max_episode_steps
-            world = envpool.make_gymnasium(
+            env = envpool.make_gymnasium(
                 task,
                 num_envs=num_envs,
                 num_threads=num_threads,
@@ -90,7 +91,7 @@ def make_envpool(
                 max_episode_steps=min(limit + 1, NO_LIMIT),
                 **options,
             )
-            return EnvPoolBatch(world, limit if limit < NO_LIMIT else None)
+            return EnvPoolBatch(env, limit if limit < NO_LIMIT else None)
     except (AssertionError, TypeError, ValueError) as error:
         problem, *_ = f"{error}\n".splitlines()  # without the C++ types that may follow
         raise EnvironmentUnavailable(f"--env_name={env_name} cannot be made: {problem}") from error
