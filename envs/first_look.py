@@ -1,6 +1,7 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
 from collections.abc import Callable, Iterator
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from ppo.envs.forms import SINGLE, in_its_form
 from ppo.envs.isolation import ISOLATION
 from ppo.envs.lookup import explained_errors, find_family
 from ppo.envs.make import as_it_is, make_env, preprocess
-from ppo.envs.reward_terms import read_terms
 from ppo.envs.spaces import ACTION_MASK, leaves
+from ppo.extensions import added_columns
 
 PURPOSE = "the first look"
 
@@ -97,7 +98,8 @@ def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
         if not is_masked:
             env.action_space.seed(0)
             *_, info = env.step(env.action_space.sample())
-            read_terms(info, config.reward_term)
+            for column in added_columns(config).values():
+                resolve_name(column.reader)(env)()  # raises if the environment reports no such
     warnings = warnings_of(config, *conversions(env), close_env(env))
     threshold = env.spec.reward_threshold if env.spec else None
     return Spaces(

@@ -1,37 +1,25 @@
 """Repeat actions and join successive observations, of any environment."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from gymnasium import Env, Wrapper
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
-from ppo.envs.reward_terms import read_terms
-
 
 class RepeatAction(Wrapper):
-    """Repeat each action several times, or until the episode ends, and sum the rewards.
+    """Repeat each action several times, or until the episode ends, and sum the rewards."""
 
-    reward_terms: names of numbers in infos to sum, too."""
-
-    def __init__(self, env: Env, times: int, reward_terms: Sequence[str] = ()) -> None:
+    def __init__(self, env: Env, times: int) -> None:
         super().__init__(env)
         self.times = times
-        self.reward_terms = reward_terms
 
     def step(self, action):
         total = 0.0
-        terms = np.zeros(len(self.reward_terms))
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            if self.reward_terms:
-                terms += read_terms(info, self.reward_terms)
             if terminated or truncated:
                 break
-        if self.reward_terms:
-            info = {**info, **dict(zip(self.reward_terms, terms.tolist(), strict=True))}
         return observation, total, terminated, truncated, info
 
 

@@ -20,6 +20,7 @@ from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.observations import ObserveParts, kind_of, num_numbers
 from ppo.envs.spaces import holds_numbers, leaves
+from ppo.extensions import functions_of
 from ppo.system.hardware import physical_memory
 
 Finish = Callable[[Any, Env], Env]
@@ -63,7 +64,11 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
         HEARTBEAT.beat(START)
         if takes(spec.entry_point, "index"):
             spec.kwargs.setdefault("index", index)
-        env = finish(config, (family.make if family else _make_checked)(spec, config))
+        if family:
+            env = wrap_by_extensions(config, family.make(spec, config))
+        else:
+            env = _make_checked(spec, config)
+        env = finish(config, env)
         return Watched(env) if HEARTBEAT.is_watched else env
 
 
@@ -80,10 +85,17 @@ def _make_checked(spec: EnvSpec, config) -> Env:
         raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
     env = wrap(env, config.wrapper)
     check_spaces(config, env)
-    env = CheckData(env, config.strict_spaces)
+    env = wrap_by_extensions(config, CheckData(env, config.strict_spaces))
     if config.frame_skip > 1:
-        env = RepeatAction(env, config.frame_skip, config.reward_term)
+        env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)
+
+
+def wrap_by_extensions(config, env: Env) -> Env:
+    """Put the wrappers of extensions around an environment."""
+    for add_wrapper in functions_of("wrap"):
+        env = add_wrapper(config, env)
+    return env
 
 
 def _make_single(name: str, make: Callable[..., Any], /, **kwargs):

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,10 +24,10 @@ from ppo.envs.episodes import (
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
 from ppo.envs.make import make_env
-from ppo.envs.reward_terms import read_terms
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.extensions import added_columns
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
@@ -119,6 +120,12 @@ class Worker:
             space, self.config.squash_actions, self.config.scale_actions
         )
         self.to_mask = mask_converter(space)
+        added = added_columns(self.config).items()
+        # Of each environment: further tables, and what reads their numbers of its last step.
+        self.readers = [
+            [(vars(self.rollout)[name], resolve_name(x.reader)(env)) for name, x in added]
+            for env in self.envs
+        ]
         self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
 
     def _make_envs(self) -> list[Any]:
@@ -202,12 +209,11 @@ class Worker:
         observations = self.rollout.observations[t + 1]
         self.actions = self.rollout.actions[t, members.start : members.stop]
         envs = self.envs
-        reward_terms = self.config.reward_term
         for i, action in zip(members, self.to_actions(self.actions), strict=True):
             self.calls.beat(STEP, i)
             observation, rewards[i], terminated, truncated, info = envs[i].step(action)
-            if reward_terms:
-                self.rollout.reward_terms[t, i] = read_terms(info, reward_terms)
+            for table, read in self.readers[i]:
+                table[t, i] = read()
             if terminated or truncated:
                 self._end_episode(t, i, observation, terminated, info)
                 self._start_episode(t + 1, i)

@@ -43,6 +43,18 @@ class Form(NamedTuple):
     evaluate: str
 
 
+class Column(NamedTuple):
+    """A table (T, N, width) of float32 in the rollout, which workers fill; import paths.
+
+    flag: the one that asks for it; width: from a Config to how many numbers it keeps of each step,
+    0 if it is not asked for; reader: from a gymnasium.Env, made with the extension's wrap, to what
+    returns the numbers (width,) of its last step."""
+
+    flag: str
+    width: str
+    reader: str
+
+
 class Extension(NamedTuple):
     """What an extension adds, by import paths, so that nothing is imported until it is used."""
 
@@ -64,6 +76,11 @@ class Extension(NamedTuple):
     launch: str = ""
     # Further forms of environments, by their names in ppo.envs.first_look.Spaces.
     forms: Mapping[str, Form] = NOTHING
+    # From a Config and a gymnasium.Env that it makes: the same, or a wrapper around it, which sees
+    # each step before actions are repeated.
+    wrap: str = ""
+    # Further tables of the rollout, by name.
+    columns: Mapping[str, Column] = NOTHING
     # What makes environments, from an id and keyword arguments, by the beginning of such ids.
     makers: Mapping[str, str] = NOTHING
     # From ppo.components.Components, whose model and learner are made: more parts of learning, each
@@ -122,3 +139,9 @@ def names_of(field: str) -> dict[str, Any]:
         for extension in extensions().values()
         for name, value in getattr(extension, field).items()
     }
+
+
+def added_columns(config) -> dict[str, Column]:
+    """Return the tables that a config's flags ask extensions for."""
+    columns = names_of("columns").items()
+    return {name: column for name, column in columns if resolve_name(column.width)(config)}

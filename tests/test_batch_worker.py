@@ -206,7 +206,7 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
     )
     assert "such as 6" in problem(Relay, num_envs=4)
     assert "--frame_skip=2: " in problem(sync, frame_skip=2)
-    assert "--reward_term=x: " in problem(sync, reward_term=["x"])
+    assert "--reward_term: " in problem(sync, reward_term=["x"])
     assert "not of 1" in problem(lambda num_envs: sync(2))
     assert "cannot be kept" in problem(entry_point, max_episode_steps=5)
 

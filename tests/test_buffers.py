@@ -28,7 +28,6 @@ def test_layout_is_time_major_with_one_more_observation(action_space, actions):
         "observations": ((6, 3, 2, 7), np.uint8),
         "actions": actions,
         "rewards": ((5, 3), np.float32),
-        "reward_terms": ((5, 3, 0), np.float32),
         "terminations": ((5, 3), np.bool_),
         "truncations": ((5, 3), np.bool_),
         "features": ((5, 3, 0), np.float32),

@@ -61,6 +61,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert "noted hello" in done.stdout
     rows = metrics(tmp_path / "run")
     assert [row["note/length"] for row in rows] == ["5", "5"]
+    assert [row["note/steps"] for row in rows] == ["16", "32"]
     assert all(float(row["pull"]) > 0 for row in rows)
     assert (tmp_path / "run" / "lines.txt").read_text() == "1 True\n2 True\n"
     last = tmp_path / "run" / "checkpoints" / "last.safetensors"

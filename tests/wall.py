@@ -21,14 +21,12 @@ FLAGS_TO_MOVE = {
     "nested": "normalize_keys",
     "supervision": "step_timeout reset_timeout",
     "checks": "strict_spaces",
-    "reward terms": "reward_term",
 }
 FILES_TO_MOVE = {
     "recurrent": "models/recurrent.py",
     "supervision": "envs/heartbeat.py envs/isolation.py",
     "checks": "envs/checks.py",
     "watch": "envs/video.py",
-    "reward terms": "envs/reward_terms.py",
 }
 
 

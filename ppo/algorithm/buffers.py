@@ -1,6 +1,8 @@
 """Memory that the learner and the workers share."""
 
 import math
+from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -10,22 +12,22 @@ from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
 from ppo.envs.first_look import Spaces
 from ppo.envs.shared import SharedArray
+from ppo.extensions import NOTHING, added_columns
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
 
 def rollout_layout(
-    T: int, N: int, spaces: Spaces, model, num_reward_terms: int = 0
+    T: int, N: int, spaces: Spaces, model, widths: Mapping[str, int] = NOTHING
 ) -> dict[str, Any]:
     """Return shape and dtype of each table of T steps of N environments; parts not needed have no
-    columns."""
+    columns. widths: of further tables, by name."""
     head = model.policy_head
     mask_size = head.mask_size if spaces.has_masks else 0
     return {
         "observations": ((T + 1, N, *spaces.observations.shape), spaces.observations.dtype),
         "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
         "rewards": ((T, N), np.float32),  # the environment's own
-        "reward_terms": ((T, N, num_reward_terms), np.float32),  # of --reward_term
         "terminations": ((T, N), np.bool_),
         "truncations": ((T, N), np.bool_),  # False where the step also terminated
         "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
@@ -33,6 +35,7 @@ def rollout_layout(
         "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
         # Whether an action was carried out: not by an agent that is gone.
         "present": ((T + 1, N if spaces.has_absent else 0), np.bool_),
+        **{name: ((T, N, width), np.float32) for name, width in widths.items()},
     }
 
 
@@ -45,8 +48,11 @@ class SharedBuffers:
     """
 
     def __init__(self, config: Config, spaces: Spaces, learner: Learner, num_envs: int) -> None:
-        num_terms = len(config.reward_term)
-        layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model, num_terms)
+        widths = {
+            name: resolve_name(column.width)(config)
+            for name, column in added_columns(config).items()
+        }
+        layout = rollout_layout(config.num_steps, num_envs, spaces, learner.model, widths)
         num_bytes = sum(math.prod(shape) * np.dtype(x).itemsize for shape, x in layout.values())
         check_memory("num_envs or --num_steps", num_bytes)
         self.shared_rollout = {

@@ -64,6 +64,7 @@ def flag(default, help: str, *aliases: str, **metadata):
     Metadata that says what the flag is about, for Flags.names:
     scope: "training" (saved in checkpoints), or "run" for where a run is and how it is watched.
     fixed: a run cannot be resumed with another value.
+    environment: environments are made by it, as by those of EnvironmentFlags.
     imports: its value may name code to import, which a checkpoint alone is not trusted with.
     live: ppo set can change it in a running run.
     """

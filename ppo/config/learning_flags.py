@@ -113,11 +113,6 @@ class EnvironmentFlags(Flags):
     full_action_space: bool = fixed_flag(
         False, "Atari: use all 18 actions, including those without effect in the game."
     )
-    reward_term: list[str] = fixed_flag(
-        (),
-        "Key of a number in each step's info to keep in rollout.reward_terms, for a --learner of "
-        "your own; repeat the flag for several.",
-    )
     strict_spaces: bool = flag(
         False, "Raise an error instead of a warning for an observation outside of its space."
     )

@@ -121,7 +121,8 @@ class Environment:
     the environment. Raises as settings_of does."""
 
     def __init__(self, values: Settings) -> None:
-        names = {*EnvironmentFlags.names(), *TimeoutFlags.names()} - {"num_envs"}
+        names = {*EnvironmentFlags.names(), *Config.names(environment=True), *TimeoutFlags.names()}
+        names.remove("num_envs")
         self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
         self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))
         self.flags["env_name"] = self.env_name

@@ -1,6 +1,6 @@
 """A package outside of the trainer that adds to it, by an entry point of the group ppo.extras."""
 
-from ppo.extensions import Command, Extension, Form
+from ppo.extensions import Column, Command, Extension, Form
 
 BARE = Form(
     suits="plugin.bare:is_bare",
@@ -13,6 +13,8 @@ BARE = Form(
 EXTENSION = Extension(
     defaults="plugin.run:defaults",
     auto="plugin.run:what_auto_means",
+    wrap="plugin.run:wrap",
+    columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
     makers={"plugin/": "plugin.bare:make_walk"},
     flags=("plugin.flags:NoteFlags",),

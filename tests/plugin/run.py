@@ -4,10 +4,12 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium import Env, Wrapper
 from plugin.flags import NoteFlags
 
 from ppo.callbacks.base import Callback
@@ -29,6 +31,29 @@ def defaults(given: Any, environment: Any) -> Any:
 
 def what_auto_means(given: Any, environment: Any) -> dict[str, str]:
     return {"noted": environment.env_name}
+
+
+class CountSteps(Wrapper):
+    """Count the steps of an environment."""
+
+    count = 0
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.env.step(action)
+
+
+def width(config: Any) -> int:
+    return 1 if config.note else 0
+
+
+def wrap(config: Any, env: Env) -> Env:
+    return CountSteps(env) if config.note else env
+
+
+def reader(env: Env) -> Any:
+    """Read the number of steps."""
+    return partial(env.get_wrapper_attr, "count")
 
 
 def join() -> Peers | None:
@@ -108,6 +133,7 @@ class Note(Callback):
 
     def on_iteration(self, run: Any) -> None:
         run.log("note/length", len(str(NoteFlags.of(run.config).note)))
+        run.log("note/steps", run.rollout.counts.max())
 
 
 class Lines(Logger):

@@ -15,6 +15,7 @@ from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.heartbeat import HEARTBEAT, START
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.make import Finish, check_spaces, preprocess
+from ppo.extensions import added_columns
 from ppo.extras.vector.adapt import adapt
 from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import Columns, OneColumn
@@ -115,10 +116,10 @@ def _check_flags(config) -> None:
     """Raise EnvironmentUnavailable for flags that a batch or a team cannot obey."""
     flags = {
         f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),
-        f"reward_term={','.join(config.reward_term)}": bool(config.reward_term),
         f"wrapper={','.join(config.wrapper)}": bool(config.wrapper),
         "env_kwargs with a list of tasks": len(tasks_of(config.env_kwargs)) > 1,
     }
+    flags |= {column.flag: True for column in added_columns(config).values()}
     for name, is_given in flags.items():
         if is_given:
             raise EnvironmentUnavailable(

@@ -1,0 +1,75 @@
+"""Read numbers beside the reward, which an environment reports in each step's info."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, Wrapper
+from numpy import ndarray
+
+from ppo.envs.checks import describe_value
+from ppo.envs.errors import EnvironmentUnavailable
+from ppo.errors import suggest
+
+
+def width(config) -> int:
+    """Return how many numbers a run keeps of each step."""
+    return len(config.reward_term)
+
+
+def wrap(config, env: Env) -> Env:
+    """Let an environment keep the numbers, if there are some to keep."""
+    return KeepTerms(env, config.reward_term) if config.reward_term else env
+
+
+def reader(env: Env) -> Callable[[], ndarray]:
+    """Return what takes the numbers of an environment's last step."""
+    return env.get_wrapper_attr("take_terms")
+
+
+class KeepTerms(Wrapper):
+    """Sum the numbers that infos have under some names, until they are taken: over the repetitions
+    of an action."""
+
+    def __init__(self, env: Env, names: Sequence[str]) -> None:
+        super().__init__(env)
+        self.names = names
+        self.infos: list[Mapping[str, Any]] = []
+
+    def reset(self, **options):
+        self.infos = []
+        return self.env.reset(**options)
+
+    def step(self, action):
+        result = self.env.step(action)
+        self.infos.append(result[-1])
+        return result
+
+    def take_terms(self) -> ndarray:
+        """Return the sums (len(names),). Raises EnvironmentUnavailable if one of the numbers is
+        missing or is not finite."""
+        infos, self.infos = self.infos, []
+        return np.sum([read_terms(info, self.names) for info in infos], axis=0)
+
+
+def read_terms(info: Mapping[str, Any], names: Sequence[str]) -> list[float]:
+    """Return the numbers that the info of a step has under some names.
+
+    Raises EnvironmentUnavailable if one of them is missing or is no finite number."""
+    terms = []
+    for name in names:
+        try:
+            number = float(info[name])
+        except (KeyError, TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            fix = "let the environment report a finite number in each, or leave it out"
+            if name not in info:
+                fix = suggest(name, map(str, info), fix)
+            raise EnvironmentUnavailable(
+                f"--reward_term={name} is {describe_value(info.get(name))} in the info of a step: "
+                + fix
+            )
+        terms.append(number)
+    return terms
