@@ -19,6 +19,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
 from ppo.config.flags import Settings
+from ppo.config.gone import check_methods
 from ppo.config.settings import RunSettings
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.first_look import Spaces
@@ -144,6 +145,7 @@ class Components:
         self.saved_spaces = save_spaces(spaces)  # for checkpoints
         self.model = new_model(config, spaces).to(config.device)
         self.learner = self.make_learner(self.model, config, self.peers)
+        check_methods(self.learner)
         self.normalize_reward = NormalizeReward(
             self.num_envs, config.gamma, config.normalize_rewards
         )

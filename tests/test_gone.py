@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ppo import load_policy
+from ppo import Learner, load_policy
 from ppo.config.config import Config
 from ppo.config.flags import check_values, parse_flags
 from ppo.config.gone import GONE
@@ -28,6 +28,20 @@ def test_a_command_that_is_gone_is_answered_too(call: Call) -> None:
     code, _, errors = call("render", "runs/x")
     assert code == 2
     assert "unknown command render; it is gone since version 2: give ppo evaluate RUN " in errors
+
+
+class Standardizing(Learner):
+    """Overrides what version 1 called."""
+
+    def standardize(self, advantages: Any) -> Any:
+        return advantages
+
+
+def test_a_learner_that_overrides_what_is_not_called_is_refused(call: Call) -> None:
+    learner = "--learner=tests.test_gone:Standardizing"
+    code, _, errors = call("--env_name=CartPole-v1", "--preset=none", learner, "--num_workers=0")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "Standardizing.standardize is not called since version 2: do it in loss" in errors
 
 
 def test_policies_of_version_1_are_read() -> None:

@@ -1,9 +1,9 @@
-"""Flags and commands of version 1 that are gone, and what to give instead."""
+"""Flags, commands and methods of version 1 that are gone, and what to give instead."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from ppo.errors import suggest
+from ppo.errors import ConfigError, suggest
 
 # Checkpoints and policies of version 1 hold these flags, which are ignored there.
 GONE = {
@@ -16,6 +16,20 @@ GONE = {
 GONE_COMMANDS = {
     "render": "give ppo evaluate RUN --episodes=1 --video=FILE",
 }
+
+
+# Of learners, which a class of the user's own may still override.
+GONE_METHODS = ("compute_gradients", "log_probs_and_values", "predict_values", "standardize")
+
+
+def check_methods(learner: Any) -> None:
+    """Raise ConfigError if a learner has a method that nothing calls any more."""
+    for name in GONE_METHODS:
+        if hasattr(learner, name):
+            raise ConfigError(
+                f"{type(learner).__name__}.{name} is not called since version 2: do it in loss or "
+                "advantages, or in a backend of an extension"
+            )
 
 
 def answer_unknown(flag: str, known: Iterable[str], fallback: str) -> str:
