@@ -171,6 +171,8 @@ class Worker:
         for i, index in enumerate(self.env_indices):
             is_restored = episodes and self._resume(i, episodes[i])
             take_num_outside(self.envs[i])  # which were counted when the episode was played
+            for _, read in self.readers[i]:  # as were these
+                read()
             if not is_restored:
                 self.reset_envs.append(index)
                 self._start_episode(-1, i)

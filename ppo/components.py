@@ -57,8 +57,8 @@ ARRAYS = ("normalize_", "next.", "episodes.", "open_episodes.")
 MakeLearner = Callable[[Any, Config, Peers], Learner]
 
 
-class Seen(NamedTuple):
-    """What the environments of all processes have shown in a rollout, by their ids.
+class Reports(NamedTuple):
+    """What the environments of all processes report of a rollout, by their ids.
 
     episodes: those that have ended, in the order of their steps; outside: pairs of an environment
     and its number of observations outside of their space."""
@@ -240,13 +240,13 @@ class Components:
             )
         return rollout
 
-    def see(self, info: RolloutInfo) -> Seen:
-        """Return what the environments have shown in a rollout, here and in other processes."""
+    def gather_reports(self, info: RolloutInfo) -> Reports:
+        """Return what the environments report of a rollout, here and in other processes."""
         ids = self.env_ids
         ended = [x._replace(environment=ids[x.environment]) for x in info.episodes]
         outside = [(ids[index], count) for index, count in info.num_outside.items() if count]
         both = self.peers.gather((ended, outside))
-        return Seen(*(sorted(chain(*found)) for found in zip(*both, strict=True)))
+        return Reports(*(sorted(chain(*found)) for found in zip(*both, strict=True)))
 
     def make_batch(self, rollout: Rollout) -> Batch:
         """Normalise a rollout, and evaluate it under the weights that collected it."""

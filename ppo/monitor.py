@@ -10,7 +10,7 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
-from ppo.components import Components, Seen
+from ppo.components import Components, Reports
 from ppo.envs.isolation import OnProgress, ignore
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
 from ppo.extensions import functions_of
@@ -81,13 +81,13 @@ class Monitor:
         self.notify("on_checkpoint")
 
     def after_update(
-        self, rollout: Rollout, batch: Batch, metrics: Metrics, seen: Seen, clock: Clock
+        self, rollout: Rollout, batch: Batch, metrics: Metrics, reports: Reports, clock: Clock
     ) -> Decision:
         """Compute all metrics of an iteration from those of its update, and those of the
         environment once an episode has reported them; then call on_episode and on_iteration."""
         parts = self.parts
         run = self.run
-        self._count(seen)
+        self._count(reports)
         note = f"environment {self.config.env_name}: {rollout.info.note}"
         if rollout.info.note and note not in self.notes:
             self.notes.add(note)
@@ -115,7 +115,7 @@ class Monitor:
         run.histograms = None
         run.is_best = False
         run.is_save_due = False
-        for episode in seen.episodes:
+        for episode in reports.episodes:
             self.notify("on_episode", episode)
         self.notify("on_iteration")
         run.metrics |= self._fault_counts()  # with those of callbacks, such as evaluations
@@ -182,11 +182,11 @@ class Monitor:
                     reason = self.doubts.get(name) or describe(error)
                     raise ValueError(f"{name} cannot be loaded: {reason}") from error
 
-    def _count(self, seen: Seen) -> None:
+    def _count(self, reports: Reports) -> None:
         """Count episodes, and observations outside of their space, of which the user is warned once
         for each environment."""
         had_too_many = self.episodes.has_too_many
-        for episode in seen.episodes:
+        for episode in reports.episodes:
             self.episodes.add(episode)
         if self.episodes.has_too_many and not had_too_many:
             self.run.folder.event(
@@ -194,7 +194,7 @@ class Monitor:
                 f"the environment reports more than {MAX_METRICS} numbers by different names; "
                 "further names are ignored",
             )
-        for env_id, count in seen.outside:
+        for env_id, count in reports.outside:
             if env_id in self.warned_envs:
                 self.parts.faults["observation_outside"] += count
             else:

@@ -1,10 +1,10 @@
 """The processes that learn one policy together: this one alone, unless an extension knows more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ppo.extensions import functions_of
+from ppo.extensions import NOTHING, functions_of
 from ppo.system.state_dict import State
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Peers(AbstractContextManager["Peers"]):
 
     is_first = True
     is_alone = True
-    about: State = {}  # noqa: RUF012
+    about: Mapping[str, Any] = NOTHING
 
     def ids(self, num_envs: int) -> range:
         """Return the ids of this process's environments, of num_envs in all. Raises ConfigError if

@@ -127,10 +127,10 @@ def run(
                     batch = parts.make_batch(rollout)
                     metrics = parts.update(rollout, batch)
                     clock.end_phase("learning")
-                    seen = parts.see(info)
+                    reports = parts.gather_reports(info)
                 with stop.raising(*URGENT):
-                    react = partial(monitor.after_update, rollout, batch, metrics, seen, clock)
-                    decision = peers.share(react)
+                    learned = (rollout, batch, metrics, reports, clock)
+                    decision = peers.share(partial(monitor.after_update, *learned))
                     parts.take_changes()
                 is_stopped = stop.agree_to_stop(peers.gather) or decision.stop_reason
                 is_last = is_stopped or iteration == config.iterations

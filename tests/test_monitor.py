@@ -51,8 +51,8 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         batch = parts.make_batch(rollout)
         metrics = parts.learner.update(batch, 1)
         clock.end_phase("learning")
-        seen = parts.see(rollout.info)
-        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, seen, clock)
+        reports = parts.gather_reports(rollout.info)
+        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, reports, clock)
         return monitor, run, decision.metrics
 
 
@@ -103,7 +103,7 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
     for start in (0, 50, 100):
         metrics = {f"name_{number}": 1.0 for number in range(start, start + 50)}
         rollout.info = rollout.info._replace(episodes=[Episode(0, 0, 0.0, 2, metrics)])
-        monitor._count(monitor.parts.see(rollout.info))
+        monitor._count(monitor.parts.gather_reports(rollout.info))
     assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MAX_METRICS)]
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
@@ -119,11 +119,11 @@ def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: P
     rollout = parts.rollout
     mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
     rollout.info = rollout.info._replace(episodes=mine, num_outside={0: 0, 1: 3})
-    seen = parts.see(rollout.info)
-    monitor._count(seen)
+    reports = parts.gather_reports(rollout.info)
+    monitor._count(reports)
     assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
     assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
-    assert seen.outside == [(1, 3), (5, 2)]
+    assert reports.outside == [(1, 3), (5, 2)]
 
 
 def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_observations_outside_of_the_space_are_reported_once_for_each_environmen
     rollout = parts.rollout
     rollout.info = rollout.info._replace(num_outside={0: 0, 1: 3}, episodes=[])
     for _ in range(2):
-        monitor._count(monitor.parts.see(rollout.info))
+        monitor._count(monitor.parts.gather_reports(rollout.info))
     ((kind, message, count),) = run.told
     assert (kind, count) == ("observation_outside", 3)
     assert "environment 1 has shown an observation outside of its space" in message

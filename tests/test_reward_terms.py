@@ -9,6 +9,7 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.run.checkpoint import copy_state
 from tests.environments import Counting
 from tests.running import PLAIN, worker_of
 
@@ -53,3 +54,21 @@ def test_a_term_that_is_missing_is_named() -> None:
     worker = worker_of(parts_of("early"), 2)
     with pytest.raises(EnvironmentUnavailable, match=sentence.format("early")):
         worker.run("collect", 1)
+
+
+def test_terms_of_a_replayed_episode_are_not_counted_again() -> None:
+    values = {"num_steps": 13, "frame_skip": 2}
+    runs = [parts_of("number", **values) for _ in range(2)]
+    for parts in runs:
+        with parts.make_pool() as workers:
+            parts.finish_collect(1, workers.collect(1))
+            if parts is runs[0]:
+                kept = copy_state(parts.state_dict())
+                parts.finish_collect(2, workers.collect(2))
+    whole, resumed = runs
+    resumed.load_state_dict(kept)
+    with resumed.make_pool() as workers:
+        assert not resumed.restore_environments(workers)
+        resumed.finish_collect(2, workers.collect(2))
+    assert (resumed.rollout.observations == whole.rollout.observations).all()
+    np.testing.assert_array_equal(resumed.rollout.reward_terms, whole.rollout.reward_terms)

@@ -226,8 +226,7 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
     for name in meaningless:
         if getattr(config, name) not in (getattr(Config, name), environment.auto.get(name)):
             raise ConfigError(
-                f"--{name} means nothing for {config.env_name}: leave it out, and give no "
-                "other values that set it"
+                f"--{name} means nothing for {config.env_name}: leave it out, wherever it is set"
             )
     if images and config.image == "color" and not _has_kind(spaces, "color"):
         raise ConfigError(

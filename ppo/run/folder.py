@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from functools import cache
@@ -14,10 +15,12 @@ from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
+from typing import Any
 
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError, RunInUse
+from ppo.extensions import NOTHING
 from ppo.run.reader import METRICS, SUMMARY
 from ppo.system.files import (
     TEMPORARY,
@@ -62,7 +65,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         config: Config,
         faults: dict[str, int],
         auto: Settings | None = None,
-        about: State | None = None,
+        about: Mapping[str, Any] = NOTHING,
     ) -> None:
         default = f"{config.env_name}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
         path = config.run_dir or f"runs/{folder_name(config.name or default)}"
@@ -92,7 +95,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
-                write_json(self.path / "config.json", describe_run(config, auto) | (about or {}))
+                write_json(self.path / "config.json", {**describe_run(config, auto), **about})
             self.events = AppendedFile(self.path / EVENTS)
         except OSError as error:
             raise ConfigError(

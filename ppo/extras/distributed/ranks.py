@@ -115,7 +115,7 @@ class Ranks(Launched):
                 info = workers.collect(iteration)
                 rollout = parts.finish_collect(iteration, info)
                 parts.update(rollout, parts.make_batch(rollout))
-                parts.see(info)
+                parts.gather_reports(info)
                 decision = self.share(nothing)
                 parts.take_changes()
                 is_stopped = STOP.agree_to_stop(self.gather) or decision.stop_reason

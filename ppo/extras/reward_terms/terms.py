@@ -35,22 +35,24 @@ class KeepTerms(Wrapper):
     def __init__(self, env: Env, names: Sequence[str]) -> None:
         super().__init__(env)
         self.names = names
-        self.infos: list[Mapping[str, Any]] = []
-
-    def reset(self, **options):
-        self.infos = []
-        return self.env.reset(**options)
+        self.sums = np.zeros(len(names))
+        self.problem: EnvironmentUnavailable | None = None
 
     def step(self, action):
         result = self.env.step(action)
-        self.infos.append(result[-1])
+        try:
+            self.sums += read_terms(result[-1], self.names)
+        except EnvironmentUnavailable as error:  # which counts only if they are taken
+            self.problem = error
         return result
 
     def take_terms(self) -> ndarray:
-        """Return the sums (len(names),). Raises EnvironmentUnavailable if one of the numbers is
-        missing or is not finite."""
-        infos, self.infos = self.infos, []
-        return np.sum([read_terms(info, self.names) for info in infos], axis=0)
+        """Return the sums (len(names),). Raises EnvironmentUnavailable if one of the numbers was
+        missing or not finite."""
+        if self.problem:
+            raise self.problem
+        sums, self.sums = self.sums, np.zeros(len(self.names))
+        return sums
 
 
 def read_terms(info: Mapping[str, Any], names: Sequence[str]) -> list[float]:

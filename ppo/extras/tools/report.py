@@ -92,21 +92,23 @@ def fewest_flags(run: Settings) -> Settings:
     auto = run.get("auto") or {}  # earlier versions did not record it
     names = [x for x in Config.names(scope="training") if x in run and x != "preset"]
     choices = []
-    for preset in dict.fromkeys(["auto", run.get("preset", "none"), "none"]):
-        try:
+    has_presets = "preset" in Config.names()
+    presets = ["auto", run.get("preset", "none"), "none"] if has_presets else ["none"]
+    for preset in dict.fromkeys(presets):
+        tuned: Settings = {}
+        if preset != "none":
             from ppo.extras.presets.presets import load_preset
 
-            tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
-        except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
-            continue
-        except ImportError:  # so is the extra
-            preset, tuned = "auto", {}
+            try:
+                tuned = load_preset(preset, run["env_name"], lambda: auto["preset"])
+            except (ConfigError, KeyError):  # the file is gone, or the family was not recorded
+                continue
         plain = Config(**tuned).__getstate__()
         plain = {name: auto.get(name, x) if x == "auto" else x for name, x in plain.items()}
         if run.get("num_minibatches") != plain["num_minibatches"]:
             plain["batch_size"] = None  # as settings_of has it
         flags = {"env_name": run["env_name"]}
-        if preset != "auto":
+        if has_presets and preset != "auto":
             flags["preset"] = preset
         choices.append(flags | {name: run[name] for name in names if run[name] != plain[name]})
     return min(choices, key=len)
