@@ -74,7 +74,7 @@ def test_evaluating_in_parts_is_evaluating_at_once(size: int) -> None:
 
 def test_advantages_may_be_standardized_over_the_whole_rollout() -> None:
     parts, batch = collected(normalize_advantages="rollout", num_minibatches=2, num_epochs=3)
-    minibatches = [minibatch for minibatch, _ in parts.learner._minibatches(batch, 1)]
+    minibatches = [*parts.learner._minibatches(batch, 1)]
     assert len(minibatches) == 6
     epoch = np.concatenate([minibatch["advantages"] for minibatch in minibatches[:2]])
     assert epoch.mean() == pytest.approx(0, abs=1e-6)
@@ -87,7 +87,7 @@ def test_minibatches_differ_between_iterations_and_repeat_with_the_seed() -> Non
     parts, batch = collected(num_minibatches=2, num_epochs=1)
     batch["row"] = np.arange(64)
     first, again, second = (
-        [minibatch["row"].tolist() for minibatch, _ in parts.learner._minibatches(batch, iteration)]
+        [minibatch["row"].tolist() for minibatch in parts.learner._minibatches(batch, iteration)]
         for iteration in (1, 1, 2)
     )
     assert first == again

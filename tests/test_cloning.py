@@ -22,6 +22,7 @@ from ppo.extras.demonstrations.format import load_demonstrations
 from ppo.extras.demonstrations.recorder import Recording
 from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.actor_critic import named_tensors
+from ppo.peers import Peers
 from tests.environments import SPACES, point
 
 
@@ -336,7 +337,7 @@ def test_rewards_are_scaled_as_in_training() -> None:
         start += length + 1
     present = np.arange(40)[:, None] < [40, 30, 20]
     own = NormalizeReward(3, 0.9, True)
-    scaled = own(table, dones, lambda moments: moments, present)
+    scaled = own(table, dones, Peers().gather, present)
     found = parts.normalize_reward.statistics
     assert found.count == own.statistics.count
     assert found.variance == pytest.approx(float(own.statistics.variance), rel=1e-6)
@@ -356,7 +357,7 @@ def test_statistics_of_observations_are_those_of_the_demonstrations() -> None:
     np.testing.assert_allclose(cloning.tables["observations"], wanted, atol=1e-3)
     before = parts.normalize_observation(seen)
     for _ in range(100):  # as training adds its own
-        parts.normalize_observation.update(np.full((1000, 4), 50, np.float32), lambda x: x)
+        parts.normalize_observation.update(np.full((1000, 4), 50, np.float32), Peers().gather)
     np.testing.assert_allclose(parts.normalize_observation(seen), before, atol=1e-5)
 
 

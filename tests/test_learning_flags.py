@@ -11,7 +11,7 @@ def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
         "eval_env",
         "strict_spaces",
     }
-    kept = {"preset", "seed", "optimizer", "num_steps"}
+    kept = {"seed", "optimizer", "num_steps"}
     assert {*AlgorithmFlags.names(fixed=True)} == kept
     assert not Config.names(fixed=True, scope="run")
 
