@@ -2,7 +2,8 @@
 python -m benchmarks.digests [--write] [--source=FOLDER] [--only=NAME,NAME] [--keep=FOLDER]
 
 Runs of every kind are trained, some of them killed and resumed, and what each leaves is compared
-with results/digests/digests.json; exit code 1 where something differs. --write records it instead.
+with results/digests/digests.json; exit code 1 where something differs. --write records it instead;
+with --only, others stay as they were recorded, and the commit is that of the last recording.
 --source: the trainer of another checkout, of an earlier commit; --keep: keeps the runs, whose
 checkpoints a later commit must load.
 
@@ -238,7 +239,7 @@ def main() -> None:
     given = parse()
     names = given.only.split(",") if given.only else list(RUNS)
     recorded = {}
-    if not given.write:
+    if given.only or not given.write:
         recorded = json.loads(given.recorded.read_text())["digests"]
     parent = given.keep or Path(tempfile.mkdtemp())
     found = {}
@@ -260,7 +261,8 @@ def main() -> None:
     if given.write:
         commit = harness.git("rev-parse", "--short", "HEAD", cwd=given.source)
         given.recorded.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps({"commit": commit, "digests": found}, indent=1)
+        digests = {**recorded, **found}
+        content = json.dumps({"commit": commit, "digests": digests}, indent=1)
         given.recorded.write_text(content + "\n")
     sys.exit(any_differs)
 
