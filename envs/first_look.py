@@ -13,11 +13,11 @@ from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import close_env, layers
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.forms import SINGLE, in_its_form
-from ppo.envs.isolation import ISOLATION
 from ppo.envs.lookup import explained_errors, find_family
 from ppo.envs.make import as_it_is, make_env, preprocess
 from ppo.envs.spaces import ACTION_MASK, leaves
 from ppo.extensions import added_columns
+from ppo.guard import guard
 
 PURPOSE = "the first look"
 
@@ -52,21 +52,18 @@ class Spaces(NamedTuple):
 
 
 def find_env(config):
-    """Call find_family in the isolated process, and apply the config's timeouts to that process.
-
-    Raises EnvironmentUnavailable, or WorkerError if the environment crashes or hangs."""
-    ISOLATION.set_timeouts(config.step_timeout, config.reset_timeout)
-    env_name = config.env_name
+    """Call find_family by the guard. Raises EnvironmentUnavailable, or WorkerError if the
+    environment crashes or hangs there."""
     env_kwargs = tasks_of(config.env_kwargs)[0]
-    return ISOLATION.call(PURPOSE, env_name, find_family, env_name, env_kwargs)
+    return guard().call(PURPOSE, config, find_family, config.env_name, env_kwargs)
 
 
 def spaces_of(config) -> Spaces:
-    """Call probe_all in the isolated process.
+    """Call probe_all by the guard.
 
     Raises EnvironmentUnavailable if the environment cannot be made or its spaces differ by task,
     WorkerError if it raises, crashes or hangs."""
-    return ISOLATION.call(PURPOSE, config.env_name, probe_all, config)
+    return guard().call(PURPOSE, config, probe_all, config)
 
 
 def probe_all(config) -> Spaces:

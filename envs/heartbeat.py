@@ -9,17 +9,16 @@ from numpy import ndarray
 CALLS = ("start", "reset", "step", "render", "close")
 START, RESET, STEP, RENDER, CLOSE = range(len(CALLS))
 # What the numbers of a heartbeat are.
-NUM_CALLS, CALL, ENVIRONMENT, PROGRESS = range(4)
-SHAPE = (4,)
+NUM_CALLS, CALL, ENVIRONMENT = range(3)
+SHAPE = (3,)
 ALL = -1  # in place of an environment's index: a batch of all of them
 
 
 class Heartbeat:
     """Count the calls of environments in this process, for another process to watch.
 
-    numbers: (4,) int64: the number of calls so far; the last one, an index in CALLS; the index of
-    its environment among those of this process, or ALL; progress, such as the number of finished
-    episodes."""
+    numbers: (3,) int64: the number of calls so far; the last one, an index in CALLS; the index of
+    its environment among those of this process, or ALL."""
 
     def __init__(self) -> None:
         self.is_watched = False
@@ -27,7 +26,7 @@ class Heartbeat:
         self.numbers = np.zeros(SHAPE, np.int64).data
 
     def share(self, array: ndarray) -> None:
-        """Write the numbers to an array (4,) int64 that the watching process shares."""
+        """Write the numbers to an array (3,) int64 that the watching process shares."""
         self.is_watched = True
         self.numbers = array.data  # a memoryview, whose elements are faster to write
 
@@ -38,10 +37,6 @@ class Heartbeat:
         numbers[NUM_CALLS] = self.num_calls
         numbers[CALL] = call
         numbers[ENVIRONMENT] = environment
-
-    def report_progress(self, done: int) -> None:
-        """Report progress, such as the number of finished episodes."""
-        self.numbers[PROGRESS] = done
 
 
 def describe_environments(env_ids: Sequence[Any], index: int) -> str:

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
+from ppo.extensions import NOTHING
+from ppo.guard import Deadline
 from ppo.system.clock import Stopwatch
 from ppo.system.hardware import core_numbers
 
@@ -42,8 +44,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         num_envs: int,
         num_workers: int,
         *,
-        step_timeout: float = 60.0,
-        reset_timeout: float = 120.0,
+        deadlines: Mapping[str, Deadline] = NOTHING,
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
@@ -54,12 +55,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Start the workers, without waiting until they are ready.
 
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
-        step_timeout, reset_timeout: seconds in a step, and in a reset or a worker's start, that
-        count as a hang; sampler: samples actions for all environments, if workers do not;
-        first_id: the number of the first environment in the whole run; task_params: of environments
-        in episodes that begin from now on, which the caller may change; group: so many of them must
-        have the same worker; steps_whole: of the workers. If there are as many workers as cores,
-        and they sample actions, each stays on a core of its own."""
+        deadlines: of calls in ppo.envs.heartbeat.CALLS, after which a worker counts as hung;
+        sampler: samples actions for all environments, if workers do not; first_id: the number of
+        the first environment in the whole run; task_params: of environments in episodes that begin
+        from now on, which the caller may change; group: so many of them must have the same worker;
+        steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
+        each stays on a core of its own."""
         self.on_event = on_event
         self.task_params = task_params
         self.sampler: Any = sampler
@@ -86,7 +87,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     share,
                     [first_id + index for index in share],
                     number=number,
-                    timeouts={"step": step_timeout, "reset": reset_timeout},
+                    deadlines=deadlines,
                     cores=cores[number : number + 1] if own_cores else (),
                 )
                 self.workers.append(worker)

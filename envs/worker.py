@@ -80,7 +80,7 @@ class Worker:
     ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; shared_rollout: arrays by
     name, time-major, one column per environment of this rank; episode_counts: (N,), of each;
     env_ids: their numbers in the whole run, on which their randomness depends; env_indices: those
-    stepped here; heartbeat: (4,), where calls of these environments are reported, see
+    stepped here; heartbeat: (3,), where calls of these environments are reported, see
     ppo.envs.heartbeat.Heartbeat.
 
     steps_whole: whether it steps all of its environments at once, never a half of them; can_replay:

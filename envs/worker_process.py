@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker, util
@@ -20,9 +20,10 @@ import numpy as np
 
 from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
-from ppo.envs.heartbeat import CALLS, NUM_CALLS, RENDER, SHAPE, STEP, describe_environments
+from ppo.envs.heartbeat import CALLS, NUM_CALLS, SHAPE, describe_environments
 from ppo.envs.shared import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
+from ppo.guard import Deadline
 from ppo.system.clock import Stopwatch
 from ppo.system.output import LineWriter
 from ppo.system.process import (
@@ -177,15 +178,15 @@ def _after_fork_in_child() -> None:
 class WorkerProcess:
     """Run a ppo.envs.worker.Worker in its own process, or another object with run and close.
 
-    env_indices, env_ids: its environments' numbers in this rank and in the whole run; timeouts: the
-    seconds after which it counts as hung, in a "step", or in a "reset" or its start; cores: those
-    it may run on, () for all."""
+    env_indices, env_ids: its environments' numbers in this rank and in the whole run; deadlines: of
+    calls in ppo.envs.heartbeat.CALLS, after which it counts as hung; cores: those it may run on, ()
+    for all."""
 
     make_worker: Callable[..., Any]
     env_indices: range
     env_ids: Sequence[Any]
     number: int
-    timeouts: Mapping[str, float]
+    deadlines: Mapping[str, Deadline] = field(default_factory=dict)
     cores: Sequence[int] = ()
 
     def __post_init__(self) -> None:
@@ -216,11 +217,14 @@ class WorkerProcess:
         finally:
             theirs.close()  # so that the worker's death closes its end
 
-    def reassign(self, name: str, env_ids: Sequence[Any], timeouts: Mapping[str, float]) -> None:
-        """Describe the worker by another name, and its environments by other ids, from now on."""
+    def reassign(
+        self, name: str, env_ids: Sequence[Any], deadlines: Mapping[str, Deadline]
+    ) -> None:
+        """Describe the worker by another name, and its environments by other ids and deadlines,
+        from now on."""
         self.name = name
         self.env_ids = env_ids
-        self.timeouts = timeouts
+        self.deadlines = deadlines
 
     def send(self, *command) -> None:
         """Send a command: the arguments of Worker.run. What the worker does
@@ -243,21 +247,20 @@ class WorkerProcess:
             raise reply
         if reply is not None:
             return reply
-        num_calls, call, environment, _ = map(int, self.heartbeat)
+        num_calls, call, environment = map(int, self.heartbeat)
         progress = (num_calls, self.channel.num_bytes)
         if progress != self.progress:
             self.progress = progress
             self.watch.restart()
-        kind = "reset"
         where = "as it started"
         if num_calls:
-            kind = "step" if call in (STEP, RENDER) else "reset"
             where = f"in the {CALLS[call]} of {describe_environments(self.env_ids, environment)}"
         if not is_alive:
             raise WorkerError(f"{self.name} {self._describe_exit(where)}")
-        if self.watch.read() > self.timeouts[kind]:
+        deadline = self.deadlines.get(CALLS[call])
+        if deadline and self.watch.read() > deadline.seconds:
             raise WorkerError(
-                f"{self.name} hung {where}: over {self.timeouts[kind]:g} s (--{kind}_timeout)"
+                f"{self.name} hung {where}: over {deadline.seconds:g} s (--{deadline.flag})"
             )
         return None
 

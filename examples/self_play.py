@@ -38,7 +38,7 @@ class SelfPlay(Callback):
         for name, paths in opponents.items():
             policy = run.policy()
             policy.env_attributes["opponents"] = paths
-            result = policy.isolated("the games", policy.evaluate, self.games, num_envs=8)
+            result = policy.evaluate(self.games, num_envs=8)
             print(f"wins {result.env['success_rate']:.1%} of {self.games} games against {name}")
 
     def set_opponents(self, run: Any) -> None:

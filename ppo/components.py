@@ -31,6 +31,7 @@ from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
 from ppo.extensions import functions_of
+from ppo.guard import guard
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.parts import images_of
 from ppo.parts import Part
@@ -205,8 +206,7 @@ class Components:
                 self.make_worker,
                 self.num_envs,
                 min(self.num_envs // self.spaces.group, int(self.config.num_workers)),
-                step_timeout=self.config.step_timeout,
-                reset_timeout=self.config.reset_timeout,
+                deadlines=guard().deadlines(self.config),
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 task_params=self.env_attributes,

@@ -61,11 +61,18 @@ class Extension(NamedTuple):
     # Subclasses of ppo.config.flags.Flags, whose flags Config has: a module with them imports
     # nothing that needs Config.
     flags: tuple[str, ...] = ()
+    # Those of them that commands have, too, which use environments without training in them.
+    play_flags: tuple[str, ...] = ()
+    # Further flags of ppo evaluate, each of which is an option of Policy.evaluate, too: subclasses
+    # of Flags whose spectator() is a ppo.policy.spectators.Spectator, or None.
+    spectators: tuple[str, ...] = ()
     # From the flags of a command line, as texts: the same, with what else follows from how this
     # process was started.
     complete: str = ""
     # Its ppo.peers.Peers after joining them, or None if this process learns alone.
     peers: str = ""
+    # Its ppo.guard.Guard, or None.
+    guard: str = ""
     # From the flags that are given and their ppo.config.settings.Environment: values of flags that
     # are not given, and what the user is told that they are.
     defaults: str = ""
@@ -127,8 +134,9 @@ def extensions() -> dict[str, Extension]:
 
 
 def functions_of(field: str) -> list[Any]:
-    """Import what all extensions name in one of their fields."""
-    paths = (getattr(extension, field) for extension in extensions().values())
+    """Import what all extensions name in one of their fields, of one path or several."""
+    found = (getattr(extension, field) for extension in extensions().values())
+    paths = (path for one in found for path in ([one] if isinstance(one, str) else one))
     return [resolve_name(path) for path in paths if path]
 
 

@@ -11,9 +11,9 @@ from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components, Reports
-from ppo.envs.isolation import OnProgress, ignore
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
 from ppo.extensions import functions_of
+from ppo.guard import OnProgress, ignore
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms

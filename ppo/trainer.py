@@ -13,8 +13,8 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
+from ppo.guard import guard
 from ppo.monitor import Monitor, all_callbacks
 from ppo.peers import Peers, join_peers
 from ppo.run.checkpoint import Checkpoints
@@ -83,10 +83,10 @@ def run(
         enter = stack.enter_context
         enter(within_gpu_memory())
         with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
-            enter(closing(ISOLATION))
+            enter(closing(guard()))
             enter(catch_warnings())
             ignore_harmless_warnings()
-            ISOLATION.start()
+            guard().start()
             settings = find_settings()
             config = settings.config
             own_callbacks = named_callbacks(config)

@@ -41,9 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def environments_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play environments in the tests' own process, which saves half a second for each run; by
     main.py, and in tests/test_isolation.py, they are isolated."""
-    from ppo.envs.isolation import ISOLATION
+    from ppo.guard import guard
 
-    monkeypatch.setattr(ISOLATION, "start", lambda: None)
+    monkeypatch.setattr(guard(), "start", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,8 @@ from ppo.envs.first_look import Spaces, probe_all
 from ppo.envs.heartbeat import SHAPE
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
+from ppo.extras.supervision.isolation import Isolation
+from ppo.guard import Deadline
 from ppo.models import make_model
 from ppo.run.summary import Evaluation, RunSummary
 
@@ -116,6 +118,11 @@ def worker_of(parts: Components, num_envs: int) -> Worker:
     """Make a worker for the first environments of a run, in this process."""
     heartbeat = SharedArray(SHAPE, np.int64)
     return parts.make_worker(env_indices=range(num_envs), heartbeat=heartbeat)
+
+
+def deadlines(step: float, reset: float) -> Mapping[str, Deadline]:
+    """Return the deadlines of calls that so many seconds lead to."""
+    return Isolation().deadlines(SimpleNamespace(step_timeout=step, reset_timeout=reset))
 
 
 def learn(parts: Components, info: RolloutInfo) -> dict[str, Any]:

@@ -413,7 +413,7 @@ BETWEEN_PROCESSES = {
     ROOT / "envs" / "env_factories.py": "unpickle = cache(pickle.loads)",  # given to train
     ROOT / "envs" / "registrations.py": "pickle.loads(content)",  # given to gymnasium
     ROOT / "envs" / "channel.py": "pickle.loads(",
-    ROOT / "envs" / "isolation.py": "pickle.loads(pickled)",
+    ROOT / "ppo" / "extras" / "supervision" / "isolation.py": "pickle.loads(pickled)",
     ROOT / "envs" / "shared.py": "class _Unpickler(Unpickler)",
 }
 

@@ -13,7 +13,7 @@ import ppo
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.make import make_env
+from ppo.envs.make import make_env, preprocess
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.errors import NonFinite
@@ -37,7 +37,7 @@ def played(parts: Components, path: Path, episodes: int) -> tuple[list[Any], lis
     would have written: of each row, of each step, of each row."""
     config = parts.config
     recording = Recording(path)
-    env = make_env(config, 0, recording.finish)
+    env = make_env(config, 0, lambda config, env: preprocess(config, recording.wrap(env)))
     to_actions = action_converter(parts.spaces.actions, config.squash_actions)
     to_mask = mask_converter(parts.spaces.actions)
     generator = np.random.default_rng(0)

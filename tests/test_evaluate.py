@@ -9,7 +9,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo import Config, Policy, load_policy, train
+from ppo import Config, load_policy, train
 from ppo.commands.evaluate import print_table
 from ppo.extras.tools.overview import overview
 from ppo.run.checkpoint import load, save
@@ -175,7 +175,8 @@ def test_several_policies_that_cannot_be_compared_are_refused(
 def test_no_episodes_need_no_process_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Policy, "isolated", lambda *_, **options: pytest.fail("plays nothing"))
+    plays = "ppo.policy.policy.in_its_form"
+    monkeypatch.setattr(plays, lambda *_, **options: pytest.fail("plays nothing"))
     summary = train(Config(**TINY, run_dir=str(tmp_path)))
     assert (TINY["eval_episodes"], summary.evaluation.episodes) == (0, 0)
 

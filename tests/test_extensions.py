@@ -71,6 +71,11 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert "noted" not in done.stdout  # which is done once
     assert load(last)["pull.num_updates"] == 3
     assert ppo("count", "run").stdout == "3 rows\n"
+    done = ppo("evaluate", "run", "--episodes=2", "--steps=steps.txt", "--note=again")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "counted: steps.txt" in done.stdout
+    played = json.loads((tmp_path / "run" / "evaluation.json").read_text())[-1]
+    assert int((tmp_path / "steps.txt").read_text()) == sum(played["lengths"]) + 2
     assert ppo(*FLAGS.split(), "--note=launch").stdout == "launched\n"
     shown = ppo("--help").stdout
     assert "Notes:\n  --note VALUE" in shown
@@ -97,6 +102,7 @@ def test_an_extension_may_know_how_a_process_was_started(
     assert (config["note"], config["counted"], config["seed"]) == ("from outside", True, 7)
     assert config["auto"]["noted"] == "CartPole-v1"
     assert "defaults of a plugin: seed=7" in done.stdout
+    assert "called: the first look" in done.stdout
     first, second = (int(row["gathered"]) for row in metrics(tmp_path / "run"))
     assert second > first > 0
 

@@ -19,8 +19,8 @@ from gymnasium.envs.registration import WrapperSpec
 
 from ppo import Config, load_policy, train
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
+from ppo.guard import guard
 from tests.running import ROOT, TINY, Call
 from tests.shops import Double, Shop, nested
 
@@ -103,7 +103,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     before = dict(gymnasium.registry)
     gymnasium.register("given/Shop-v0", "tests.shops:Shop", kwargs={"prices": [1]})
     yield gymnasium.register
-    ISOLATION.close()
+    guard().close()
     gymnasium.registry.clear()
     gymnasium.registry.update(before)
 

@@ -3,13 +3,18 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, STEP
-from ppo.envs.isolation import Isolation
+from ppo.extras.supervision.isolation import Isolation
+from ppo.guard import ignore
+
+SOME = SimpleNamespace(env_name="Some-v0", step_timeout=60.0, reset_timeout=120.0)
+IMPATIENT = SimpleNamespace(env_name="Some-v0", step_timeout=0.2, reset_timeout=0.4)
 
 
 @pytest.fixture
@@ -20,10 +25,10 @@ def isolation() -> Iterator[Isolation]:
     result.close()
 
 
-def work(episodes: int) -> int:
+def work(episodes: int, on_progress: Callable[[int], object] = ignore) -> int:
     """Play some episodes, and return the number of the process that did."""
     for done in range(episodes):
-        HEARTBEAT.report_progress(done + 1)
+        on_progress(done + 1)
         time.sleep(0.1)
     return os.getpid()
 
@@ -44,31 +49,33 @@ def hang(call: int) -> None:
 
 def test_functions_are_called_in_one_process_and_tell_their_progress(isolation: Isolation) -> None:
     seen: list[int] = []
-    first = isolation.call("work", "Some-v0", work, 3, on_progress=seen.append)
+    first = isolation.call("work", SOME, work, 3, on_progress=seen.append)
     assert first != os.getpid()
     assert seen == sorted(seen)
     assert {1, 2} <= {*seen} <= {0, 1, 2, 3}
-    assert isolation.call("work", "Some-v0", work, episodes=0) == first
+    assert isolation.call("work", SOME, work, episodes=0) == first
 
 
 def test_what_is_not_started_is_called_here() -> None:
-    assert Isolation().call("work", "Some-v0", work, 1) == os.getpid()
+    seen: list[int] = []
+    assert Isolation().call("work", SOME, work, 2, on_progress=seen.append) == os.getpid()
+    assert seen == [1, 2]
 
 
 def test_errors_of_this_project_arrive_as_they_are_and_others_are_named(
     isolation: Isolation,
 ) -> None:
     with pytest.raises(EnvironmentUnavailable, match=r"^there is none$"):
-        isolation.call("work", "Some-v0", refuse)
+        isolation.call("work", SOME, refuse)
     with pytest.raises(WorkerError, match=r"^the environment raised ValueError: invalid literal"):
-        isolation.call("work", "Some-v0", int, "x")
-    assert isolation.call("work", "Some-v0", int, "3") == 3  # in a new process
+        isolation.call("work", SOME, int, "x")
+    assert isolation.call("work", SOME, int, "3") == 3  # in a new process
 
 
 def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None:
     with pytest.raises(WorkerError, match=r"^the work was killed by SIGKILL in the step of .*Some"):
-        isolation.call("the work", "Some-v0", die)
-    assert isolation.call("the work", "Some-v0", work, 0)
+        isolation.call("the work", SOME, die)
+    assert isolation.call("the work", SOME, work, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +86,14 @@ def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None
     ],
 )
 def test_a_hang_is_named_and_ended(isolation: Isolation, call: int, said: str) -> None:
-    process = isolation.call("work", "Some-v0", work, 0)
-    isolation.set_timeouts(step=0.2, reset=0.4)
+    process = isolation.call("work", SOME, work, 0)
     with pytest.raises(WorkerError, match=f"^the work hung in the {said}"):
-        isolation.call("the work", "Some-v0", hang, call)
+        isolation.call("the work", IMPATIENT, hang, call)
     assert not os.path.exists(f"/proc/{process}")
 
 
 def test_nothing_is_left_after_it_is_closed(isolation: Isolation) -> None:
-    process = isolation.call("work", "Some-v0", work, 0)
+    process = isolation.call("work", SOME, work, 0)
     isolation.close()
     assert not os.path.exists(f"/proc/{process}")
-    assert isolation.call("work", "Some-v0", work, 0) == os.getpid()
+    assert isolation.call("work", SOME, work, 0) == os.getpid()

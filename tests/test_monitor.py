@@ -12,8 +12,8 @@ import torch
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components
 from ppo.envs.errors import WorkerError
-from ppo.envs.isolation import ISOLATION
 from ppo.envs.worker import Episode
+from ppo.guard import guard
 from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
@@ -171,7 +171,7 @@ def test_an_evaluation_that_fails_does_not_end_training(
         raise WorkerError("environment X raised", "its traceback")
 
     parts = make_components("Counting-v0", **SMALL, eval_every=1)
-    monkeypatch.setattr(ISOLATION, "call", fail)
+    monkeypatch.setattr(guard(), "call", fail)
     monitor, run, metrics = watch(parts, tmp_path)
     assert metrics["evaluation_return_mean"] is None
     assert not monitor.run.is_best

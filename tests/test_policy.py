@@ -1,6 +1,7 @@
 """Policies that are loaded from checkpoints: what they do, and which files are refused."""
 
 import math
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_policy_saved_by_itself_is_the_same(trained: RunSummary, tmp_path: Pat
     whole = load_policy(trained.checkpoint)
     whole.env_attributes["length"] = 1.0
     whole.save(tmp_path / "policies" / "own.safetensors")
-    whole.isolated("the copy", whole.save, tmp_path / "copy.safetensors")
+    pickle.loads(pickle.dumps(whole)).save(tmp_path / "copy.safetensors")
     state = checkpoint.load(Path(trained.checkpoint))
     for path in (tmp_path / "policies" / "own.safetensors", tmp_path / "copy.safetensors"):
         assert path.stat().st_size < Path(trained.checkpoint).stat().st_size / 2

@@ -21,7 +21,7 @@ import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
 from ppo.envs.pool import WorkerPool, make_groups, too_many_losses
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import children, make_components
+from tests.running import children, deadlines, make_components
 
 N = 5
 
@@ -46,7 +46,7 @@ class Rollouts:
     """Rollouts of the counting environment, each checked against those before it."""
 
     def __init__(
-        self, num_workers: int, num_steps: int, inference: str = "worker", **timeouts: float
+        self, num_workers: int, num_steps: int, inference: str = "worker", **options: Any
     ) -> None:
         self.events: list[dict[str, Any]] = []
         sizes = {"num_envs": N, "num_steps": num_steps, "total_steps": 10**7}
@@ -56,7 +56,7 @@ class Rollouts:
             self.parts.make_worker,
             N,
             num_workers,
-            **timeouts,
+            **options,
             on_event=self.on_event,
             sampler=self.parts.sampler,
         )
@@ -212,7 +212,7 @@ def test_whichever_worker_is_lost_only_its_environments_begin_anew(
     cause: str,
     by_forks: None,
 ) -> None:
-    rollouts = Rollouts(3, 800, inference, step_timeout=0.5, reset_timeout=0.5)
+    rollouts = Rollouts(3, 800, inference, deadlines=deadlines(0.5, 0.5))
     with rollouts.workers:
         rollouts.collect()
         if is_busy:
@@ -268,7 +268,7 @@ class Losses(RuleBasedStateMachine):
 
     @initialize(num_workers=st.integers(1, 4), inference=st.sampled_from(["worker", "learner"]))
     def open(self, num_workers: int, inference: str) -> None:
-        self.rollouts = Rollouts(num_workers, 30, inference, step_timeout=0.4, reset_timeout=0.6)
+        self.rollouts = Rollouts(num_workers, 30, inference, deadlines=deadlines(0.4, 0.6))
         self.rollouts.collect()
 
     @rule()

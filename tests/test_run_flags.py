@@ -3,8 +3,9 @@
 import pytest
 
 from ppo.config.config import Config
-from ppo.config.run_flags import LOGGERS, ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
+from ppo.config.run_flags import LOGGERS, ExecutionFlags, LoggingFlags, RunFlags
 from ppo.errors import ConfigError
+from ppo.extras.supervision.flags import TimeoutFlags
 
 
 def test_logging_changes_nothing_of_the_run() -> None:

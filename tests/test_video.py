@@ -8,7 +8,8 @@ import imageio.v2
 import numpy as np
 import pytest
 
-from ppo.envs.video import MIN_FRAME_ROWS, Filmed, open_video
+from ppo.extras.watch.film import MIN_FRAME_ROWS, Film
+from ppo.policy.spectators import Seen
 
 
 class Flicker(gymnasium.Env):
@@ -32,8 +33,8 @@ class Flicker(gymnasium.Env):
 @pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
 def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) -> None:
     path = tmp_path / "videos" / name
-    with open_video(path, 30) as video:
-        env = Filmed(Flicker(), video)
+    with Film(path) as film:
+        env = Seen(Flicker(), [film])
         env.reset(seed=0)
         for action in (0, 1, 0):
             env.step(action)
@@ -46,8 +47,8 @@ def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) 
 def test_small_frames_are_enlarged_by_whole_numbers(
     rows: int, expected: int, tmp_path: Path
 ) -> None:
-    with open_video(tmp_path / "film.gif", 10) as video:
-        env = Filmed(Flicker(rows), video)
+    with Film(tmp_path / "film.gif") as film:
+        env = Seen(Flicker(rows), [film])
         env.reset(seed=0)
         env.step(0)
     shape = imageio.v2.mimread(tmp_path / "film.gif")[0].shape
@@ -56,6 +57,6 @@ def test_small_frames_are_enlarged_by_whole_numbers(
 
 
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(AttributeError), open_video(tmp_path / "film.gif", 10) as video:
-        Filmed(Flicker(), video).step(0)  # before a reset
+    with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
+        Seen(Flicker(), [film]).step(0)  # before a reset
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from ppo.envs.errors import WorkerError
 from ppo.envs.heartbeat import CLOSE, RENDER, RESET, START, STEP
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
+from tests.running import deadlines
 from tests.test_pool import within
 
 LONG = bytes(10**7)  # more than a socket or a pipe holds
@@ -72,7 +73,7 @@ def start() -> Any:
                 range(2),
                 [7, 8],
                 number=0,
-                timeouts={"step": limit, "reset": 2 * limit},
+                deadlines=deadlines(limit, 2 * limit),
             )
         )
         return workers[-1]
@@ -170,7 +171,7 @@ def test_a_hang_is_found_by_a_heartbeat_that_stands_still(
 ) -> None:
     worker = start()
     ask(worker, "beat", 5, call, 1)
-    worker.timeouts = {"step": 0.2, "reset": 0.4}
+    worker.deadlines = deadlines(0.2, 0.4)
     with pytest.raises(WorkerError, match=f"^worker 0 hung in the {message}"):
         ask(worker, "sleep")
 
@@ -187,7 +188,7 @@ def test_a_worker_that_stops_in_the_midst_of_a_message_hangs(
 ) -> None:
     worker = start()
     ask(worker, "beat", 5, STEP, 1)
-    worker.timeouts = {"step": 0.2, "reset": 0.4}
+    worker.deadlines = deadlines(0.2, 0.4)
     if is_replying:
         worker.send("repeat_long")
         time.sleep(0.5)  # until no more of the reply fits

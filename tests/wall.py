@@ -19,14 +19,11 @@ LOADER = {"ppo/extensions.py"}
 FLAGS_TO_MOVE = {
     "exploration": "use_sde sde_sample_freq squash_actions",
     "nested": "normalize_keys",
-    "supervision": "step_timeout reset_timeout",
     "checks": "strict_spaces",
 }
 FILES_TO_MOVE = {
     "recurrent": "models/recurrent.py",
-    "supervision": "envs/heartbeat.py envs/isolation.py",
     "checks": "envs/checks.py",
-    "watch": "envs/video.py",
 }
 
 

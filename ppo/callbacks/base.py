@@ -10,8 +10,8 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.config.flags import check_values
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
-from ppo.envs.isolation import OnProgress, ignore
 from ppo.errors import ConfigError
+from ppo.guard import OnProgress, guard, ignore
 from ppo.run.summary import Evaluation
 from ppo.system.files import parse_json
 from ppo.system.imports import import_class, make_named
@@ -152,8 +152,9 @@ class Run:
             if not episodes:  # no environment, and so no process
                 self.last_evaluation = (state, policy.evaluate(0))
             elif self.last_evaluation[0] != state:
-                found = policy.isolated(
+                found = guard().call(
                     "the evaluation",
+                    policy.config,
                     policy.evaluate,
                     episodes,
                     num_envs=self.config.num_envs,

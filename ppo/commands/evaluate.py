@@ -5,29 +5,40 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ppo.commands.shared import VIDEOS, PolicyFlags, folder_of, interval_text
-from ppo.config.flags import Count, flag
+from ppo.commands.shared import PolicyFlags, folder_of, interval_text
+from ppo.config.config import flags_of_extensions
+from ppo.config.flags import Count, Flags, Settings, flag
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
+from ppo.guard import guard
 from ppo.policy.evaluation import MAX_STEPS
 from ppo.policy.policy import Policy
+from ppo.policy.spectators import spectators_of
 from ppo.run.checkpoint import find_checkpoint, load
 from ppo.run.reader import EVALUATIONS
 from ppo.run.statistics import confidence_interval
 from ppo.run.summary import Evaluation
-from ppo.system.files import check_folder, load_json, new_file, read_json, write_json
+from ppo.system.files import check_folder, load_json, read_json, write_json
 from ppo.system.output import printable
 
 NOTHING = "-"  # where there is no value
 
+if TYPE_CHECKING:
 
-class Evaluate(PolicyFlags):
+    class SpectatorFlags(Flags):
+        """Further flags, of extensions."""
+
+else:
+    SpectatorFlags = flags_of_extensions("spectators")
+
+
+class Evaluate(SpectatorFlags, PolicyFlags):
     """Evaluate policies by whole episodes, as the environment itself counts them."""
 
     runs: list[str] = flag(
@@ -51,13 +62,6 @@ class Evaluate(PolicyFlags):
         None, "Seed of the episodes; none: the seed of the run.", low=0, high=2**32 - 1
     )
     render: Literal["human"] | None = flag(None, "Show the episodes in a window; none: no window.")
-    video: str | None = flag(
-        None, "New .mp4 or .gif file for a video of the episodes; none: no video."
-    )
-    record: str | None = flag(
-        None,
-        "New .npz file for the episodes as demonstrations; none: no file.",
-    )
     output: str | None = flag(
         None,
         "JSON file to append the results to; none: evaluation.json in the run's folder, but for "
@@ -71,23 +75,21 @@ class Evaluate(PolicyFlags):
         CheckpointError if a checkpoint cannot be used or its environment cannot be made,
         WorkerError if the environment raises or hangs, SaveFailed if the results cannot be
         written."""
-        if self.video and self.render:
-            raise ConfigError("--render=human and --video: give one of them")
-        for name in ("render", "video", "record"):
-            if len(self.runs) > 1 and getattr(self, name):
+        asked = {name: getattr(self, name) for name in SpectatorFlags.names()}
+        for name, value in {"render": self.render, **asked}.items():
+            if len(self.runs) > 1 and value:
                 raise ConfigError(
                     f"--{name} is for one policy, and {len(self.runs)} are given: leave it out, or "
                     "give one of them"
                 )
-        video = self.video and new_file("--video=", self.video, VIDEOS)
-        record = self.record
-        if record:
-            from ppo.extras.demonstrations.format import check_new
-
-            check_new(record)
+        spectators = spectators_of(asked)  # raises before the time is spent
+        shown = [one.option for one in spectators if one.render_mode]
+        if self.render and shown:
+            raise ConfigError(f"--render=human and --{shown[0]}: give one of them")
+        is_shown = bool(self.render or shown)
         paths = [find_checkpoint(run) for run in self.runs]
         for path in paths:
-            if output := self._output_of(path):  # before the time is spent
+            if output := self._output_of(path, is_shown):
                 _read_list(check_folder("--output=", output))
         policies = {path: self.load(path, env_kwargs=self.env_kwargs) for path in paths}
         _check_same_environment(policies)
@@ -97,7 +99,7 @@ class Evaluate(PolicyFlags):
         try:
             for path, policy in policies.items():
                 try:
-                    results[path] = self._play(policy, seed, video, record)
+                    results[path] = self._play(policy, seed, asked)
                 except (EnvironmentUnavailable, WorkerError) as error:
                     if not policy.env_attributes:
                         raise  # nothing in the file is to blame
@@ -107,41 +109,38 @@ class Evaluate(PolicyFlags):
                     ) from error
                 if len(self.runs) == 1:
                     self._print(path, results[path])
-                self._save(path, steps[path], policy, seed, results[path])
+                if output := self._output_of(path, is_shown):
+                    self._save(output, path, steps[path], policy, seed, results[path])
         finally:  # those before a failure are shown, too
             if results and len(self.runs) > 1:
                 print_table(results, steps)
-        if video:
-            print(f"video: {video}")
-        if record:
-            print(f"demonstrations: {record}")
+        for spectator in spectators:
+            print(spectator.result)
 
-    def _output_of(self, path: Path) -> Path | None:
-        """Return the JSON file for the results of a checkpoint; None for a film, which is made to
-        be watched, unless a file is asked for."""
-        if self.output or not (self.video or self.render):
+    def _output_of(self, path: Path, is_shown: bool) -> Path | None:
+        """Return the JSON file for the results of a checkpoint; None for episodes that are shown,
+        unless a file is asked for."""
+        if self.output or not is_shown:
             return Path(self.output or folder_of(path) / EVALUATIONS)
         return None
 
-    def _play(
-        self, policy: Policy, seed: int, video: str | Path | None, record: str | None
-    ) -> Evaluation:
-        """Evaluate a policy, with a progress bar on a terminal."""
+    def _play(self, policy: Policy, seed: int, asked: Settings) -> Evaluation:
+        """Evaluate a policy, with a progress bar on a terminal. asked: of spectators."""
         console = Console(quiet=not sys.stdout.isatty())
         with Progress(transient=True, console=console) as progress:
             task = progress.add_task("evaluation", total=self.episodes)
-            return policy.isolated(
+            return guard().call(
                 "the evaluation",
+                policy.config,
                 policy.evaluate,
                 self.episodes,
                 not self.stochastic,
                 1 if self.render else self.num_envs,
                 render_mode=self.render,
-                video=video,
                 seed=seed,
                 max_steps=self.max_steps,
-                record=record,
                 on_progress=lambda done: progress.update(task, completed=done),
+                **asked,
             )
 
     def _print(self, path: Path, result: Evaluation) -> None:
@@ -159,12 +158,15 @@ class Evaluate(PolicyFlags):
             print(f"{result.unfinished} episodes were cut off after {self.max_steps:,} steps")
 
     def _save(
-        self, path: Path, step: int | None, policy: Policy, seed: int, result: Evaluation
+        self,
+        output: Path,
+        path: Path,
+        step: int | None,
+        policy: Policy,
+        seed: int,
+        result: Evaluation,
     ) -> None:
         """Add a result to its JSON file. Raises SaveFailed if that cannot be written."""
-        output = self._output_of(path)
-        if not output:
-            return
         interval = confidence_interval(result.returns, np.mean)
         entry = {
             "checkpoint": str(path),

@@ -1,14 +1,21 @@
 """What several commands share: flags of a saved policy, the folder of a checkpoint."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ppo.config.config import flags_of_extensions
 from ppo.config.flags import Flags, flag
-from ppo.config.run_flags import TimeoutFlags
-from ppo.envs.isolation import ISOLATION
+from ppo.guard import guard
 from ppo.policy.load import load_policy
 from ppo.policy.policy import Policy
 
-VIDEOS = (".mp4", ".gif")
+if TYPE_CHECKING:
+
+    class PlayFlags(Flags):
+        """The flags of extensions for all commands that play."""
+
+else:
+    PlayFlags = flags_of_extensions("play_flags")
 
 
 class TrustFlags(Flags):
@@ -25,7 +32,7 @@ class TrustFlags(Flags):
     )
 
 
-class PolicyFlags(TimeoutFlags, TrustFlags):
+class PolicyFlags(PlayFlags, TrustFlags):
     """Flags of commands that load policies."""
 
     def load(self, path: Path, **changes) -> Policy:
@@ -33,8 +40,8 @@ class PolicyFlags(TimeoutFlags, TrustFlags):
 
         changes: flags with other values than the run's; those that are None change nothing. Raises
         as ppo.policy.load.load_policy does."""
-        ISOLATION.start()
-        changes |= {name: getattr(self, name) for name in TimeoutFlags.names()}
+        guard().start()
+        changes |= {name: getattr(self, name) for name in PlayFlags.names()}
         changes["wrapper"] = self.wrapper or None
         given = {name: value for name, value in changes.items() if value is not None}
         return load_policy(path, self.env_name, self.model, **given)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
-from ppo.envs.isolation import ISOLATION
 from ppo.extensions import functions_of
+from ppo.guard import guard
 from ppo.peers import join_peers
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, "RunSettings"]:
     Raises HelpShown for --help, and as ppo.run.saved.run_settings does."""
     lines = [f"  {name:10}{command.about}" for name, command in all_commands().items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
-    ISOLATION.start()
-    from ppo.run.saved import run_settings  # heavy; the isolated process starts meanwhile
+    guard().start()
+    from ppo.run.saved import run_settings  # heavy; the guard gets ready meanwhile
 
     for complete in functions_of("complete"):
         given = complete(given)

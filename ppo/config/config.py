@@ -1,6 +1,5 @@
 """All settings of a run in one frozen, validated dataclass."""
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ppo.config.flags import Flags, Settings
@@ -9,9 +8,9 @@ from ppo.config.learning_flags import (
     EnvironmentFlags,
     NetworkFlags,
 )
-from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags, TimeoutFlags
+from ppo.config.run_flags import ExecutionFlags, LoggingFlags, RunFlags
 from ppo.errors import ConfigError
-from ppo.extensions import extensions
+from ppo.extensions import functions_of
 
 # Modules that any checkpoint may import from.
 TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
@@ -20,21 +19,24 @@ TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 BEFORE_FLAGS = {"scale_actions": False}
 
 
+def flags_of_extensions(field: str) -> type[Flags]:
+    """Return a class with the flags of all classes that extensions name in one of their fields."""
+    bases = (*reversed(functions_of(field)), Flags)
+    return type(field, bases, {"__doc__": "Flags of extensions.", "__module__": __name__})
+
+
 if TYPE_CHECKING:  # so that the core cannot name their flags
 
     class ExtensionFlags(Flags):
         """The flags of all extensions."""
 
 else:
-    _ABOUT = {"__doc__": "The flags of all extensions.", "__module__": __name__}
-    _paths = [path for extension in extensions().values() for path in extension.flags]
-    ExtensionFlags = type("ExtensionFlags", (*map(resolve_name, reversed(_paths)), Flags), _ABOUT)
+    ExtensionFlags = flags_of_extensions("flags")
 
 
 # The order of bases is that of flags reversed: a dataclass has the fields of its last base first.
 class Config(
     ExtensionFlags,
-    TimeoutFlags,
     ExecutionFlags,
     LoggingFlags,
     RunFlags,

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ppo.config.flags import CALLED, Auto, Count, Flags, Positive, flag, run_flag
+from ppo.config.flags import CALLED, Auto, Count, Flags, flag, run_flag
 from ppo.extensions import names_of
 
 # The loggers that have a name, by their import paths.
@@ -109,15 +109,4 @@ class ExecutionFlags(Flags):
     )
     torch_deterministic: bool = flag(
         False, "Use only deterministic algorithms in torch; on the CPU all are."
-    )
-
-
-class TimeoutFlags(Flags):
-    """Timeouts of environments."""
-
-    step_timeout: Positive = run_flag(
-        60.0, "Seconds that a step may take before its worker is replaced."
-    )
-    reset_timeout: Positive = run_flag(
-        120.0, "Seconds that a reset, or a worker's start, may take before the worker is replaced."
     )

@@ -11,7 +11,6 @@ from gymnasium.spaces import Box
 from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
-from ppo.config.run_flags import TimeoutFlags
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, find_env, spaces_of
@@ -121,7 +120,7 @@ class Environment:
     the environment. Raises as settings_of does."""
 
     def __init__(self, values: Settings) -> None:
-        names = {*EnvironmentFlags.names(), *Config.names(environment=True), *TimeoutFlags.names()}
+        names = {*EnvironmentFlags.names(), *Config.names(environment=True)}
         names.remove("num_envs")
         self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
         self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))

@@ -1,7 +1,7 @@
 """Evaluate a policy by whole episodes."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from statistics import fmean
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium import Env
 
 from ppo.config.config import Config
-from ppo.envs.episodes import WHOLE_EPISODE, apply_task_params, episode_metrics
-from ppo.envs.heartbeat import HEARTBEAT
+from ppo.envs.episodes import WHOLE_EPISODE, apply_task_params, close_env, episode_metrics
 from ppo.envs.make import make_env, preprocess
-from ppo.envs.video import filmed
+from ppo.guard import OnProgress, ignore
+from ppo.policy.spectators import Seen, Spectator
 from ppo.run.summary import Evaluation
 
 Act = Callable[..., Sequence[Any]]
@@ -27,32 +27,31 @@ def evaluate_envs(
     act: Act,
     num_envs: int,
     max_steps: int,
-    video: Path | None = None,
-    record: str | Path | None = None,
+    spectators: Sequence[Spectator] = (),
+    on_progress: OnProgress = ignore,
     make: Callable[..., Env] = make_env,
 ) -> Evaluation:
     """Make environments by a config, and play an episode for each seed in them, num_envs side by
     side. Other arguments are those of Policy.evaluate, whose policy it is; make: as make_env.
 
     Raises as Policy.evaluate."""
-    recording = None
-    finish = preprocess
-    if record:
-        from ppo.extras.demonstrations.recorder import Recording
 
-        recording = Recording(record)
-        finish = recording.finish
+    def finish(config, env: Env) -> Env:
+        for spectator in spectators:
+            env = spectator.wrap(env)
+        return preprocess(config, env)
+
     first = policy.first_index(config)
-    envs = [make(config, first + number, finish) for number in range(min(num_envs, len(seeds)))]
-    for env in envs:
-        apply_task_params(env, policy.env_attributes)
-    policy.check_plays(envs[0])
-    state_size = policy.actor.state_size
-    with filmed(envs, video) as played:
-        result = evaluate(act, played, seeds, state_size=state_size, max_steps=max_steps)
-    if recording:
-        recording.save()
-    return result
+    envs = []
+    with ExitStack() as stack:
+        for number in range(min(num_envs, len(seeds))):
+            env = make(config, first + number, finish)
+            stack.callback(close_env, env)
+            apply_task_params(env, policy.env_attributes)
+            envs.append(Seen(env, spectators) if spectators else env)
+        policy.check_plays(envs[0])
+        options = {"state_size": policy.actor.state_size, "max_steps": max_steps}
+        return evaluate(act, envs, seeds, **options, on_progress=on_progress)
 
 
 def evaluate(
@@ -62,12 +61,14 @@ def evaluate(
     *,
     state_size: int = 0,
     max_steps: int = MAX_STEPS,
+    on_progress: OnProgress = ignore,
 ) -> Evaluation:
     """Play one whole episode for each seed, in several environments side by side.
 
     act: maps observations (n, *observation), n infos and recurrent states (n, S) to n actions, and
     overwrites the states by the next ones. envs: preprocessed as in training. An episode that
-    is not over after max_steps is cut off, and counts with its return so far."""
+    is not over after max_steps is cut off, and counts with its return so far. on_progress: called
+    with the number of episodes so far."""
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     reported: dict[str, list[float]] = {}
@@ -104,7 +105,7 @@ def evaluate(
                 players[player] = player.send(answer)
             except StopIteration:
                 del players[player]
-        HEARTBEAT.report_progress(len(ends))
+        on_progress(len(ends))
     return summarize(returns, lengths, ends.count(False), reported)
 
 

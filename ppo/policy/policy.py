@@ -1,6 +1,6 @@
 """Use a trained policy: make its environments, evaluate, save; network.py has what it answers."""
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -13,14 +13,15 @@ from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.forms import in_its_form
-from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import Finish
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, PPOError
+from ppo.guard import OnProgress, ignore
 from ppo.models.parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, summarize
 from ppo.policy.inputs import preprocess_for_predict
 from ppo.policy.network import PolicyNetwork
+from ppo.policy.spectators import spectators_of
 from ppo.run.summary import Evaluation
 from ppo.system.process import not_daemonic
 from ppo.system.signals import RAISED_BY_SIGNALS
@@ -87,34 +88,42 @@ class Policy(PolicyNetwork):
         num_envs: int = 1,
         *,
         render_mode: str | None = None,
-        video: Path | None = None,
         seed: int | None = None,
         max_steps: int = MAX_STEPS,
-        record: str | Path | None = None,
+        on_progress: OnProgress = ignore,
+        **options: Any,
     ) -> Evaluation:
         """Play whole episodes; return what they came to.
 
         The environment is --eval_env if the run has one. num_envs: environments played side by
-        side; video: a new file, .mp4 or .gif, for which num_envs is 1; seed: determines the
-        episodes' seeds, None is the run's; max_steps: after which an episode is cut off; record: a
-        new file for the episodes, as of ppo.Recorder, which are those of single environments then.
-        Raises as make_env does, EnvironmentUnavailable also if the policy was trained with other
-        spaces, WorkerError if the video cannot be written, ConfigError if a package for videos is
-        missing or nothing can be recorded, SaveFailed if the record cannot be written."""
+        side; seed: determines the episodes' seeds, None is the run's; max_steps: after which an
+        episode is cut off; on_progress: called with the number of episodes so far. options: those
+        that extensions add to ppo evaluate, such as video=FILE. Raises as make_env does,
+        EnvironmentUnavailable also if the policy was trained with other spaces, TypeError for an
+        unknown option, ConfigError or SaveFailed if an extension cannot do what it is asked for."""
+        spectators = spectators_of(options)
+        for spectator in spectators:
+            if spectator.render_mode:
+                num_envs, render_mode = 1, spectator.render_mode
         if seed is None:
             seed = self.config.seed
         seeds = [integer_seed(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
-        if video:
-            num_envs = 1
-            render_mode = "rgb_array"
         if not seeds:
             return summarize([], [], 0, {})
         eval_env = self.config.eval_env
         config = self.environment_config(render_mode, eval_env)
-        options = {"num_envs": num_envs, "max_steps": max_steps, "video": video, "record": record}
-        act = partial(self.act, deterministic=deterministic)
+        arguments: dict[str, Any] = {
+            "act": partial(self.act, deterministic=deterministic),
+            "num_envs": num_envs,
+            "max_steps": max_steps,
+            "spectators": spectators,
+            "on_progress": on_progress,
+        }
         try:
-            return in_its_form(config, "evaluate", self, seeds, act=act, **options)
+            with ExitStack() as stack:
+                for spectator in spectators:
+                    stack.enter_context(spectator)
+                return in_its_form(config, "evaluate", self, seeds, **arguments)
         except (PPOError, *RAISED_BY_SIGNALS):
             raise
         except BaseException as error:
@@ -144,11 +153,3 @@ class Policy(PolicyNetwork):
         from ppo.policy.save import save_policy  # imports torch
 
         save_policy(self, Path(path))
-
-    def isolated(self, purpose: str, method: Callable[..., Any], *arguments, **options):
-        """Call a function or a method of this policy by ISOLATION.call, and return its result.
-
-        The isolated process gets a pickled copy of the policy. purpose: names the call in error
-        messages. Raises WorkerError if the environment raises, crashes or hangs there."""
-        ISOLATION.set_timeouts(self.config.step_timeout, self.config.reset_timeout)
-        return ISOLATION.call(purpose, self.config.env_name, method, *arguments, **options)

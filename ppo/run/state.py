@@ -14,6 +14,7 @@ from ppo.config.settings import RunSettings
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, describe
+from ppo.guard import guard
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
 from ppo.run.saved import may_be_same
@@ -149,7 +150,7 @@ def _try_attributes(parts, path: Path) -> None:
     policy.config = copy(policy.config)
     vars(policy.config).update(eval_env=None)
     try:
-        policy.isolated("the environment", policy.evaluate, 1, max_steps=1)
+        guard().call("the environment", policy.config, policy.evaluate, 1, max_steps=1)
     except (EnvironmentUnavailable, WorkerError) as error:
         raise CheckpointError(
             f"{path} has env_attributes that its environment cannot bear ({error}): give another"

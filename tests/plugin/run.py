@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import Env, Wrapper
@@ -14,8 +14,10 @@ from plugin.flags import NoteFlags
 
 from ppo.callbacks.base import Callback
 from ppo.config.flags import Flags, flag
+from ppo.guard import Deadline, Guard
 from ppo.parts import Part
 from ppo.peers import Peers
+from ppo.policy.spectators import Spectator
 from ppo.run.loggers.logger import Logger
 
 
@@ -126,6 +128,38 @@ class Pull(Part):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.num_updates = state["num_updates"]
+
+
+class Steps(Spectator):
+    """Count what is seen."""
+
+    option: ClassVar[str] = "steps"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.result = f"counted: {path}"
+
+    def see(self, env: Any) -> None:
+        self.count += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self.path.write_text(str(self.count))
+
+
+class Told(Guard):
+    """Tell what is called, in this process."""
+
+    def call(self, purpose: str, *arguments: Any, **options: Any) -> Any:
+        print("called:", purpose)
+        return super().call(purpose, *arguments, **options)
+
+    def deadlines(self, config: Any) -> dict[str, Deadline]:
+        return {"step": Deadline(1.0, "note")}
+
+
+def make_guard() -> Guard | None:
+    return Told() if "NOTE" in os.environ else None
 
 
 class Note(Callback):

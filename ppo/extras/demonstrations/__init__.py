@@ -4,6 +4,7 @@ from ppo.extensions import Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.demonstrations.flags:CloningFlags",),
+    spectators=("ppo.extras.demonstrations.flags:RecordFlags",),
     prepare="ppo.extras.demonstrations.run:prepare",
     after=("transfer",),  # a run may begin with another's weights, and clone then
     exports={

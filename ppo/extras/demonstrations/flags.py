@@ -1,6 +1,11 @@
 """Flags of demonstrations."""
 
-from ppo.config.flags import Count, Flags, fixed_flag
+from typing import TYPE_CHECKING
+
+from ppo.config.flags import Count, Flags, fixed_flag, flag
+
+if TYPE_CHECKING:
+    from ppo.policy.spectators import Spectator  # heavy
 
 
 class CloningFlags(Flags):
@@ -13,3 +18,18 @@ class CloningFlags(Flags):
         form="FILE.npz",
     )
     clone_epochs: Count = fixed_flag(20, "Number of epochs over the demonstrations.")
+
+
+class RecordFlags(Flags):
+    """Demonstrations of the episodes."""
+
+    record: str | None = flag(
+        None, "New .npz file for the episodes as demonstrations; none: no file."
+    )
+
+    def spectator(self) -> "Spectator | None":
+        """Return what records them, if there is a file. Raises ConfigError if nothing can be
+        written there."""
+        from ppo.extras.demonstrations.recorder import Recording
+
+        return Recording(self.record) if self.record else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import Env, Wrapper
@@ -15,7 +15,7 @@ from numpy import ndarray
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.env_factories import as_env_name
-from ppo.envs.make import as_it_is, make_env, preprocess
+from ppo.envs.make import as_it_is, make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
 from ppo.errors import ConfigError
@@ -29,6 +29,7 @@ from ppo.extras.demonstrations.format import (
     observed_leaves,
     write_npz,
 )
+from ppo.policy.spectators import Spectator
 from ppo.system.hardware import physical_memory
 from ppo.system.process import not_daemonic
 
@@ -48,20 +49,23 @@ class Episode:
     terminated: bool = False
 
 
-class Recording:
+class Recording(Spectator):
     """What is recorded in one or more environments with the same spaces, until it is written.
 
     path: a new .npz file. Raises ConfigError if it cannot be written."""
 
+    option: ClassVar[str] = "record"
+    wraps: ClassVar[bool] = True
+
     def __init__(self, path: str | Path) -> None:
         self.path = check_new(str(path))
+        self.result = f"demonstrations: {path}"
         self.recorders: list[Recorder] = []
         self.episodes: list[Episode] = []
         self.num_bytes = 0
 
-    def finish(self, config, env: Env) -> Env:
-        """Put a recorder around an environment, and the preprocessing around that. For make_env."""
-        return preprocess(config, Recorder(env, self))
+    def wrap(self, env: Env) -> Env:
+        return Recorder(env, self)
 
     def count(self, row: Row) -> None:
         """Count the memory of a row. Raises ConfigError if all rows have too much."""
@@ -81,6 +85,10 @@ class Recording:
             spaces = (env.observation_space, env.action_space)
             write_npz(Path(self.path), join(self.episodes, *spaces))
             self.episodes = []
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self.save()
 
 
 class Recorder(Wrapper):

@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ppo.commands.shared import PlayFlags
 from ppo.commands.train import configure
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
-from ppo.config.run_flags import TimeoutFlags
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.forms import SINGLE
-from ppo.envs.isolation import ISOLATION
 from ppo.envs.make import make_env
 from ppo.extras.tools.random_play import (
     duration,
@@ -24,6 +23,7 @@ from ppo.extras.tools.random_play import (
     record_findings,
     space_findings,
 )
+from ppo.guard import guard
 from ppo.system.hardware import available_cores
 
 
@@ -79,7 +79,7 @@ def _findings(config, seed: int) -> Iterator[str]:
             yield f"gymnasium's checker: {problem}"
 
 
-class Check(TimeoutFlags, EnvironmentFlags):
+class Check(PlayFlags, EnvironmentFlags):
     """Check an environment by random actions, and its speed, also with four times --num_envs."""
 
     seed: int = flag(0, "Seed of resets and random actions.", low=0, high=2**31)
@@ -106,7 +106,7 @@ class Check(TimeoutFlags, EnvironmentFlags):
         flags = as_arguments({**given, "model": config.model})
         whole_games = replace(config, end_on_life_loss=False)
         played = (findings, whole_games, self.seed, spaces.form)
-        found = ISOLATION.call("the check", config.env_name, *played)
+        found = guard().call("the check", config, *played)
         warnings = [f"warning: {warning}" for warning in spaces.warnings]
         found = [*dict.fromkeys([*found, *warnings])]  # a note of a batch is in both
         print(*found, *settings.notes, sep="\n", flush=True)

@@ -16,6 +16,7 @@ from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves, scale_of
 from ppo.errors import ConfigError, ExportMismatch
 from ppo.extras.tools.random_play import play
+from ppo.guard import guard
 from ppo.models.actor import Actor
 from ppo.models.parts import is_packed, parts_of, vectors_of
 from ppo.policy.build import new_model
@@ -126,7 +127,7 @@ def export(policy: Policy, path: Path) -> float:
             "this policy must be told which actions are allowed, which an ONNX file is not: use it "
             "from Python, by ppo.load_policy"
         )
-    observations = policy.isolated("the export", _observe, policy)
+    observations = guard().call("the export", policy.config, _observe, policy)
     model = new_model(policy.config, policy.spaces, to_act=True)
     actor = Actor(model, policy.weights)
     exported = ExportedPolicy(policy, model)

@@ -6,9 +6,9 @@ from ppo.callbacks.base import Callback, Run
 from ppo.components import Components
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import ReportFlags, SeedsFlags
+from ppo.guard import guard
 
 
 def launch(given: Settings, settings: RunSettings) -> bool:
@@ -19,7 +19,7 @@ def launch(given: Settings, settings: RunSettings) -> bool:
     from ppo.extras.tools.seeds import train_seeds
 
     gc.enable()
-    ISOLATION.close()
+    guard().close()
     train_seeds(given, settings.given, int(settings.config.num_workers))
     return True
 

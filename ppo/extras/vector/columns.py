@@ -27,8 +27,8 @@ class Columns:
     ) -> None:
         self.batch = batch
         self.beat = beat
+        self.metadata = batch.metadata
         self.present = np.ones(batch.num_envs, np.bool_)
-        self.after_step: Callable[[], None] | None = None  # such as to film it
         self.envs = [wrap(Column(self, i)) for i in range(batch.num_envs)]
 
     def reset(self, seeds: Sequence[int]) -> None:
@@ -43,8 +43,6 @@ class Columns:
         self.beat(STEP)
         results = batch.step(join_actions(batch.action_space, actions))
         self.observations, self.rewards, self.terminations, self.truncations, self.infos = results
-        if self.after_step:
-            self.after_step()
 
     def restart(self, ended: ndarray, seeds: Sequence[int]) -> ndarray:
         """Begin new episodes where they ended (n,), with a seed for each. Call it after each step.

@@ -1,53 +1,56 @@
 """Evaluate a policy in a batch of environments, or a team of agents."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ppo.envs.episodes import WHOLE_EPISODE, close_env, episode_metrics
-from ppo.envs.heartbeat import HEARTBEAT
-from ppo.envs.video import append_frame, open_video
 from ppo.errors import ConfigError
 from ppo.extras.vector.columns import Columns
 from ppo.extras.vector.make import make_columns, make_one_column
+from ppo.guard import OnProgress, ignore
 from ppo.policy.evaluation import MAX_STEPS, Act, evaluate_envs, summarize
 from ppo.policy.policy import Policy
+from ppo.policy.spectators import Spectator, show
 from ppo.run.summary import Evaluation
 
 
 def evaluate_batch(
+    config, policy: Policy, seeds: Sequence[int], *, spectators: Sequence[Spectator], **options: Any
+) -> Evaluation:
+    """Make a batch of num_envs environments by a config, and play whole episodes in it; where there
+    are spectators, in batches of one. Arguments and errors are those of evaluate_envs."""
+    if spectators:
+        options |= {"spectators": spectators, "make": make_one_column}
+        return evaluate_envs(config, policy, seeds, **options)
+    return evaluate_team(config, policy, seeds, spectators=spectators, **options)
+
+
+def evaluate_team(
     config,
     policy: Policy,
     seeds: Sequence[int],
     *,
-    act: Act,
     num_envs: int,
-    max_steps: int,
-    video: Path | None = None,
-    record: str | Path | None = None,
+    spectators: Sequence[Spectator],
+    **options: Any,
 ) -> Evaluation:
-    """Make a batch of num_envs environments by a config, and play whole episodes in it; to be
-    recorded, in batches of one. Arguments and errors are those of evaluate_envs."""
-    options: dict[str, Any] = {"act": act, "max_steps": max_steps}
-    if record:
-        options |= {"num_envs": num_envs, "video": video, "record": record}
-        return evaluate_envs(config, policy, seeds, make=make_one_column, **options)
+    """Do the same in as many teams as have num_envs agents. Raises ConfigError if they would have
+    to be wrapped."""
+    for spectator in spectators:
+        if spectator.wraps:
+            raise ConfigError(
+                f"--{spectator.option}: it cannot be done of a team of agents: leave it out"
+            )
     columns = columns_for(policy, seeds[:num_envs], config)
-    policy.check_plays(columns.envs[0])
-    with filmed_columns(columns, video):
-        return evaluate_columns(columns, seeds, state_size=policy.actor.state_size, **options)
-
-
-def evaluate_team(config, policy: Policy, seeds: Sequence[int], **options: Any) -> Evaluation:
-    """Do the same in as many teams as have num_envs agents. Raises ConfigError if the episodes are
-    to be recorded."""
-    if options.get("record"):
-        raise ConfigError("--record: a team of agents cannot be recorded: leave it out")
-    return evaluate_batch(config, policy, seeds, **options)
+    try:
+        policy.check_plays(columns.envs[0])
+        options["state_size"] = policy.actor.state_size
+        return evaluate_columns(columns, seeds, spectators=spectators, **options)
+    finally:
+        close_env(columns)
 
 
 def columns_for(policy: Policy, seeds: Sequence[int], config=None) -> Columns:
@@ -68,6 +71,8 @@ def evaluate_columns(
     act: Act,
     state_size: int = 0,
     max_steps: int = MAX_STEPS,
+    spectators: Sequence[Spectator] = (),
+    on_progress: OnProgress = ignore,
 ) -> Evaluation:
     """Play whole episodes in a batch or a team: one for each seed, of which each column has a fixed
     share, so that short episodes do not count more than long ones.
@@ -93,11 +98,13 @@ def evaluate_columns(
     infos: list[dict[str, Any]] = [{} for _ in range(num_columns)]
     states = np.zeros((num_columns, state_size), np.float32)
     begun = columns.present
+    show(columns, spectators)
     while any(shares):
         for i in np.flatnonzero(begun):
             observations[i], infos[i] = columns.envs[i].reset()
             states[i] = 0
         columns.step(act(observations, infos, states))
+        show(columns, spectators)
         ended = np.zeros(num_columns, np.bool_)
         for i in np.flatnonzero(columns.present).tolist():
             result = columns.envs[i].step(None)
@@ -118,19 +125,5 @@ def evaluate_columns(
                 num_unfinished += len(shares[i])
                 shares[i].clear()
         begun = columns.restart(ended, [seed_of(i) for i in np.flatnonzero(ended).tolist()])
-        HEARTBEAT.report_progress(num_played)
+        on_progress(num_played)
     return summarize(returns, lengths, num_unfinished, reported)
-
-
-@contextmanager
-def filmed_columns(columns: Columns, path: Path | None) -> Iterator[None]:
-    """Film a batch or a team into a file if there is a path, and close it afterwards."""
-    try:
-        if path:
-            with open_video(path, columns.batch.metadata.get("render_fps", 30)) as video:
-                columns.after_step = lambda: append_frame(video, columns.render())
-                yield
-        else:
-            yield
-    finally:
-        close_env(columns)

@@ -4,5 +4,6 @@ from ppo.extensions import Extension
 
 EXTENSION = Extension(
     flags=("ppo.extras.watch.flags:StoppingFlags", "ppo.extras.watch.flags:VideoFlags"),
+    spectators=("ppo.extras.watch.flags:FilmFlags",),
     callbacks="ppo.extras.watch.run:make_callbacks",
 )

@@ -1,8 +1,13 @@
 """Flags that end a run, choose its best state, and film it."""
 
-from ppo.config.flags import DURATION, NUMBER, Count, Flags, run_flag
+from typing import TYPE_CHECKING
+
+from ppo.config.flags import DURATION, NUMBER, Count, Flags, flag, run_flag
 from ppo.config.run_flags import RunFlags
 from ppo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppo.policy.spectators import Spectator  # heavy
 
 CONDITION = rf"([\w/.-]+) *([<>]=?) *({NUMBER})"  # such as env/success_rate>0.95
 
@@ -43,3 +48,17 @@ class VideoFlags(Flags):
     video_every: Count | None = run_flag(
         None, "Iterations between videos of an episode, in the run's videos/; none: no videos."
     )
+
+
+class FilmFlags(Flags):
+    """A video of the episodes."""
+
+    video: str | None = flag(
+        None, "New .mp4 or .gif file for a video of the episodes; none: no video."
+    )
+
+    def spectator(self) -> "Spectator | None":
+        """Return who films them, if there is a file. Raises ConfigError if it cannot be written."""
+        from ppo.extras.watch.film import Film
+
+        return Film(self.video) if self.video else None

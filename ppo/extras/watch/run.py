@@ -8,6 +8,7 @@ from ppo.envs.spaces import clipping_bounds
 from ppo.extras.watch.doctor import Doctor
 from ppo.extras.watch.flags import VideoFlags
 from ppo.extras.watch.stopping import make_stopping
+from ppo.guard import guard
 
 
 def make_callbacks(parts: Components) -> list[Callback]:
@@ -27,7 +28,7 @@ class Videos(Callback):
             try:
                 path.unlink(missing_ok=True)  # made before a run was resumed from an earlier state
                 policy = run.policy()
-                policy.isolated("the video", policy.evaluate, 1, video=path)
+                guard().call("the video", policy.config, policy.evaluate, 1, video=path)
             except Exception as error:
                 run.folder.event(
                     "video_failed", f"{path} cannot be made: {error}; training continues"

@@ -29,12 +29,12 @@ from ppo.config.flags import (
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
 from ppo.config.settings import kind_of
 from ppo.envs.first_look import Spaces
-from ppo.envs.isolation import ISOLATION
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.tools import EXTENSION
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
 from ppo.extras.tools.tune.space import NOT_SEARCHED, default_space, parse_space
+from ppo.guard import guard
 from ppo.run.loggers.console import NonExitingConsole
 from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.statistics import interquartile_mean
@@ -116,7 +116,7 @@ def tune(arguments: Sequence[str]) -> None:
         raise ConfigError("--score=seconds: give --max_time as well, for a run that does not learn")
     if config.resume:
         raise ConfigError("--resume: leave it out, the same command continues a study")
-    ISOLATION.close()
+    guard().close()
     for note in settings.notes:
         print(note)
     num_workers = int(settings.config.num_workers)

@@ -2,48 +2,52 @@
 
 While a command or train runs, environments are in processes of their own: in workers, unless
 --num_workers=0 keeps training in the trainer's; in the isolated process for all else, such as the
-first look and evaluations, with the same timeouts and messages. What a program calls outside of
+first look and evaluations, with the same deadlines and messages. What a program calls outside of
 train, such as load_policy and Policy.evaluate, uses environments in the program's process."""
 
 import atexit
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
+
 from ppo.envs.channel import wait_for_any
 from ppo.envs.errors import worker_error
-from ppo.envs.heartbeat import HEARTBEAT, PROGRESS, START
+from ppo.envs.heartbeat import HEARTBEAT, START
 from ppo.envs.shared import SharedArray
 from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
-
-OnProgress = Callable[[int], object]
-
-
-def ignore(done: int) -> None:
-    """Ignore progress: the default of on_progress."""
+from ppo.extras.supervision.flags import TimeoutFlags
+from ppo.guard import Deadline, Guard, OnProgress
 
 
 class Caller:
-    """Call functions, as the worker of the isolated process. Its arguments are those of Worker."""
+    """Call functions, as the worker of the isolated process.
 
-    def __init__(self, env_indices: range, heartbeat: SharedArray) -> None:
+    progress: of the function that is called; other arguments are those of Worker."""
+
+    def __init__(self, env_indices: range, heartbeat: SharedArray, progress: SharedArray) -> None:
         import ppo.envs.make  # noqa: F401, heavy: while the caller, too, gets ready
 
         HEARTBEAT.share(heartbeat.array)
+        self.progress = progress.array
 
-    def run(self, path: Sequence[str], pickled: bytes):
+    def run(self, path: Sequence[str], pickled: bytes, has_progress: bool):
         """Return (result,) of a function: a tuple, since None would mean "no reply yet".
 
         path: the caller's sys.path, which may have grown since this process was started; pickled: a
-        function, its arguments and its options. Errors other than PPOError are raised as
-        WorkerError."""
+        function, its arguments and its options; has_progress: whether it takes on_progress. Errors
+        other than PPOError are raised as WorkerError."""
         HEARTBEAT.beat(START)
         sys.path += [folder for folder in path if folder not in sys.path]
         try:
             function, arguments, options = pickle.loads(pickled)
+            if has_progress:
+                options["on_progress"] = self.progress.fill
             return (function(*arguments, **options),)
         except PPOError:
             raise
@@ -54,7 +58,7 @@ class Caller:
         """Do nothing: the functions close their environments themselves."""
 
 
-class Isolation:
+class Isolation(Guard):
     """Call functions in the isolated process between start() and close(), otherwise in this one.
 
     A process that is lost is replaced."""
@@ -62,11 +66,13 @@ class Isolation:
     def __init__(self) -> None:
         self.is_on = False
         self.process: WorkerProcess | None = None
-        self.set_timeouts()
 
-    def set_timeouts(self, step: float = 60.0, reset: float = 120.0) -> None:
-        """Set the seconds after which the process counts as hung, as those of a worker."""
-        self.timeouts = {"step": step, "reset": reset}
+    def deadlines(self, config: Any) -> Mapping[str, Deadline]:
+        """Return a deadline for each call."""
+        flags = TimeoutFlags.of(config)
+        step = Deadline(flags.step_timeout, "step_timeout")
+        reset = Deadline(flags.reset_timeout, "reset_timeout")
+        return {"step": step, "render": step, "start": reset, "reset": reset, "close": reset}
 
     def start(self) -> None:
         """Start the process, unless it runs; it gets ready while the caller continues."""
@@ -76,33 +82,40 @@ class Isolation:
         if self.process and not self.process.process.is_alive():
             self._end()
         if not self.process:
-            self.process = WorkerProcess(Caller, range(1), [""], number=0, timeouts=self.timeouts)
+            self.progress = SharedArray((1,), np.int64)
+            make = partial(Caller, progress=self.progress)
+            self.process = WorkerProcess(make, range(1), [""], number=0)
 
     def call(
         self,
         purpose: str,
-        env_name: str,
+        config: Any,
         function: Callable[..., Any],
         *arguments,
-        on_progress: OnProgress = ignore,
+        on_progress: OnProgress | None = None,
         **options,
     ):
-        """Return function(*arguments, **options).
+        """Do the same in the isolated process, where the function and its arguments are copies.
+        on_progress: called again and again with the latest progress.
 
-        purpose: names the call in error messages. on_progress: called with the latest value of
-        HEARTBEAT.report_progress. Raises WorkerError if the function raises, crashes or hangs;
-        a PPOError is passed on unchanged."""
+        Raises WorkerError if the function raises, crashes or hangs; a PPOError is passed on
+        unchanged."""
         if not self.is_on:
+            if on_progress:
+                options["on_progress"] = on_progress
             return function(*arguments, **options)
         self.start()
         process: Any = self.process
-        process.reassign(purpose, [env_name], self.timeouts)
-        process.heartbeat[PROGRESS] = 0
+        process.reassign(purpose, [config.env_name], self.deadlines(config))
+        progress = self.progress.array
+        progress[0] = 0
+        pickled = bytes(ForkingPickler.dumps((function, arguments, options)))
         try:
-            process.send(sys.path, bytes(ForkingPickler.dumps((function, arguments, options))))
+            process.send(sys.path, pickled, on_progress is not None)
             while (reply := process.poll()) is None:
                 wait_for_any([process.channel], 0.05)
-                on_progress(int(process.heartbeat[PROGRESS]))
+                if on_progress:
+                    on_progress(int(progress[0]))
         except BaseException:  # also a signal: nobody waits for the result any more
             self._end()
             raise
@@ -118,6 +131,3 @@ class Isolation:
         if self.process:
             self.process.end()
             self.process = None
-
-
-ISOLATION = Isolation()
