@@ -48,7 +48,7 @@ def remove_safeguards() -> None:
         if not checkpoints.last_state:
             copy_state(checkpoints, state)
 
-    patch(ppo.envs.make, "CheckData", lambda env, is_strict: env)
+    patch(ppo.envs.make, "inspected", lambda config, env: env)
     patch(Heartbeat, "beat", lambda heartbeat, call, environment=0: None)
     patch(WorkerPool, "_receive", wait_for_replies)
     patch(OpenEpisodes, "update", lambda episodes, *rollout: None)

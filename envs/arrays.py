@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
 
-from ppo.envs.checks import describe_value
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import holds_numbers
+from ppo.envs.values import describe_value
 
 
 def map_arrays(function: Callable[..., Any], *trees):

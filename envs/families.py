@@ -6,9 +6,9 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import wrap
 from ppo.envs.episodes import RecordEpisode
+from ppo.envs.inspection import inspected
 
 
 class Atari:
@@ -68,7 +68,7 @@ class Atari:
         game = AtariGame(emulator, config.frame_skip, config.noop_max, stickiness, in_color)
         env: Any = game
         if config.wrapper:
-            env = CheckData(wrap(game, config.wrapper), config.strict_spaces)
+            env = inspected(config, wrap(game, config.wrapper))
         env = RecordEpisode(env)
         if config.end_on_life_loss:
             env = EndOnLifeLoss(env)

@@ -1,6 +1,6 @@
 """Inspect an environment before training: spaces, action masks, warnings, reward threshold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from gymnasium import Env
 from gymnasium.spaces import Box
 
-from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import tasks_of
-from ppo.envs.episodes import close_env, layers
+from ppo.envs.episodes import close_env
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.forms import SINGLE, in_its_form
+from ppo.envs.inspection import problems_of
 from ppo.envs.lookup import explained_errors, find_family
 from ppo.envs.make import as_it_is, make_env, preprocess
 from ppo.envs.spaces import ACTION_MASK, leaves
@@ -97,7 +97,7 @@ def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
             *_, info = env.step(env.action_space.sample())
             for column in added_columns(config).values():
                 resolve_name(column.reader)(env)()  # raises if the environment reports no such
-    warnings = warnings_of(config, *conversions(env), close_env(env))
+    warnings = warnings_of(config, *problems_of(env), close_env(env))
     threshold = env.spec.reward_threshold if env.spec else None
     return Spaces(
         env.observation_space,
@@ -112,13 +112,6 @@ def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
 def has_masks(env: Env, info) -> bool:
     """Return whether an info has a mask of actions that counts."""
     return ACTION_MASK in info and not isinstance(env.action_space, Box)
-
-
-def conversions(env: Env) -> Iterator[str]:
-    """Yield what an environment should return instead of what it has returned."""
-    for layer in layers(env):
-        if isinstance(layer, CheckData):
-            yield from layer.conversions.values()
 
 
 def warnings_of(config, *problems: str) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.arrays import map_arrays, to_arrays, to_numpy, with_rows
-from ppo.envs.checks import describe_value
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.values import describe_value
 
 Infos = dict[str, Any]  # of all columns: an array (n, ...) by key
 LAST_OBSERVATIONS = ("final_obs", "final_observation")  # names in the infos of SAME_STEP

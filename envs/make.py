@@ -10,13 +10,13 @@ from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 
-from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
 from ppo.envs.episodes import RecordEpisode, close_env
 from ppo.envs.errors import EnvironmentUnavailable, OtherForm
 from ppo.envs.forms import SINGLE, form_of
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
+from ppo.envs.inspection import inspected
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.observations import ObserveParts, kind_of, num_numbers
 from ppo.envs.spaces import holds_numbers, leaves
@@ -73,7 +73,7 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
 
 
 def _make_checked(spec: EnvSpec, config) -> Env:
-    """Make an environment with the user's wrappers, CheckData, RepeatAction and RecordEpisode."""
+    """Make an environment with the user's wrappers, inspectors, RepeatAction and RecordEpisode."""
     entry_point: Any = spec.entry_point
     is_env_class = isinstance(entry_point, type) and issubclass(entry_point, Env)
     if not isinstance(entry_point, str) and not is_env_class:
@@ -85,7 +85,7 @@ def _make_checked(spec: EnvSpec, config) -> Env:
         raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
     env = wrap(env, config.wrapper)
     check_spaces(config, env)
-    env = wrap_by_extensions(config, CheckData(env, config.strict_spaces))
+    env = wrap_by_extensions(config, inspected(config, env))
     if config.frame_skip > 1:
         env = RepeatAction(env, config.frame_skip)
     return RecordEpisode(env)

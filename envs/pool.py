@@ -250,14 +250,14 @@ def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
     """Merge the workers' reports on a rollout, in order of time."""
-    episodes, last_observations, reset_envs, num_outside, emulators, task_params, notes = zip(
+    episodes, last_observations, reset_envs, faults, emulators, task_params, notes = zip(
         *infos, strict=True
     )
     return RolloutInfo(
         sorted(chain(*episodes)),
         sorted(chain(*last_observations)),
         sorted(chain(*reset_envs)),
-        dict(ChainMap(*num_outside)),
+        dict(ChainMap(*faults)),
         dict(ChainMap(*emulators)),
         dict(ChainMap(*task_params)),
         max(notes),

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.checks import take_num_outside
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
     OpenEpisode,
@@ -23,6 +22,7 @@ from ppo.envs.episodes import (
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
+from ppo.envs.inspection import take_faults
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared import SharedArray
@@ -59,14 +59,15 @@ class LastObservation(NamedTuple):
 class RolloutInfo(NamedTuple):
     """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
 
-    reset_envs: those that were reset before the rollout; num_outside: how many observations were
-    outside of the space; emulators: their states at the end of the rollout; task_params: of
-    environments, for episodes that begin in this rollout; note: a sentence for the user, or ""."""
+    reset_envs: those that were reset before the rollout; faults: how many each has had, by their
+    kinds (see ppo.envs.inspection.Inspector); emulators: their states at the end of the rollout;
+    task_params: of environments, for episodes that begin in this rollout; note: a sentence for the
+    user, or ""."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
     reset_envs: list[int]
-    num_outside: dict[int, int]
+    faults: dict[int, dict[str, int]]
     emulators: dict[int, bytes | None]
     task_params: Any = ()
     note: str = ""
@@ -170,7 +171,7 @@ class Worker:
         self.task_params = dict(task_params)
         for i, index in enumerate(self.env_indices):
             is_restored = episodes and self._resume(i, episodes[i])
-            take_num_outside(self.envs[i])  # which were counted when the episode was played
+            take_faults(self.envs[i])  # which were counted when the episode was played
             for _, read in self.readers[i]:  # as were these
                 read()
             if not is_restored:
@@ -231,7 +232,7 @@ class Worker:
         for index, env in zip(self.env_indices, self.envs, strict=True):
             if not self.config.wrapper:  # a wrapper's own state could not be saved
                 info.emulators[index] = save_emulator(env)
-            info.num_outside[index] = take_num_outside(env)
+            info.faults[index] = take_faults(env)
         return info
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
-from ppo.extensions import functions_of
+from ppo.extensions import functions_of, names_of
 from ppo.guard import guard
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.parts import images_of
@@ -61,11 +61,11 @@ MakeLearner = Callable[[Any, Config, Peers], Learner]
 class Reports(NamedTuple):
     """What the environments of all processes report of a rollout, by their ids.
 
-    episodes: those that have ended, in the order of their steps; outside: pairs of an environment
-    and its number of observations outside of their space."""
+    episodes: those that have ended, in the order of their steps; faults: an environment, a kind of
+    fault and how many there were."""
 
     episodes: list[Episode]
-    outside: list[tuple[int, int]]
+    faults: list[tuple[int, str, int]]
 
 
 def make_learner(
@@ -140,7 +140,7 @@ class Components:
         check_layers(config, spaces)
         self.env_ids = self.peers.ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
-        self.faults = dict.fromkeys(FAULTS, 0)
+        self.faults = dict.fromkeys([*FAULTS, *names_of("faults")], 0)
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
         self.changes: Settings = {}  # from the next iteration on, by Run.change
         self.saved_spaces = save_spaces(spaces)  # for checkpoints
@@ -244,8 +244,13 @@ class Components:
         """Return what the environments report of a rollout, here and in other processes."""
         ids = self.env_ids
         ended = [x._replace(environment=ids[x.environment]) for x in info.episodes]
-        outside = [(ids[index], count) for index, count in info.num_outside.items() if count]
-        both = self.peers.gather((ended, outside))
+        faults = [
+            (ids[index], kind, count)
+            for index, counts in info.faults.items()
+            for kind, count in counts.items()
+            if count
+        ]
+        both = self.peers.gather((ended, faults))
         return Reports(*(sorted(chain(*found)) for found in zip(*both, strict=True)))
 
     def make_batch(self, rollout: Rollout) -> Batch:

@@ -83,6 +83,12 @@ class Extension(NamedTuple):
     launch: str = ""
     # Further forms of environments, by their names in ppo.envs.first_look.Spaces.
     forms: Mapping[str, Form] = NOTHING
+    # From a Config and a gymnasium.Env with the user's wrappers: the same, or a
+    # ppo.envs.inspection.Inspector around it.
+    inspect: str = ""
+    # Further kinds of faults that environments may report, by name: what one has done, for
+    # "environment N ...".
+    faults: Mapping[str, str] = NOTHING
     # From a Config and a gymnasium.Env that it makes: the same, or a wrapper around it, which sees
     # each step before actions are repeated.
     wrap: str = ""
@@ -109,6 +115,8 @@ class Extension(NamedTuple):
     exports: Mapping[str, str] = NOTHING
     # The names of extensions that do what they do before this one.
     after: tuple[str, ...] = ()
+    # And of those that it imports from: without them it is left out.
+    needs: tuple[str, ...] = ()
 
 
 @cache
@@ -123,14 +131,20 @@ def extensions() -> dict[str, Extension]:
     for package in distributions(path=installed):
         points = package.entry_points.select(group=GROUP)
         paths |= {point.name: point.value for point in points}
-    loaded = {}
+    loaded: dict[str, Extension] = {}
     for name, path in paths.items():
         try:
             loaded[name] = resolve_name(path)
         except Exception as error:
             show(f"warning: the extension {name} is left out: {describe(error)}")
-    order = TopologicalSorter({name: loaded[name].after for name in loaded}).static_order()
-    return {name: loaded[name] for name in order if name in loaded}
+    order = TopologicalSorter({name: (*x.after, *x.needs) for name, x in loaded.items()})
+    found: dict[str, Extension] = {}
+    for name in filter(loaded.__contains__, order.static_order()):
+        if missing := {*loaded[name].needs} - found.keys():
+            show(f"warning: the extension {name} is left out: it needs {', '.join(missing)}")
+        else:
+            found[name] = loaded[name]
+    return found
 
 
 def functions_of(field: str) -> list[Any]:

@@ -12,7 +12,7 @@ from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components, Reports
 from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
-from ppo.extensions import functions_of
+from ppo.extensions import functions_of, names_of
 from ppo.guard import OnProgress, ignore
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
@@ -51,7 +51,7 @@ class Monitor:
         self.config = parts.config
         self.episodes = EpisodeStatistics()
         self.run = Run(parts, folder, self.notify, self.episodes.returns)
-        self.warned_envs: set[int] = set()
+        self.warned: set[tuple[int, str]] = set()  # of a kind of fault of an environment
         self.doubts: dict[str, str] = {}  # about saved states, by the name of the callback
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
         self.callbacks = list(callbacks)
@@ -183,8 +183,7 @@ class Monitor:
                     raise ValueError(f"{name} cannot be loaded: {reason}") from error
 
     def _count(self, reports: Reports) -> None:
-        """Count episodes, and observations outside of their space, of which the user is warned once
-        for each environment."""
+        """Count episodes, and faults, of which the user is warned once for each environment."""
         had_too_many = self.episodes.has_too_many
         for episode in reports.episodes:
             self.episodes.add(episode)
@@ -194,17 +193,13 @@ class Monitor:
                 f"the environment reports more than {MAX_METRICS} numbers by different names; "
                 "further names are ignored",
             )
-        for env_id, count in reports.outside:
-            if env_id in self.warned_envs:
-                self.parts.faults["observation_outside"] += count
+        for env_id, kind, count in reports.faults:
+            if (env_id, kind) in self.warned:
+                self.parts.faults[kind] += count
             else:
-                self.warned_envs.add(env_id)
-                self.run.folder.event(
-                    "observation_outside",
-                    f"environment {env_id} has shown an observation outside of its space; it is "
-                    "used as it is, and more are only counted",
-                    count,
-                )
+                self.warned.add((env_id, kind))
+                what = f"environment {env_id} {names_of('faults')[kind]}"
+                self.run.folder.event(kind, f"{what}, and more are only counted", count)
 
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}

@@ -13,8 +13,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from ppo.envs.atari import AtariGame
-from ppo.envs.checks import InvalidEnvOutput
 from ppo.envs.episodes import WHOLE_EPISODE
+from ppo.envs.errors import InvalidEnvOutput
 from tests.running import make_env
 
 LIFE_LOSS = pytest.mark.parametrize("end_on_life_loss", [False, True], ids=["games", "lives"])

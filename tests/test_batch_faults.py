@@ -132,7 +132,7 @@ def test_observations_outside_are_counted_and_passed_on(form: str) -> None:
     parts = make(form, {"where": "step", "what": "outside", "after": 1})
     info, events = collect(parts)
     assert not events
-    assert info.num_outside == dict.fromkeys(range(N), T - 1)
+    assert info.faults == {key: {"observation_outside": T - 1} for key in range(N)}
 
 
 @pytest.mark.parametrize("form", FORMS)

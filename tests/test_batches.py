@@ -14,8 +14,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import info_of
+from ppo.extras.checks.batches import CheckBatch, check_rewards
 from ppo.extras.vector.adapt import adapt
-from ppo.extras.vector.batch_checks import CheckBatch, check_rewards
 from ppo.extras.vector.batches import Batch, MaskedReset, NextStep, SameStep
 
 N = 3
@@ -449,14 +449,14 @@ def test_check_counts_numbers_outside_of_bounds() -> None:
     assert check(given / 3)[1].tolist() == [0, 0, 0]
     unbounded = CheckBatch(gymnasium.spaces.Box(-np.inf, np.inf, (2,)))
     assert unbounded(given)[1].tolist() == [0, 0, 0]
-    assert not check.conversions
+    assert not check.problems
 
 
 def test_check_casts_where_only_precision_is_lost() -> None:
     check = CheckBatch(BOX)
     observations, _ = check(np.full((3, 2), 0.1))
     assert observations.dtype == np.float32
-    assert "are float64, not float32" in check.conversions["observation"]
+    assert "are float64, not float32" in check.problems["observation"]
     whole = CheckBatch(gymnasium.spaces.Discrete(4))
     assert whole(np.array([1, 3], np.int32))[0].dtype == np.int64
     with pytest.raises(InvalidEnvOutput, match="its observations are float64, not int64"):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ppo.envs.checks import CheckData, checker
 from ppo.envs.errors import InvalidEnvOutput
+from ppo.extras.checks.observations import CheckData, checker
 
 INFINITE = float("inf")
 SPACES: dict[str, Any] = {
@@ -57,7 +57,7 @@ def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = Fal
     seen, got, *_ = env.step(0)
     assert seen is observation
     assert got == reward
-    assert not env.conversions
+    assert not env.problems
     return env
 
 
@@ -79,12 +79,12 @@ def test_numbers_of_another_type_are_converted_with_a_word_to_the_author(kind: s
     env = CheckData(Replies(SPACES[name], (observation, {}), (observation, 1.0, False, False, {})))
     for found in (env.reset()[0], env.step(0)[0]):
         np.testing.assert_array_equal(found, expected)
-    assert env.num_outside == 0
+    assert not env.faults
     if name in ("small", "image"):
         assert found.dtype == SPACES[name].dtype
         assert (
             f"not {found.dtype} {found.shape}, to which it is converted"
-            in env.conversions["observation"]
+            in env.problems["observation"]
         )
 
 
@@ -93,18 +93,18 @@ def test_parts_of_dicts_and_tuples_are_converted() -> None:
     found, _ = env.reset()
     assert found["a"].dtype == np.float32
     assert found["b"] == 1
-    assert env.conversions["observation"].startswith("its observation.a is [0, 1], not float32")
+    assert env.problems["observation"].startswith("its observation.a is [0, 1], not float32")
     env = CheckData(Replies(SPACES["tuple"], ([1, {"x": [0.5]}], {})))
     found, _ = env.reset()
     assert found == (1, {"x": np.array([0.5], np.float32)})
-    assert "converted" in env.conversions["observation"]
+    assert "converted" in env.problems["observation"]
 
 
 def test_a_reward_in_an_array_of_one_is_a_number() -> None:
     env = CheckData(Replies(SPACES["choice"], (2, {}), (2, np.ones((1, 1)), False, False, {})))
     env.reset()
     assert env.step(0)[1] == 1.0
-    assert env.conversions["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
+    assert env.problems["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -112,7 +112,7 @@ def test_a_reward_in_an_array_of_one_is_a_number() -> None:
 def test_samples_of_a_space_pass_as_they_are(name: str, is_strict: bool) -> None:
     SPACES[name].seed(0)
     for _ in range(20):
-        assert check(SPACES[name], SPACES[name].sample(), is_strict=is_strict).num_outside == 0
+        assert check(SPACES[name], SPACES[name].sample(), is_strict=is_strict).faults == {}
 
 
 FLAWED: dict[str, tuple[str, Any, str]] = {
@@ -305,7 +305,7 @@ def test_one_finite_number_of_any_kind_is_a_reward(reward: Any) -> None:
 def test_what_is_outside_of_the_space_is_counted_and_bad_data_if_strict(
     name: str, observation: Any
 ) -> None:
-    assert check(SPACES[name], observation).num_outside == 2
+    assert check(SPACES[name], observation).faults == {"observation_outside": 2}
     with pytest.raises(InvalidEnvOutput, match="is outside of"):
         check(SPACES[name], observation, is_strict=True)
 

@@ -107,6 +107,20 @@ def test_an_extension_may_know_how_a_process_was_started(
     assert second > first > 0
 
 
+def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path / "site")
+    done = ppo(*FLAGS.split(), "--note=tenths", "--run_dir=run")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "warning: environment CartPole-v1: it has steps",
+        *(
+            f"warning: environment {i} has made ten steps, and more are only counted"
+            for i in range(2)
+        ),
+    ]
+    assert [int(row["faults/tenth_step"]) for row in metrics(tmp_path / "run")] == [2, 6]
+
+
 @pytest.mark.parametrize("env_name", ["plugin/Walk", "plugin.bare:Walk"])
 def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
@@ -141,6 +155,13 @@ def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(
     assert done.returncode == 3
     assert "was made with note=hello, a flag of an extension that is not here" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_an_extension_without_another_that_it_needs_is_left_out(ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path / "site", "plugin:NEEDY")
+    done = ppo("--help")
+    assert "Notes:" not in done.stdout
+    assert done.stderr == "warning: the extension plugin is left out: it needs nobody\n"
 
 
 def test_a_broken_extension_is_left_out_with_a_warning(ppo: Run, tmp_path: Path) -> None:

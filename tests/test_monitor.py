@@ -114,16 +114,18 @@ def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: P
     theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
     parts = make_components("Counting-v0", **SMALL)
     monitor, _, _ = watch(parts, tmp_path)
-    parts.peers = Two((theirs, [(5, 2)]))
+    parts.peers = Two((theirs, [(5, "observation_outside", 2)]))
     monitor.episodes = EpisodeStatistics()
     rollout = parts.rollout
     mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
-    rollout.info = rollout.info._replace(episodes=mine, num_outside={0: 0, 1: 3})
+    rollout.info = rollout.info._replace(
+        episodes=mine, faults={0: {}, 1: {"observation_outside": 3}}
+    )
     reports = parts.gather_reports(rollout.info)
     monitor._count(reports)
     assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
     assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
-    assert reports.outside == [(1, 3), (5, 2)]
+    assert reports.faults == [(1, "observation_outside", 3), (5, "observation_outside", 2)]
 
 
 def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_observations_outside_of_the_space_are_reported_once_for_each_environmen
     parts = make_components("Counting-v0", **SMALL)
     monitor, run, _ = watch(parts, tmp_path)
     rollout = parts.rollout
-    rollout.info = rollout.info._replace(num_outside={0: 0, 1: 3}, episodes=[])
+    rollout.info = rollout.info._replace(faults={0: {}, 1: {"observation_outside": 3}}, episodes=[])
     for _ in range(2):
         monitor._count(monitor.parts.gather_reports(rollout.info))
     ((kind, message, count),) = run.told

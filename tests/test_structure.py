@@ -16,6 +16,7 @@ ROOMS = (
     ("ppo.errors",),
     ("ppo.system",),
     ("ppo.extensions",),
+    ("ppo.guard",),
     ("ppo.envs", "ppo.models"),
     ("ppo.config",),
     ("ppo.peers",),

@@ -213,13 +213,13 @@ def play(worker: Worker, num_steps: int = T) -> None:
 def test_every_call_of_an_environment_is_a_heartbeat() -> None:
     worker = make_worker()
     seen = worker.heartbeat.array
-    assert seen.tolist() == [2, START, 1, 0]  # both were made
+    assert seen.tolist() == [2, START, 1]  # both were made
     worker.begin()
-    assert seen.tolist() == [4, RESET, 1, 0]
+    assert seen.tolist() == [4, RESET, 1]
     worker.step(0, range(1))
-    assert seen.tolist() == [5, STEP, 0, 0]
+    assert seen.tolist() == [5, STEP, 0]
     worker.step(0, range(1, 2))
-    assert seen.tolist() == [6, STEP, 1, 0]
+    assert seen.tolist() == [6, STEP, 1]
 
 
 def test_only_members_are_stepped() -> None:
@@ -283,9 +283,9 @@ def test_observations_outside_are_counted_for_each_rollout() -> None:
     worker = make_worker("test_worker:Stray")
     for _ in range(2):
         play(worker, 4)
-        assert worker.end().num_outside == {0: 2, 1: 2}
+        assert worker.end().faults == {key: {"observation_outside": 2} for key in (0, 1)}
     worker.begin()
-    assert worker.end().num_outside == {0: 0, 1: 0}
+    assert worker.end().faults == {0: {}, 1: {}}
 
 
 def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed() -> None:
@@ -296,7 +296,7 @@ def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed(
     episodes = [OpenEpisode(0, first.rollout.actions[:4, i]) for i in range(2)]
     assert second.restore(episodes) == []
     second.begin()
-    assert second.end().num_outside == {0: 0, 1: 0}
+    assert second.end().faults == {0: {}, 1: {}}
 
 
 def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:

@@ -19,11 +19,9 @@ LOADER = {"ppo/extensions.py"}
 FLAGS_TO_MOVE = {
     "exploration": "use_sde sde_sample_freq squash_actions",
     "nested": "normalize_keys",
-    "checks": "strict_spaces",
 }
 FILES_TO_MOVE = {
     "recurrent": "models/recurrent.py",
-    "checks": "envs/checks.py",
 }
 
 

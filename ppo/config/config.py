@@ -1,6 +1,6 @@
 """All settings of a run in one frozen, validated dataclass."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppo.config.flags import Flags, Settings
 from ppo.config.learning_flags import (
@@ -19,9 +19,11 @@ TRUSTED_MODULES = ("torch.optim", "gymnasium.wrappers")
 BEFORE_FLAGS = {"scale_actions": False}
 
 
-def flags_of_extensions(field: str) -> type[Flags]:
-    """Return a class with the flags of all classes that extensions name in one of their fields."""
-    bases = (*reversed(functions_of(field)), Flags)
+def flags_of_extensions(field: str, **metadata: Any) -> type[Flags]:
+    """Return a class with the flags of all classes that extensions name in one of their fields, but
+    those with flags that lack some of this metadata."""
+    kinds = [kind for kind in functions_of(field) if kind.names(**metadata) == kind.names()]
+    bases = (*reversed(kinds), Flags)
     return type(field, bases, {"__doc__": "Flags of extensions.", "__module__": __name__})
 
 

@@ -113,9 +113,6 @@ class EnvironmentFlags(Flags):
     full_action_space: bool = fixed_flag(
         False, "Atari: use all 18 actions, including those without effect in the game."
     )
-    strict_spaces: bool = flag(
-        False, "Raise an error instead of a warning for an observation outside of its space."
-    )
 
 
 class AlgorithmFlags(Flags):

@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ppo.envs.checks import describe_value
+from ppo.envs.values import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.run.reader import FILE_NAMES, MILESTONES, Form, misfit, run_folder
 from ppo.system.files import TEMPORARY, atomic_write, parse_json

@@ -44,7 +44,6 @@ FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints"
 FAULTS = (
     "worker_lost",
     "episodes_lost",
-    "observation_outside",
     "step_skipped",
     "evaluation_failed",
     "checkpoint_failed",
@@ -107,7 +106,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.
 
-        kind: if it is one of FAULTS, count is added to it. details: further entries of the line,
+        kind: if it is one of faults, count is added to it. details: further entries of the line,
         as JSON can hold them.
         """
         if kind in self.faults:

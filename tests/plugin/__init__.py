@@ -13,6 +13,8 @@ BARE = Form(
 EXTENSION = Extension(
     defaults="plugin.run:defaults",
     auto="plugin.run:what_auto_means",
+    inspect="plugin.run:inspect",
+    faults={"tenth_step": "has made ten steps"},
     wrap="plugin.run:wrap",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
@@ -32,3 +34,4 @@ EXTENSION = Extension(
     exports={"Note": "plugin.run:Note"},
     after=("transfer",),
 )
+NEEDY = EXTENSION._replace(needs=("nobody",))

@@ -14,6 +14,7 @@ from plugin.flags import NoteFlags
 
 from ppo.callbacks.base import Callback
 from ppo.config.flags import Flags, flag
+from ppo.envs.inspection import Inspector
 from ppo.guard import Deadline, Guard
 from ppo.parts import Part
 from ppo.peers import Peers
@@ -43,6 +44,22 @@ class CountSteps(Wrapper):
     def step(self, action: Any) -> Any:
         self.count += 1
         return self.env.step(action)
+
+
+class Tenths(Inspector):
+    """Call every tenth step a fault."""
+
+    count = 0
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        self.faults["tenth_step"] += self.count % 10 == 0
+        self.problems["length"] = "it has steps"
+        return self.env.step(action)
+
+
+def inspect(config: Any, env: Env) -> Env:
+    return Tenths(env) if config.note == "tenths" else env
 
 
 def width(config: Any) -> int:

@@ -13,8 +13,8 @@ from gymnasium.spaces import Box, Dict, Tuple
 from numpy import ndarray
 from numpy.lib import format as npy
 
-from ppo.envs.checks import MAX_FLOAT32
 from ppo.envs.spaces import action_columns, check_columns, holds_numbers, leaves
+from ppo.envs.values import MAX_FLOAT32
 from ppo.errors import ConfigError, SaveFailed
 from ppo.system.files import atomic_write, new_file, open_regular
 from ppo.system.hardware import physical_memory

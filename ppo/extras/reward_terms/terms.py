@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium import Env, Wrapper
 from numpy import ndarray
 
-from ppo.envs.checks import describe_value
 from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.values import describe_value
 from ppo.errors import suggest
 
 

@@ -6,12 +6,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ppo.commands.shared import PlayFlags
 from ppo.commands.train import configure
 from ppo.components import Components
-from ppo.config.config import Config
-from ppo.config.flags import as_arguments, flag
+from ppo.config.config import Config, flags_of_extensions
+from ppo.config.flags import Flags, as_arguments, flag
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.forms import SINGLE
@@ -79,7 +79,16 @@ def _findings(config, seed: int) -> Iterator[str]:
             yield f"gymnasium's checker: {problem}"
 
 
-class Check(PlayFlags, EnvironmentFlags):
+if TYPE_CHECKING:
+
+    class MoreFlags(Flags):
+        """Flags of extensions by which environments are made."""
+
+else:
+    MoreFlags = flags_of_extensions("flags", environment=True)
+
+
+class Check(MoreFlags, EnvironmentFlags):
     """Check an environment by random actions, and its speed, also with four times --num_envs."""
 
     seed: int = flag(0, "Seed of resets and random actions.", low=0, high=2**31)

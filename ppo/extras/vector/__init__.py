@@ -14,5 +14,6 @@ TEAM = BATCH._replace(suits=f"{HERE}.make:is_team", evaluate=f"{HERE}.evaluation
 
 EXTENSION = Extension(
     forms={"batch": BATCH, "team": TEAM},
+    needs=("checks",),
     makers={"EnvPool/": f"{HERE}.envpool:make_envpool"},
 )

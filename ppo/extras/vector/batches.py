@@ -11,10 +11,11 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.arrays import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
-from ppo.envs.checks import check_results, describe_value
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import Infos, with_last_observations
+from ppo.envs.values import describe_value
+from ppo.extras.checks.observations import check_results
 
 Step = tuple[Any, ndarray, ndarray, ndarray, Infos]
 NOT_EXACT = (

@@ -4,7 +4,8 @@ from typing import Any
 
 from ppo.envs.episodes import close_env
 from ppo.envs.errors import InvalidEnvOutput
-from ppo.envs.first_look import Spaces, conversions, has_masks, warnings_of
+from ppo.envs.first_look import Spaces, has_masks, warnings_of
+from ppo.envs.inspection import problems_of
 from ppo.envs.lookup import explained_errors
 from ppo.envs.make import as_it_is, preprocess
 from ppo.extras.vector.make import make_columns
@@ -33,7 +34,7 @@ def look_at(config, index: int) -> Spaces:
         env.observation_space,
         env.action_space,
         is_masked,
-        warnings_of(config, *conversions(env), close_env(columns), batch.note),
+        warnings_of(config, *problems_of(env), close_env(columns), batch.note),
         batch.spec.reward_threshold,
         form="team" if isinstance(batch, Team) else "batch",
         group=size,

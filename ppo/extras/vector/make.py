@@ -8,11 +8,11 @@ import gymnasium
 from gymnasium import Env
 from gymnasium.envs.registration import EnvSpec
 
-from ppo.envs.checks import CheckData
 from ppo.envs.env_kwargs import fill_in, tasks_of
 from ppo.envs.episodes import RecordEpisode, close_env
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.heartbeat import HEARTBEAT, START
+from ppo.envs.inspection import inspected
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.make import Finish, check_spaces, preprocess
 from ppo.extensions import added_columns
@@ -60,7 +60,7 @@ def make_columns(
 
         def wrap(column: Env) -> Env:
             """Put the wrappers of a single environment around a column."""
-            return finish(config, RecordEpisode(CheckData(column, config.strict_spaces)))
+            return finish(config, RecordEpisode(inspected(config, column)))
 
         return Columns(batch, wrap, beat)
 

@@ -7,10 +7,10 @@ import numpy as np
 from gymnasium.spaces import Dict
 from numpy import ndarray
 
-from ppo.envs.checks import check_results
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK, without_mask
+from ppo.extras.checks.observations import check_results
 from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import row_of
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.checks import describe_value
 from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, close_env
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.heartbeat import ALL
 from ppo.envs.infos import info_of
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.values import describe_value
 from ppo.envs.worker import RolloutInfo, Worker
-from ppo.extras.vector.batch_checks import CheckBatch, check_rewards
+from ppo.extras.checks.batches import CheckBatch, check_rewards
+from ppo.extras.checks.flags import CheckFlags
 from ppo.extras.vector.make import make_columns
 from ppo.extras.vector.teams import Team
 
@@ -79,8 +80,8 @@ class BatchWorker(Worker):
     def end(self) -> RolloutInfo:
         info = super().end()
         if self.checker:
-            counts = self.num_outside.tolist()
-            info.num_outside.update(zip(self.env_indices, counts, strict=True))
+            for index, count in zip(self.env_indices, self.num_outside.tolist(), strict=True):
+                info.faults[index] = {"observation_outside": count}
             self.num_outside[:] = 0
         return info._replace(note=self.columns.batch.note)
 
@@ -139,7 +140,7 @@ class BatchWorker(Worker):
         if outside.any():
             outside[~counted] = 0
             self.num_outside += outside > 0
-            if outside.any() and self.config.strict_spaces:
+            if outside.any() and CheckFlags.of(self.config).strict_spaces:
                 raise InvalidEnvOutput(
                     f"its observation {describe_value(observations[outside.argmax()])} is outside "
                     f"of {self.checker.space}"

@@ -5,20 +5,21 @@ from gymnasium import spaces
 from numpy import ndarray
 
 from ppo.envs.arrays import malformed
-from ppo.envs.checks import MAX_FLOAT32, convert, describe_value, largest_number
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import choices_of
+from ppo.envs.values import MAX_FLOAT32, describe_value
+from ppo.extras.checks.observations import convert, largest_number
 
 
 class CheckBatch:
     """Check a batch of observations in one pass, as CheckData checks those of one environment.
 
-    space: a Box, or a leaf of a nested space that holds numbers; conversions: what the vector
+    space: a Box, or a leaf of a nested space that holds numbers; problems: what the vector
     environment should return instead of what was cast."""
 
     def __init__(self, space) -> None:
         self.space = space
-        self.conversions: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
         self.is_box = isinstance(space, spaces.Box)
         self.low, self.high = _bounds(space)
         self.is_every_byte = (
@@ -38,7 +39,7 @@ class CheckBatch:
             observations = convert(observations, space)
             if observations.dtype != space.dtype:
                 raise InvalidEnvOutput(f"{given} {space.shape}")
-            self.conversions["observation"] = f"{given}, to which they are cast: return that"
+            self.problems["observation"] = f"{given}, to which they are cast: return that"
         if observations.shape != (num_envs, *space.shape):
             raise malformed(observations, num_envs, space)
         if self.is_every_byte:

@@ -6,32 +6,34 @@ from operator import le
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, spaces
 
-from ppo.envs.episodes import layers
 from ppo.envs.errors import InvalidEnvOutput
+from ppo.envs.inspection import Inspector
+from ppo.envs.values import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
+from ppo.extras.checks.flags import CheckFlags
 
 Checker = Callable[[Any], bool]
-MAX_FLOAT32 = float(np.finfo(np.float32).max)  # a larger number would be infinite in a policy
-MAX_SIZE_FOR_PYTHON = 64  # numbers, up to which Python compares faster than numpy
 
 
-class CheckData(Wrapper):
+def inspect(config, env: Env) -> Env:
+    """Check what an environment returns."""
+    return CheckData(env, CheckFlags.of(config).strict_spaces)
+
+
+class CheckData(Inspector):
     """Validate what an environment returns; raise InvalidEnvOutput for malformed results.
 
     Malformed are observations that are not finite or whose shape or structure differs from the
     space's, choices that the space does not have, rewards other than one finite number, resets that
     do not return (observation, info) and steps that do not return five values. Values of another
-    dtype are cast if only precision is lost; conversions then describes what the environment should
-    return instead. Well-formed observations outside the space's bounds are counted in num_outside;
-    with is_strict, they are malformed, too."""
+    dtype are cast if only precision is lost, which is a problem for the author. Well-formed
+    observations outside of the space's bounds are a fault; with is_strict, they are malformed."""
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
         self.is_strict = is_strict
-        self.num_outside = 0
         self.is_converting = False
-        self.conversions: dict[str, str] = {}
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
@@ -48,9 +50,7 @@ class CheckData(Wrapper):
         if getattr(reward, "size", None) == 1:
             number = reward.item()
             if reward.shape:
-                self.conversions["reward"] = (
-                    f"its reward is {describe_value(reward)}: return a number"
-                )
+                self.problems["reward"] = f"its reward is {describe_value(reward)}: return a number"
         if not (isinstance(number, (int, float)) and -MAX_FLOAT32 <= number <= MAX_FLOAT32):
             raise InvalidEnvOutput(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
@@ -65,9 +65,9 @@ class CheckData(Wrapper):
             observation = convert(observation, self.space)
             is_inside = self.is_inside(observation)
             self.is_converting = True
-            self.conversions["observation"] = f"{problem}, to which it is converted: return that"
+            self.problems["observation"] = f"{problem}, to which it is converted: return that"
         if not is_inside:
-            self.num_outside += 1
+            self.faults["observation_outside"] += 1
             if self.is_strict:
                 raise InvalidEnvOutput(
                     f"its observation {describe_value(observation)} is outside of {self.space}"
@@ -90,16 +90,6 @@ def check_results(call: str, result, count: int) -> tuple[Any, ...]:
             "in a dict"
         )
     return results
-
-
-def take_num_outside(env: Env) -> int:
-    """Return how many observations were outside of their space since the last call."""
-    total = 0
-    for layer in layers(env):
-        if isinstance(layer, CheckData):
-            total += layer.num_outside
-            layer.num_outside = 0
-    return total
 
 
 def convert(observation, space):
@@ -214,16 +204,3 @@ def largest_number(dtype) -> float:
     if dtype.kind == "f":
         return min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))
     return MAX_FLOAT32
-
-
-def describe_value(value) -> str:
-    """Describe a value in a few words, with its shape and dtype if it is an array."""
-    kind = ""
-    if isinstance(value, np.ndarray):
-        kind = f"{value.dtype} {value.shape} "
-        if value.size <= MAX_SIZE_FOR_PYTHON:
-            value = value.tolist()
-    text = " ".join(repr(value).split())
-    if len(text) > 120:
-        text = text[:120] + "..."
-    return kind + text

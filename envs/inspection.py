@@ -1,0 +1,45 @@
+"""Wrappers that look at what an environment returns: extensions have some."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gymnasium import Env, Wrapper
+
+from ppo.envs.episodes import layers
+from ppo.extensions import functions_of
+
+
+class Inspector(Wrapper):
+    """Look at what an environment returns.
+
+    problems: what it should return instead, for its author, by what it is of; faults: how often
+    something was wrong, by a kind of fault that an extension declares."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.problems: dict[str, str] = {}
+        self.faults = Counter[str]()
+
+
+def inspected(config, env: Env) -> Env:
+    """Put the inspectors of extensions around an environment, or none."""
+    for inspect in functions_of("inspect"):
+        env = inspect(config, env)
+    return env
+
+
+def problems_of(env: Env) -> Iterator[str]:
+    """Yield the problems that inspectors have found."""
+    for layer in layers(env):
+        if isinstance(layer, Inspector):
+            yield from layer.problems.values()
+
+
+def take_faults(env: Env) -> dict[str, int]:
+    """Return the faults since the last call."""
+    total = Counter[str]()
+    for layer in layers(env):
+        if isinstance(layer, Inspector):
+            total += layer.faults
+            layer.faults.clear()
+    return total
