@@ -9,9 +9,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from ppo import load_policy, train
-from ppo.models.actor_critic import Outputs, Recurrent, Step
+from ppo.extras.recurrent.model import Recurrent, make_lstm_trunk
+from ppo.models.actor_critic import Outputs, Step
 from ppo.models.parts import split
-from ppo.models.recurrent import make_lstm_trunk
 
 
 class CartPole(gymnasium.ObservationWrapper):

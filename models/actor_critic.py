@@ -21,7 +21,13 @@ class ActorCritic(nn.Module):
     for one of torch's distributions, such as Beta, and defines forward. Parameters and buffers,
     which must be finite, are sent to workers (as float32) and saved in checkpoints, except for
     buffers registered with persistent=False. Models act and evaluate rollouts in eval mode; only
-    gradient steps are in training mode. The only memory between steps are states, as in Recurrent.
+    gradient steps are in training mode. The only memory between steps are states: forward of a
+    model with a state_size takes them after the observations, and returns distributions and values
+    (T * b,) of sequences of T steps of b environments:
+
+    observations: (T * b, *observation), time-major; states: (b, S), before the first step; starts:
+    (T * b,) bool, whether an observation is the first of an episode; None if T is 1; rows: (T * b,)
+    bool, those whose distributions and values are returned; None for all.
     """
 
     policy_head: PolicyHead
@@ -105,35 +111,6 @@ class FeedForward(ActorCritic):
         # forward directly: calling a module costs as much as the arithmetic of a small layer
         features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
-
-
-class Recurrent(FeedForward):
-    """A policy and a value on the features of one ppo.models.recurrent.RecurrentTrunk."""
-
-    def forward(
-        self,
-        observations: Tensor,
-        states=None,
-        starts: Tensor | None = None,
-        rows: Tensor | None = None,
-    ) -> Outputs:
-        """Return the distributions and values (T * b,) of sequences of T steps of b environments.
-
-        observations: (T * b, *observation), time-major; states: (b, S), before the first step;
-        starts: (T * b,) bool, whether an observation is the first of an episode; None if T is 1;
-        rows: (T * b,) bool, those whose distributions and values are returned; None for all.
-        """
-        if starts is None:
-            features, _ = self.policy_trunk.step(observations, states)
-        else:
-            features = self.policy_trunk(observations, states, starts)
-        if rows is not None:
-            features = features[rows]
-        return self.heads(features, features)
-
-    def act(self, observations: Tensor, states) -> Step:
-        features, states = self.policy_trunk.step(observations, states)
-        return self.policy_head(features), features, states
 
 
 def check_model(model, observation_space) -> None:

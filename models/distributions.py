@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ppo.extensions import functions_of
 from ppo.models.errors import ModelMismatch
 from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
@@ -116,23 +117,6 @@ class DiagonalGaussian(Distribution):
         change = log_std - self.log_std
         squares = (2 * change).exp() + ((mean - self.mean) * (-self.log_std).exp()).square()
         return (0.5 * squares - change - 0.5).sum(-1)
-
-
-class StateDependentGaussian(DiagonalGaussian):
-    """A Gaussian whose exploration is a random linear function of features (..., F): gSDE.
-
-    noise: (..., F * D), of which the same values give the same function. log_std: (F, D), of the
-    function's weights (Raffin et al. 2021, "Smooth Exploration for Robotic RL", eqs. 7 and 8).
-    """
-
-    def __init__(self, mean: Tensor, log_std: Tensor, features: Tensor) -> None:
-        self.std = log_std.exp()
-        self.features = features
-        super().__init__(mean, 0.5 * (features.square() @ self.std.square() + 1e-6).log())
-
-    def sample(self, noise: Tensor) -> Tensor:
-        exploration = noise.view(*noise.shape[:-1], *self.std.shape) * self.std
-        return self.mean + (self.features.unsqueeze(-2) @ exploration).squeeze(-2)
 
 
 class Squashed(Distribution):
@@ -259,25 +243,30 @@ class CategoricalHead(PolicyHead):
 
 
 class GaussianHead(PolicyHead):
-    """Map features to D normals, with a state-independent log_std or, with --use_sde, gSDE."""
+    """Map features to D normals, with a state-independent log_std.
+
+    log_std_init: what --log_std_init=auto stands for."""
 
     action_dtype = np.float32
+    log_std_init = 0.0
 
     def __init__(self, num_features: int, num_actions: int, config) -> None:
         super().__init__()
         self.action_size = num_actions
         self.config = config
         self.mean = orthogonal(nn.Linear(num_features, num_actions), gain=0.01)
-        shape = (num_features, num_actions) if config.use_sde else (num_actions,)
-        self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
-        self.noise_size = self.log_std.numel()
-        sample_freq = config.sde_sample_freq if config.use_sde else 1
-        self.draw_noise = partial(draw_normal, size=self.noise_size, sample_freq=sample_freq)
+        given = config.log_std_init
+        log_std = self.log_std_init if given == "auto" else float(given)
+        self.log_std = nn.Parameter(torch.full((num_actions,), log_std))
+        self.noise_size = num_actions
+        self.draw_noise = partial(draw_normal, size=num_actions)
+
+    def gaussian(self, features: Tensor) -> DiagonalGaussian:
+        """Return the normals."""
+        return DiagonalGaussian(self.mean(features), self.log_std)
 
     def forward(self, features: Tensor) -> Distribution:
-        gaussian = DiagonalGaussian(self.mean(features), self.log_std)
-        if self.config.use_sde:
-            gaussian = StateDependentGaussian(gaussian.mean, self.log_std, features.detach())
+        gaussian = self.gaussian(features)
         return Squashed(gaussian) if self.config.squash_actions else gaussian
 
 
@@ -340,7 +329,9 @@ def policy_head(num_features: int, space, config) -> PolicyHead:
             raise ModelMismatch(
                 f"--squash_actions is for bounded actions, these are {space}: leave it out"
             )
-        return GaussianHead(num_features, math.prod(space.shape), config)
+        made = (make(num_features, space, config) for make in functions_of("head"))
+        head = next(filter(None, made), None)
+        return head or GaussianHead(num_features, math.prod(space.shape), config)
     sizes = getattr(space, "nvec", getattr(space, "n", 0))
     if isinstance(space, spaces.MultiBinary):  # each bit is a choice of two
         sizes = [2] * math.prod(space.shape)

@@ -16,24 +16,15 @@ def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
     return -np.log(np.maximum(exponential, TINY))
 
 
-def draw_normal(generator: np.random.Generator, num_steps: int, size: int, *, sample_freq: int = 1):
-    """Draw standard normal noise (num_steps, size) for a rollout of one environment.
-
-    Each draw is repeated for sample_freq steps; if that is below 1, for the whole rollout.
-    """
-    if sample_freq < 1:
-        sample_freq = num_steps
-    num_draws = math.ceil(num_steps / sample_freq)
-    draws = generator.standard_normal((num_draws, size), dtype=np.float32)
-    return np.repeat(draws, sample_freq, axis=0)[:num_steps]
+def draw_normal(generator: np.random.Generator, num_steps: int, size: int):
+    """Draw standard normal noise (num_steps, size) for a rollout of one environment."""
+    return generator.standard_normal((num_steps, size), dtype=np.float32)
 
 
 def draw_rows(draw_noise, generator: np.random.Generator, num_rows: int):
     """Draw noise (num_rows, *noise) of a policy head's draw_noise for as many single steps.
 
     Where steps share nothing, one draw of many is the same numbers as many of one, in less time."""
-    kind = getattr(draw_noise, "func", None)
-    is_independent = kind is draw_normal and draw_noise.keywords.get("sample_freq", 1) == 1
-    if kind is draw_gumbel or is_independent:
+    if getattr(draw_noise, "func", None) in (draw_gumbel, draw_normal):
         return draw_noise(generator, num_rows)
     return np.vstack([draw_noise(generator, 1) for _ in range(num_rows)])

@@ -55,6 +55,22 @@ class Column(NamedTuple):
     reader: str
 
 
+class Model(NamedTuple):
+    """A model by name: policy and value heads on the features of a trunk.
+
+    make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
+    (observation_space, config, size). hidden_size: the default of its size, which for the mlp may
+    also be a string as --policy_layers takes it. reads: "vectors", "images" (or images and vectors)
+    or "any". model: import path of a class like ppo.models.actor_critic.FeedForward; is_one:
+    whether its policy and value always share the trunk."""
+
+    make_trunk: str
+    hidden_size: int
+    reads: str
+    model: str = "ppo.models.actor_critic:FeedForward"
+    is_one: bool = False
+
+
 class Extension(NamedTuple):
     """What an extension adds, by import paths, so that nothing is imported until it is used."""
 
@@ -96,6 +112,11 @@ class Extension(NamedTuple):
     columns: Mapping[str, Column] = NOTHING
     # What makes environments, from an id and keyword arguments, by the beginning of such ids.
     makers: Mapping[str, str] = NOTHING
+    # Further networks, by their names for --model.
+    models: Mapping[str, Model] = NOTHING
+    # From a number of features, an action space and a Config: a ppo.models.distributions.PolicyHead
+    # for continuous actions, or None.
+    head: str = ""
     # From ppo.components.Components, whose model and learner are made: more parts of learning, each
     # a ppo.parts.Part, by name. They may add terms to the learner's loss.
     parts: str = ""

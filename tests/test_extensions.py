@@ -121,6 +121,17 @@ def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path
     assert [int(row["faults/tenth_step"]) for row in metrics(tmp_path / "run")] == [2, 6]
 
 
+def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path) -> None:
+    installed(tmp_path / "site")
+    flags = [flag for flag in FLAGS.split() if flag != "CartPole-v1"]
+    own = ("--model=tiny", "--note=narrow", "--learning_rate=1e-9")
+    done = ppo("Pendulum-v1", *flags, *own, "--run_dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    saved = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
+    assert saved["model.policy_head.log_std"].tolist() == pytest.approx([-1.5])
+    assert saved["model.policy_head.mean.weight"].shape == (1, 8)
+
+
 @pytest.mark.parametrize("env_name", ["plugin/Walk", "plugin.bare:Walk"])
 def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")

@@ -6,11 +6,8 @@ from ppo.models import MODELS
 
 
 def test_a_run_keeps_its_environment_network_and_shape_of_rollouts() -> None:
-    assert {*NetworkFlags.names(fixed=False)} == {"log_std_init", "sde_sample_freq"}
-    assert {*EnvironmentFlags.names(fixed=False)} == {
-        "eval_env",
-        "strict_spaces",
-    }
+    assert {*NetworkFlags.names(fixed=False)} == {"log_std_init"}
+    assert {*EnvironmentFlags.names(fixed=False)} == {"eval_env"}
     kept = {"seed", "optimizer", "num_steps"}
     assert {*AlgorithmFlags.names(fixed=True)} == kept
     assert not Config.names(fixed=True, scope="run")

@@ -1,5 +1,6 @@
 """The registry of models: which one reads what, and how they are made."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from ppo import train
 from ppo.config.config import Config
-from ppo.models import MODELS, ModelEntry, choose_model, make_model
-from ppo.models.actor_critic import FeedForward, Recurrent
+from ppo.extensions import Model
+from ppo.extras.recurrent.model import Recurrent
+from ppo.models import MODELS, choose_model, make_model
+from ppo.models.actor_critic import FeedForward
 from ppo.models.cnn import ImageTrunk
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
@@ -59,13 +63,13 @@ def test_each_entry_makes_a_model_as_it_says(name: str) -> None:
     model = make_network(
         space, DISCRETE, model=name, hidden_size=entry.hidden_size, share_trunk=True
     )
-    assert type(model) is (Recurrent if entry.is_recurrent else FeedForward)
-    assert (model.state_size > 0) == entry.is_recurrent
+    assert type(model) is (Recurrent if entry.is_one else FeedForward)
+    assert (model.state_size > 0) == entry.is_one
     assert model.policy_trunk.num_features == entry.hidden_size
 
 
 def test_a_model_is_added_by_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = ModelEntry("tests.test_models:make_small_trunk", 7, "vectors")
+    entry = Model("tests.test_models:make_small_trunk", 7, "vectors")
     monkeypatch.setitem(MODELS, "small", entry)
     assert choose_model("small", VECTOR) == "small"
     with pytest.raises(ModelMismatch, match="--model=small reads vectors"):
@@ -104,7 +108,9 @@ def test_a_class_that_cannot_be_used_is_refused(name: str, message: str) -> None
         make_network(VECTOR, DISCRETE, model=name)
 
 
-@pytest.mark.parametrize("flag", ["use_sde", "squash_actions"])
-def test_flags_for_continuous_actions_are_refused_for_choices(flag: str) -> None:
-    with pytest.raises(ModelMismatch, match=f"^--{flag} is for continuous actions"):
-        make_network(VECTOR, DISCRETE, **{flag: True})
+def test_flags_for_continuous_actions_are_refused_for_choices(tmp_path: Path) -> None:
+    with pytest.raises(ModelMismatch, match=r"^--squash_actions is for continuous actions"):
+        make_network(VECTOR, DISCRETE, squash_actions=True)
+    with pytest.raises(ModelMismatch, match=r"^--use_sde is for continuous actions"):
+        train("CartPole-v1", use_sde=True, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

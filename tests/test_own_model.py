@@ -14,9 +14,9 @@ from torch.distributions import Beta, Categorical, Independent
 
 import main
 from ppo import Config, load_policy, train
-from ppo.models.actor_critic import ActorCritic, Recurrent
+from ppo.extras.recurrent.model import Recurrent, RecurrentTrunk
+from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import TorchHead, policy_head
-from ppo.models.recurrent import RecurrentTrunk
 from tests.running import CARTPOLE, trained
 
 

@@ -19,7 +19,7 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.models.recurrent import RecurrentTrunk
+from ppo.extras.recurrent.model import RecurrentTrunk
 from tests.running import PLAIN, learn, make_components, make_network, trained, worker_of
 
 N, T, H = 4, 24, 8

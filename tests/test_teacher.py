@@ -21,6 +21,7 @@ from ppo import Config, Learner, load_policy, train
 from ppo.components import Components
 from ppo.config.settings import settings_of
 from ppo.envs.observations import pack
+from ppo.extras.exploration.gsde import StateDependentGaussian
 from ppo.extras.transfer.teacher import PartsReader
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import (
@@ -28,7 +29,6 @@ from ppo.models.distributions import (
     DiagonalGaussian,
     Product,
     Squashed,
-    StateDependentGaussian,
     TorchHead,
 )
 from ppo.models.parts import split

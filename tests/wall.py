@@ -15,26 +15,18 @@ from tests.running import ROOT
 
 EXCEPTIONS = Path(__file__).with_name("wall.json")
 LOADER = {"ppo/extensions.py"}
-# Flags and files of features that are still in the core.
-FLAGS_TO_MOVE = {
-    "exploration": "use_sde sde_sample_freq squash_actions",
-    "nested": "normalize_keys",
-}
-FILES_TO_MOVE = {
-    "recurrent": "models/recurrent.py",
-}
+# Flags of features that are still in the core.
+FLAGS_TO_MOVE = {"nested": "normalize_keys"}
 
 
 def sources() -> tuple[list[str], list[str]]:
     """The files of the core, and those of extras, as paths from the root."""
-    to_move = {name for names in FILES_TO_MOVE.values() for name in names.split()}
     files = [ROOT / "main.py"]
     for folder in ("ppo", "envs", "models"):
         files += sorted((ROOT / folder).rglob("*.py"))
     names = [str(path.relative_to(ROOT)) for path in files]
     names = [name for name in names if not name.startswith(("ppo/envs/", "ppo/models/"))]
-    added = [name for name in names if name.startswith("ppo/extras/") or name in to_move]
-    assert to_move <= {*names}
+    added = [name for name in names if name.startswith("ppo/extras/")]
     return [name for name in names if name not in added], added
 
 

@@ -21,6 +21,7 @@ Layers = Annotated[
     str, ("pattern", r"[1-9]\d{0,4}(,[1-9]\d{0,4}){0,99}"), ("form", "sizes like 256,128")
 ]
 LINEAR = ("linear",)
+_SIZES = [f"{model.hidden_size} for {name}" for name, model in MODELS.items()]
 Scheduled = str | Callable[..., float]
 
 
@@ -227,8 +228,7 @@ class NetworkFlags(Flags):
     )
     hidden_size: Count | Auto = fixed_flag(
         "auto",
-        "Units per hidden layer; auto: 64 for mlp, 128 for lstm and gru, 256 for impala, 512 for "
-        "cnn and cnn_small.",
+        f"Units per hidden layer; auto: {', '.join(_SIZES)}.",
         high=65536,
     )
     num_layers: Count = fixed_flag(
@@ -249,12 +249,12 @@ class NetworkFlags(Flags):
     )
     share_trunk: bool | Auto = fixed_flag(
         "auto",
-        "Share the hidden layers of policy and value; auto: for images, lstm and gru.",
+        "Share the hidden layers of policy and value; auto: for images, and with memory.",
         "share_net",
     )
     log_std_init: float | Auto = flag(
         "auto",
-        "Initial log standard deviation of continuous actions; auto: 0, or -2 with --use_sde.",
+        "Initial log standard deviation of continuous actions; auto: 0.",
     )
     squash_actions: bool = fixed_flag(
         False, "Bound continuous actions by tanh instead of by clipping."
@@ -263,12 +263,4 @@ class NetworkFlags(Flags):
         True,
         "Scale continuous actions from [-1, 1] to bounds that a standard normal does not fit, such "
         "as those of [300, 500], before they are clipped.",
-    )
-    use_sde: bool = fixed_flag(
-        False,
-        "Explore continuous actions by generalized state-dependent exploration (gSDE) instead of "
-        "independent noise.",
-    )
-    sde_sample_freq: int = flag(
-        -1, "Steps after which gSDE samples new noise; -1: once per rollout.", low=-1
     )

@@ -16,8 +16,8 @@ from ppo.envs.families import FAMILIES
 from ppo.envs.first_look import Spaces, find_env, spaces_of
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import ConfigError
-from ppo.extensions import functions_of
-from ppo.models import MODELS, ModelEntry, choose_model
+from ppo.extensions import Model, functions_of
+from ppo.models import MODELS, choose_model
 from ppo.models.parts import chosen_parts, images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 from ppo.system.state_dict import State
@@ -174,9 +174,8 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
         "normalize_observations": bool(vectors),
         "normalize_rewards": not images and not given.clip_rewards,
         "hidden_size": entry.hidden_size,
-        "share_trunk": bool(images) or entry.is_recurrent,
+        "share_trunk": bool(images) or entry.is_one,
         "inference": "learner" if images and on_cuda else "worker",
-        "log_std_init": -2.0 if given.use_sde else 0.0,
         "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
     }
     auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
@@ -250,11 +249,11 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
             )
 
 
-def _check_network_flags(config: Config, entry: ModelEntry, images: bool) -> None:
+def _check_network_flags(config: Config, entry: Model, images: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
-    if entry.is_recurrent and config.share_trunk is False:
+    if entry.is_one and config.share_trunk is False:
         raise ConfigError(
-            "--share_trunk=False: leave it out, policy and value share the state of lstm and gru"
+            f"--share_trunk=False: leave it out, policy and value share that of {config.model}"
         )
     is_other = entry.reads != "vectors" or config.share_trunk is True
     if is_other and (config.policy_layers or config.value_layers):

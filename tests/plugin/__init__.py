@@ -1,6 +1,6 @@
 """A package outside of the trainer that adds to it, by an entry point of the group ppo.extras."""
 
-from ppo.extensions import Column, Command, Extension, Form
+from ppo.extensions import Column, Command, Extension, Form, Model
 
 BARE = Form(
     suits="plugin.bare:is_bare",
@@ -16,6 +16,8 @@ EXTENSION = Extension(
     inspect="plugin.run:inspect",
     faults={"tenth_step": "has made ten steps"},
     wrap="plugin.run:wrap",
+    models={"tiny": Model("plugin.run:make_tiny", 8, "vectors")},
+    head="plugin.run:make_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
     makers={"plugin/": "plugin.bare:make_walk"},

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 import torch
 from gymnasium import Env, Wrapper
+from gymnasium.spaces import Box
 from plugin.flags import NoteFlags
 
 from ppo.callbacks.base import Callback
 from ppo.config.flags import Flags, flag
 from ppo.envs.inspection import Inspector
 from ppo.guard import Deadline, Guard
+from ppo.models.distributions import GaussianHead
+from ppo.models.mlp import VectorTrunk
 from ppo.parts import Part
 from ppo.peers import Peers
 from ppo.policy.spectators import Spectator
@@ -60,6 +63,19 @@ class Tenths(Inspector):
 
 def inspect(config: Any, env: Env) -> Env:
     return Tenths(env) if config.note == "tenths" else env
+
+
+def make_tiny(observation_space: Any, config: Any, size: int) -> Any:
+    return VectorTrunk(observation_space, config, str(size))
+
+
+class Narrow(GaussianHead):
+    log_std_init = -1.5
+
+
+def make_head(num_features: int, space: Any, config: Any) -> Any:
+    is_wanted = config.note == "narrow" and isinstance(space, Box)
+    return Narrow(num_features, space.shape[0], config) if is_wanted else None
 
 
 def width(config: Any) -> int:

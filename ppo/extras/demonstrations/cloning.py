@@ -284,8 +284,8 @@ class Cloning:
         """Give continuous actions the deviation that makes the held-out ones most likely, from
         LOWEST_LOG_STD to what they have: what is known less well is explored more.
 
-        gSDE keeps its own, and all do if no episode is held out."""
-        if self.config.use_sde or not len(self.held_out) or not self.deviations:
+        All keep their own if no episode is held out, and those of another shape, as gSDE's."""
+        if not len(self.held_out) or not self.deviations:
             return
         is_number = [
             isinstance(leaf, Box)

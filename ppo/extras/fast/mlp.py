@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ppo.extras.fast.cells import NumpyCell
 from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT
 
 # By name: the function, and its derivative as a function of its outputs. Both write to out.
@@ -30,40 +29,38 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
 
 
 class Layout(NamedTuple):
-    """The structure of a ppo.models.actor_critic.FeedForward or Recurrent on vectors.
+    """The structure of a ppo.models.actor_critic.FeedForward on vectors, or of a model with memory
+    on the features of its trunk's encoder.
 
     shapes: of the parameters, by name and in order; activation: of hidden layers; num_choices: K of
-    each action, 0 for Gaussian actions; draw_noise: of the policy head; cell: "lstm" or "gru", with
-    states (n, state_size), for which there is no gradient here, or "" without memory.
+    each action, 0 for Gaussian actions; draw_noise: of the policy head; cell: numpy_cell() of a
+    model with memory, which steps states (n, state_size), and has no gradient here; else None.
     """
 
     shapes: dict[str, tuple[int, ...]]
     activation: str
     num_choices: int
     draw_noise: Any
-    cell: str
+    cell: tuple[str, Any] | None
     state_size: int
 
 
 def layout_of(model) -> Layout | None:
     """Return the layout of a torch model; None if this module does not support all its parts."""
-    from ppo.models.actor_critic import FeedForward, Recurrent
+    from ppo.models.actor_critic import FeedForward
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
 
-    if type(model) not in (FeedForward, Recurrent):
+    cell = model.numpy_cell() if hasattr(model, "numpy_cell") else None
+    if type(model) is not FeedForward and not cell:
         return None
-    cell = ""
-    trunk = model.policy_trunk
-    if type(model) is Recurrent:
-        cell = trunk.kind
-        trunk = trunk.encoder
+    trunk = model.policy_trunk.encoder if cell else model.policy_trunk
     if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
         return None
     head = model.policy_head
     if type(head) is CategoricalHead and not head.is_padded:
         num_choices = head.shape[1]
-    elif type(head) is GaussianHead and not (head.config.use_sde or head.config.squash_actions):
+    elif type(head) is GaussianHead and not head.config.squash_actions:
         num_choices = 0
     else:
         return None
@@ -224,9 +221,10 @@ class NumpyMLP:
         if self.is_shared:
             self.value_trunk = self.policy_trunk
         outputs = "policy_head.logits" if self.num_choices else "policy_head.mean"
-        self.cell: NumpyCell | None = None
+        self.cell: Any = None
         if layout.cell:
-            self.cell = NumpyCell(layout.cell, arrays[f"policy_trunk.{layout.cell}"][::2])
+            name, make_cell = layout.cell
+            self.cell = make_cell(arrays[f"policy_trunk.{name}"][::2])
         self.policy_head = Linear(*arrays[outputs])
         self.value_head = Linear(*arrays["value_head"])
         self.log_std, self.grad_log_std = arrays["policy_head"] or [EMPTY, EMPTY]

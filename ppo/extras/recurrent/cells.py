@@ -1,4 +1,4 @@
-"""One step of the LSTM and GRU of ppo.models.recurrent in numpy, for acting."""
+"""One step of the LSTM and GRU in numpy, for acting."""
 
 import numpy as np
 from numpy import ndarray

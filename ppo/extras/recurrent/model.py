@@ -1,4 +1,4 @@
-"""Recurrent trunks: LSTM and GRU."""
+"""LSTM and GRU: trunks with memory, and the model of policy and value on one."""
 
 from functools import partial
 from pkgutil import resolve_name
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ppo.extras.recurrent.cells import NumpyCell
 from ppo.models import MODELS, choose_model
-from ppo.models.actor_critic import Trunk
+from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
 from ppo.models.noise import MASKED_LOGIT
 
 
@@ -79,6 +80,35 @@ class RecurrentTrunk(Trunk):
         weights = [weight_ih, weight_hh, bias_ih, bias_hh]
         outputs = unroll(padded, state, weights, True, 1, 0.0, self.training, False, False)[0]
         return outputs[index].flatten(0, 1)
+
+
+class Recurrent(FeedForward):
+    """A policy and a value on the features of one RecurrentTrunk."""
+
+    def forward(
+        self,
+        observations: Tensor,
+        states=None,
+        starts: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Outputs:
+        if starts is None:
+            features, _ = self.policy_trunk.step(observations, states)
+        else:
+            features = self.policy_trunk(observations, states, starts)
+        if rows is not None:
+            features = features[rows]
+        return self.heads(features, features)
+
+    def act(self, observations: Tensor, states) -> Step:
+        features, states = self.policy_trunk.step(observations, states)
+        return self.policy_head(features), features, states
+
+    def numpy_cell(self) -> Any:
+        """Return the name of the trunk's layer, and what makes its step in numpy from its weights
+        and biases; None for a subclass, which may do something else."""
+        kind = self.policy_trunk.kind
+        return (kind, partial(NumpyCell, kind)) if type(self) is Recurrent else None
 
 
 make_lstm_trunk = partial(RecurrentTrunk, "lstm")

@@ -1,0 +1,12 @@
+"""Memory: LSTM and GRU."""
+
+from ppo.extensions import Extension, Model
+
+HERE = "ppo.extras.recurrent.model"
+
+EXTENSION = Extension(
+    models={
+        "lstm": Model(f"{HERE}:make_lstm_trunk", 128, "any", f"{HERE}:Recurrent", is_one=True),
+        "gru": Model(f"{HERE}:make_gru_trunk", 128, "any", f"{HERE}:Recurrent", is_one=True),
+    },
+)
