@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # the same, for editors
     from ppo.callbacks.base import Callback as Callback
     from ppo.config.config import Config as Config
     from ppo.config.settings import tuned_config as tuned_config
-    from ppo.extras.demonstrations.recorder import Recorder as Recorder
-    from ppo.extras.demonstrations.recorder import record as record
     from ppo.policy.load import load_policy as load_policy
     from ppo.policy.policy import Policy as Policy
     from ppo.run.loggers.logger import Logger as Logger

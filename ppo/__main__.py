@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import all_commands
-from ppo.config.gone import GONE_COMMANDS
 from ppo.errors import ConfigError, PPOError, suggest
+from ppo.extensions import names_of
 from ppo.system.imports import working_folder
 from ppo.system.output import flush_output, show
 from ppo.system.process import configure_command
@@ -79,8 +79,8 @@ def _run(arguments: Sequence[str]) -> None:
         name, arguments = "train", [name, *arguments]
     if name not in commands:
         hint = suggest(name, commands, f"give one of {', '.join(commands)}, or flags only")
-        if name in GONE_COMMANDS:
-            hint = f"it is gone since version 2: {GONE_COMMANDS[name]}"
+        if instead := names_of("gone_commands").get(name):
+            hint = f"it is gone since version 2: {instead}"
         raise ConfigError(f"unknown command {name}; {hint}")
     command = commands[name]
     if command.takes_environment and arguments and not arguments[0].startswith("-"):

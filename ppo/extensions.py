@@ -112,6 +112,8 @@ class Extension(NamedTuple):
     columns: Mapping[str, Column] = NOTHING
     # What makes environments, from an id and keyword arguments, by the beginning of such ids.
     makers: Mapping[str, str] = NOTHING
+    # From a Config and the names of an observation's vectors: those to standardise.
+    standardized: str = ""
     # Further networks, by their names for --model.
     models: Mapping[str, Model] = NOTHING
     # From a number of features, an action space and a Config: a ppo.models.distributions.PolicyHead
@@ -132,6 +134,8 @@ class Extension(NamedTuple):
     # Subclasses of ppo.Logger, by their names for --logger.
     loggers: Mapping[str, str] = NOTHING
     commands: Mapping[str, Command] = NOTHING
+    # What to give instead of commands that it had once, by their names.
+    gone_commands: Mapping[str, str] = NOTHING
     # What `from ppo import NAME` imports.
     exports: Mapping[str, str] = NOTHING
     # The names of extensions that do what they do before this one.

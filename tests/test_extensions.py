@@ -77,6 +77,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     played = json.loads((tmp_path / "run" / "evaluation.json").read_text())[-1]
     assert int((tmp_path / "steps.txt").read_text()) == sum(played["lengths"]) + 2
     assert ppo(*FLAGS.split(), "--note=launch").stdout == "launched\n"
+    assert "it is gone since version 2: give ppo count RUN" in ppo("tally", "run").stderr
     shown = ppo("--help").stdout
     assert "Notes:\n  --note VALUE" in shown
     assert "Count the rows of a run." in shown

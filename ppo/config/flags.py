@@ -66,7 +66,7 @@ def flag(default, help: str, *aliases: str, **metadata):
     fixed: a run cannot be resumed with another value.
     environment: environments are made by it, as by those of EnvironmentFlags.
     imports: its value may name code to import, which a checkpoint alone is not trusted with.
-    live: ppo set can change it in a running run.
+    live: it may change in a running run, see ppo.callbacks.base.Run.change.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})

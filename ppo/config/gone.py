@@ -1,4 +1,4 @@
-"""Flags, commands and methods of version 1 that are gone, and what to give instead."""
+"""Flags and methods of version 1 that are gone, and what to give instead."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,12 +11,6 @@ GONE = {
     "fresh_env_per_episode": "leave it out, or make the environment anew in its own reset",
     "overlap": "leave it out: the next rollout is collected after the update",
 }
-
-
-GONE_COMMANDS = {
-    "render": "give ppo evaluate RUN --episodes=1 --video=FILE",
-}
-
 
 # Of learners, which a class of the user's own may still override.
 GONE_METHODS = ("compute_gradients", "log_probs_and_values", "predict_values", "standardize")

@@ -67,11 +67,6 @@ class EnvironmentFlags(Flags):
         "Normalise observations by their running mean and standard deviation, clipped at 10; auto: "
         "all but images.",
     )
-    normalize_keys: str | None = fixed_flag(
-        None,
-        "Comma-separated keys of a Dict observation to normalise, nested ones as arm.joints; none: "
-        "all but images.",
-    )
     normalize_rewards: bool | Auto = fixed_flag(
         "auto",
         "Divide rewards by the running standard deviation of the discounted return, clipped at 10; "

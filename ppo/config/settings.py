@@ -18,7 +18,7 @@ from ppo.envs.spaces import scaled_bounds
 from ppo.errors import ConfigError
 from ppo.extensions import Model, functions_of
 from ppo.models import MODELS, choose_model
-from ppo.models.parts import chosen_parts, images_of, vectors_of
+from ppo.models.parts import images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 from ppo.system.state_dict import State
 
@@ -241,12 +241,6 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
             f"--num_envs={config.num_envs}: {config.env_name} comes in groups of {spaces.group}, "
             f"such as the agents of a team: give a multiple of that, such as {more}"
         )
-    for key in (config.normalize_keys or "").split(","):
-        if key and not chosen_parts([key], vectors):
-            raise ConfigError(
-                f"--normalize_keys={key} is no part that can be standardised: give some of "
-                f"{', '.join(vectors) or 'none'}"
-            )
 
 
 def _check_network_flags(config: Config, entry: Model, images: bool) -> None:

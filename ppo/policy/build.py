@@ -13,7 +13,7 @@ from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.extensions import functions_of
 from ppo.models import make_model
-from ppo.models.parts import chosen_parts, images_of, is_packed, parts_of, vectors_of
+from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
 
 
 def new_model(config, spaces: Spaces, to_act: bool = False):
@@ -87,8 +87,8 @@ def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:
 def normalized_parts(config, space) -> list[str]:
     """Return the names of the parts of observations that are standardised."""
     names = [*vectors_of(space)]
-    if config.normalize_keys is not None:
-        names = chosen_parts(config.normalize_keys.split(","), names)
+    for choose in functions_of("standardized"):
+        names = choose(config, names)
     return names if config.normalize_observations else []
 
 

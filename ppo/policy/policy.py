@@ -149,7 +149,8 @@ class Policy(PolicyNetwork):
     def save(self, path: str | Path) -> None:
         """Save the policy by itself, without the optimizer and the environments of a checkpoint.
 
-        load_policy and --init_from read the file. Raises OSError if it cannot be written."""
+        load_policy reads the file, and a new run may begin with it. Raises OSError if it cannot be
+        written."""
         from ppo.policy.save import save_policy  # imports torch
 
         save_policy(self, Path(path))

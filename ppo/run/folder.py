@@ -20,7 +20,7 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError, RunInUse
-from ppo.extensions import NOTHING
+from ppo.extensions import NOTHING, names_of
 from ppo.run.reader import METRICS, SUMMARY
 from ppo.system.files import (
     TEMPORARY,
@@ -40,7 +40,7 @@ EVENTS = "events.jsonl"
 WRITTEN_LATE = (SUMMARY, "checkpoints/last.safetensors", "checkpoints/best.safetensors")
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
-FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints", "wandb"}
+FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints"}
 FAULTS = (
     "worker_lost",
     "episodes_lost",
@@ -77,7 +77,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.path.mkdir(parents=True, exist_ok=True)
             files = {name for name in os.listdir(self.path) if not name.startswith(TEMPORARY)}
             if config.resume == "auto":
-                files -= FILES_BEFORE_CHECKPOINT
+                files -= FILES_BEFORE_CHECKPOINT | names_of("loggers").keys()
                 files = {name for name in files if not name.startswith("events.out.")}
             if files and not config.is_resumed:
                 if (self.path / "lock").exists():

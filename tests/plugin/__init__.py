@@ -17,6 +17,7 @@ EXTENSION = Extension(
     faults={"tenth_step": "has made ten steps"},
     wrap="plugin.run:wrap",
     models={"tiny": Model("plugin.run:make_tiny", 8, "vectors")},
+    standardized="plugin.run:standardized",
     head="plugin.run:make_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
@@ -33,6 +34,7 @@ EXTENSION = Extension(
     parts="plugin.run:make_parts",
     loggers={"lines": "plugin.run:Lines"},
     commands={"count": Command("plugin.run:Count", "Count the rows of a run.")},
+    gone_commands={"tally": "give ppo count RUN"},
     exports={"Note": "plugin.run:Note"},
     after=("transfer",),
 )

@@ -65,6 +65,10 @@ def inspect(config: Any, env: Env) -> Env:
     return Tenths(env) if config.note == "tenths" else env
 
 
+def standardized(config: Any, names: list[str]) -> list[str]:
+    return names[:1] if config.note == "first" else names
+
+
 def make_tiny(observation_space: Any, config: Any, size: int) -> Any:
     return VectorTrunk(observation_space, config, str(size))
 

@@ -68,7 +68,7 @@ def layout_of(model) -> Layout | None:
     return Layout(shapes, trunk.activation, num_choices, head.draw_noise, cell, model.state_size)
 
 
-class Linear(NamedTuple):
+class NumpyLinear(NamedTuple):
     """A layer with weights (out, in) and a bias (out,), and arrays for the gradients of both."""
 
     weight: ndarray
@@ -92,7 +92,7 @@ class Linear(NamedTuple):
 class NumpyVectorTrunk:
     """Hidden layers on flattened observations, as in ppo.models.mlp.VectorTrunk."""
 
-    def __init__(self, layers: list[Linear], activation: str) -> None:
+    def __init__(self, layers: list[NumpyLinear], activation: str) -> None:
         self.layers = layers
         self.activate, self.activation_grad = ACTIVATIONS[activation]
 
@@ -212,7 +212,7 @@ class NumpyMLP:
 
         def trunk(prefix: str) -> NumpyVectorTrunk:
             parts = [found for name, found in arrays.items() if name.startswith(prefix)]
-            layers = [Linear(*found) for found in parts]
+            layers = [NumpyLinear(*found) for found in parts]
             return NumpyVectorTrunk(layers, layout.activation)
 
         self.policy_trunk = trunk("policy_trunk.encoder" if layout.cell else "policy_trunk")
@@ -225,8 +225,8 @@ class NumpyMLP:
         if layout.cell:
             name, make_cell = layout.cell
             self.cell = make_cell(arrays[f"policy_trunk.{name}"][::2])
-        self.policy_head = Linear(*arrays[outputs])
-        self.value_head = Linear(*arrays["value_head"])
+        self.policy_head = NumpyLinear(*arrays[outputs])
+        self.value_head = NumpyLinear(*arrays["value_head"])
         self.log_std, self.grad_log_std = arrays["policy_head"] or [EMPTY, EMPTY]
 
     def distribution(

@@ -1,0 +1,26 @@
+"""Choose parts of nested observations by their keys."""
+
+from collections.abc import Sequence
+
+from ppo.components import Components
+from ppo.errors import ConfigError
+from ppo.extras.nested.flags import NestedFlags
+from ppo.models.parts import chosen_parts, vectors_of
+
+
+def standardized(config, names: Sequence[str]) -> list[str]:
+    """Return those of the parts that --normalize_keys chooses."""
+    keys = NestedFlags.of(config).normalize_keys
+    return [*names] if keys is None else chosen_parts(keys.split(","), names)
+
+
+def check(parts: Components) -> list[str]:
+    """Raise ConfigError for a key of no part that can be standardised."""
+    names = [*vectors_of(parts.spaces.observations)]
+    for key in (NestedFlags.of(parts.config).normalize_keys or "").split(","):
+        if key and not chosen_parts([key], names):
+            raise ConfigError(
+                f"--normalize_keys={key} is no part that can be standardised: give some of "
+                f"{', '.join(names) or 'none'}"
+            )
+    return []
