@@ -18,6 +18,7 @@ from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms
 from ppo.run.reader import SUMMARY, Row
+from ppo.run.state import try_attributes
 from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.files import write_json
@@ -73,6 +74,7 @@ class Monitor:
         for warning in self.parts.spaces.warnings:
             self.run.folder.event("environment", warning)
         self.notify("on_start")
+        try_attributes(self.parts)  # which a callback may have changed
         self.state_dict()  # raises if what on_start has changed cannot be saved
         return self.parts.iteration if self.run.stop_reason else self.config.iterations
 

@@ -240,6 +240,7 @@ ELSEWHERE = (
     "wandb",
     "own_logger",
     "set runs",
+    "runs/my ",
     "tune",
     "seeds",
 )

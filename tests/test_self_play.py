@@ -257,7 +257,7 @@ def test_self_play_goes_on_in_a_folder_that_was_moved_but_not_without_an_opponen
     assert load(moved / "checkpoints" / LAST)["env_attributes"] == {"opponents": [str(path)]}
     path.unlink()
     done = run_main(*SELF_PLAY, f"--resume={moved}", "--num_iterations=16")
-    assert done.returncode == 2
+    assert done.returncode == 3
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert f"opponents: cannot read checkpoint {path}: No such file" in error
     assert "Traceback" not in done.stderr

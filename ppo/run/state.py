@@ -56,7 +56,6 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
         lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state, path)
-    _try_attributes(parts, path)
     checkpoints.take_ownership(path, state)
     run.iteration = parts.iteration
     run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
@@ -141,11 +140,12 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
     return describe_mismatch(state, compared, ANY_LENGTH)
 
 
-def _try_attributes(parts, path: Path) -> None:
-    """Make a step in an environment with the attributes that callbacks had set, as its first look
-    had none. Raises CheckpointError if it fails."""
-    if not parts.env_attributes:
+def try_attributes(parts) -> None:
+    """Make a step in an environment of a resumed run with the attributes that callbacks have set,
+    as its first look had none. Raises CheckpointError if it fails."""
+    if not (parts.env_attributes and parts.settings.checkpoint):
         return
+    path = parts.settings.checkpoint[0]
     policy = parts.policy()
     policy.config = copy(policy.config)
     vars(policy.config).update(eval_env=None)

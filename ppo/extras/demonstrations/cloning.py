@@ -35,7 +35,7 @@ from ppo.peers import Peers
 from ppo.run.checkpoint import copy_state
 from ppo.system.output import show
 from ppo.system.process import flush_denormals
-from ppo.system.state_dict import State
+from ppo.system.state_dict import State, add_prefix, select_prefix
 
 LEARNING_RATE = 3e-3  # decays to 0
 IMAGE_LEARNING_RATE = 1e-3
@@ -44,7 +44,6 @@ EVALUATION_ROWS = 1024
 LOWEST_LOG_STD = -2.0  # of continuous actions, so that others are tried
 SECONDS_BETWEEN_LINES = 5
 ALONE = Peers().gather  # of demonstrations, which only the first process has read
-CLONED = ("model.", "normalize_observation.", "normalize_reward.")  # in the state of a run
 
 
 def clone(parts: Components) -> str:
@@ -75,8 +74,12 @@ def _clone_here(parts) -> tuple[State, str]:
         f"cloned {len(examples.was_cut)} episodes, {examples.is_step.sum():,} steps, of {name}, "
         f"{cloning.describe_score()}"
     )
-    state = copy_state(parts.learning_state())
-    return {key: value for key, value in state.items() if key.startswith(CLONED)}, note
+    cloned = {
+        **add_prefix("model", select_prefix("model", parts.learner.state_dict())),
+        **add_prefix("normalize_observation", vars(parts.normalize_observation.statistics)),
+        **add_prefix("normalize_reward", vars(parts.normalize_reward.statistics)),
+    }
+    return copy_state(cloned), note
 
 
 class Score(NamedTuple):
