@@ -1,7 +1,7 @@
 """Train a policy, and use it: from ppo import Config, train, load_policy."""
 
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",
@@ -27,14 +27,14 @@ if TYPE_CHECKING:  # the same, for editors
     from ppo.run.summary import Evaluation as Evaluation
     from ppo.run.summary import RunSummary as RunSummary
     from ppo.trainer import train as train
-else:
 
-    def __getattr__(name: str):
-        """Import the names in LAZY, and those of extensions, on first access, since importing torch
-        is slow."""
-        from ppo.extensions import names_of
 
-        path = LAZY.get(name) or names_of("exports").get(name)
-        if not path:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return resolve_name(path)
+def __getattr__(name: str) -> Any:
+    """Import the names in LAZY, and those of extensions, on first access, since importing torch is
+    slow."""
+    from ppo.extensions import names_of
+
+    path = LAZY.get(name) or names_of("exports").get(name)
+    if not path:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return resolve_name(path)

@@ -53,6 +53,7 @@ VALUES: Form = {
     "acting.env_attributes": {},
     "made_with": {},
 }
+GREATEST = {int: 2**53 - 1, bool: 1, float: 1e30}  # of VALUES: counts, and a learning rate
 LIMITS = {  # of tensors whose numbers are not negative
     "normalize_observation.variance": math.inf,
     "normalize_observation.count": 2.0**53,
@@ -147,7 +148,7 @@ def impossible(name: str, value) -> str:
         except (ValueError, RecursionError) as error:
             return f"cannot be used ({error})"
         numbers = value.values() if name == "faults" else [value]
-        if any(isinstance(x, (int, float)) and not 0 <= x < 2**53 for x in numbers):
+        if any(isinstance(x, (int, float)) and not 0 <= x <= GREATEST[type(x)] for x in numbers):
             return "has a number that is negative or too large"
     elif isinstance(value, Tensor) and not name.startswith("callbacks."):
         try:
