@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ppo.config.gone import GONE
+from ppo.extensions import Extension
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -175,16 +176,14 @@ def test_sizes_in_how_it_works_are_about_right() -> None:
         assert 2 / 3 < int(shown.replace(",", "")) / count < 3 / 2, f"{name} has {count} lines"
 
 
-def test_how_it_works_names_every_module_of_a_room() -> None:
+def test_how_it_works_has_every_seam_and_every_extra() -> None:
     text = text_of(ROOT / "docs" / "how-it-works.md")
-    table = text.partition("| module | lines | content |")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| \[[\w/]+\]\(\.\./([\w/]+)\) \|(.*)\|$", table, re.MULTILINE)
-    assert len(rows) > 8
-    for room, content in rows:
-        named = set(re.findall(r"`(\w+)`|\b(\w+)/", content))
-        there = {x.stem for x in (ROOT / room).iterdir() if x.suffix == ".py" or x.is_dir()}
-        missing = there - {name for pair in named for name in pair}
-        assert not missing - {"__init__", "__pycache__", "errors"}, room
+    seams = text.partition("\n## The seams")[2].partition("\n## ")[0]
+    order = {"after", "needs", "exports", "gone_commands"}
+    assert {*Extension._fields} - order <= {*re.findall(r"`(\w+)`", seams)}
+    extras = text.partition("\n## The extras")[2]
+    there = {path.parent.name for path in (ROOT / "ppo" / "extras").glob("*/__init__.py")}
+    assert {*re.findall(r"^\| \[(\w+)\]", extras, re.MULTILINE)} == there
 
 
 def test_the_readmes_commands_for_a_new_machine_are_alone_on_their_lines() -> None:
