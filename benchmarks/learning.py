@@ -48,7 +48,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from benchmarks import commits, harness, zoo
-from ppo.run.statistics import confidence_interval, interquartile_mean
+from ppo.run.intervals import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
 PRESETS = harness.ROOT / "ppo" / "extras" / "presets" / "values"

@@ -11,7 +11,7 @@ from ppo.extensions import Form, names_of
 SINGLE = "single"
 CORE = Form(
     suits="",
-    look="ppo.envs.first_look:look_at",
+    look="ppo.envs.probe:look_at",
     worker="ppo.envs.worker:Worker",
     make_env="ppo.envs.make:make_env",
     evaluate="ppo.policy.evaluation:evaluate_envs",

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.arrays import map_arrays, to_arrays, to_numpy, with_rows
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.trees import map_arrays, to_arrays, to_numpy, with_rows
 from ppo.envs.values import describe_value
 
 Infos = dict[str, Any]  # of all columns: an array (n, ...) by key

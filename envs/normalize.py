@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.system.state_dict import State
 
 EPSILON = 1e-8

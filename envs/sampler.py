@@ -8,7 +8,7 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.seeding import Stream, seed_sequence
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 
 
 @dataclass

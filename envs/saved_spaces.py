@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import Env
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from ppo.envs.first_look import Spaces
 from ppo.envs.forms import SINGLE
 from ppo.envs.make import check_spaces, preprocess
+from ppo.envs.probe import Spaces
 from ppo.envs.spaces import holds_numbers
 from ppo.extensions import names_of
 

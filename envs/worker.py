@@ -25,7 +25,7 @@ from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, descr
 from ppo.envs.inspection import take_faults
 from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.extensions import added_columns
 from ppo.system.signals import RAISED_BY_SIGNALS

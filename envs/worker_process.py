@@ -21,7 +21,7 @@ import numpy as np
 from ppo.envs.channel import Channel
 from ppo.envs.errors import WorkerError, worker_error
 from ppo.envs.heartbeat import CALLS, NUM_CALLS, SHAPE, describe_environments
-from ppo.envs.shared import PROCESSES, Parcel, SharedArray
+from ppo.envs.shared_memory import PROCESSES, Parcel, SharedArray
 from ppo.errors import PPOError
 from ppo.guard import Deadline
 from ppo.system.clock import Stopwatch
@@ -37,7 +37,7 @@ from ppo.system.signals import STOP, URGENT
 PARENT_SIGNALS = (signal.SIGINT, *URGENT)  # for the trainer to handle
 SECONDS_TO_EXIT = 1.0  # until a process that has closed its pipe has an exit code
 SECONDS_TO_LOOK = 0.05  # between looks at a process that is asked to end
-CHILD_MAIN = ModuleSpec("ppo.system.child", None)  # imported instead of the user's script
+CHILD_MAIN = ModuleSpec("ppo.system.worker_main", None)  # imported instead of the user's script
 # Python code before that of multiprocessing: python -c would look into the working folder first. No
 # garbage collection until the imports are done: run_worker enables it.
 BEGIN = (

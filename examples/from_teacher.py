@@ -11,7 +11,7 @@ from torch import Tensor
 from ppo import load_policy, train
 from ppo.extras.recurrent.model import Recurrent, make_lstm_trunk
 from ppo.models.actor_critic import Outputs, Step
-from ppo.models.parts import split
+from ppo.models.observation_parts import split
 
 
 class CartPole(gymnasium.ObservationWrapper):

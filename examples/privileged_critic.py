@@ -9,7 +9,7 @@ from torch import cat, nn
 from ppo import Config, load_policy, train
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import policy_head
-from ppo.models.parts import split
+from ppo.models.observation_parts import split
 
 
 class Guess(gymnasium.Env):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ppo import Learner
 from ppo.algorithm.adam import Adam
-from ppo.algorithm.parameters import ADAM_EPSILON, flatten_parameters
+from ppo.algorithm.flat_weights import ADAM_EPSILON, flatten_parameters
 from ppo.algorithm.rollout import Rollout
 from ppo.envs.normalize import NormalizeReward, RunningMeanStd
 from ppo.system.state_dict import State, add_prefix, select_prefix

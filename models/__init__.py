@@ -4,7 +4,7 @@ from pkgutil import resolve_name
 
 from ppo.extensions import Model, names_of
 from ppo.models.errors import ModelMismatch
-from ppo.models.parts import images_of
+from ppo.models.observation_parts import images_of
 from ppo.system.imports import import_named
 from ppo.system.signals import RAISED_BY_SIGNALS
 

@@ -13,7 +13,7 @@ from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
-from ppo.models.parts import images_of, is_packed, split, vectors_of
+from ppo.models.observation_parts import images_of, is_packed, split, vectors_of
 
 MakeConvolutions = Callable[[int], list[nn.Module]]  # from the number of channels
 

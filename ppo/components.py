@@ -15,17 +15,17 @@ from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
 from ppo.algorithm.learner import Learner
+from ppo.algorithm.memory_check import check_layers, describe_size
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
-from ppo.algorithm.sizes import check_layers, describe_size
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.gone import check_methods
 from ppo.config.settings import RunSettings
 from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
-from ppo.envs.first_look import Spaces
 from ppo.envs.forms import form_named
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
+from ppo.envs.probe import Spaces
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
@@ -33,10 +33,10 @@ from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
 from ppo.extensions import functions_of, names_of
 from ppo.guard import guard
 from ppo.models.actor_critic import persistent_buffers, to_vector
-from ppo.models.parts import images_of
+from ppo.models.observation_parts import images_of
 from ppo.parts import Part
 from ppo.peers import Peers
-from ppo.policy.build import (
+from ppo.policy.factories import (
     ActorFactory,
     actor_factory,
     describe_observations,
@@ -46,8 +46,8 @@ from ppo.policy.build import (
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
 from ppo.run.folder import FAULTS
-from ppo.run.saved import as_checkpoint_error
-from ppo.run.state import compare_settings
+from ppo.run.resume import compare_settings
+from ppo.run.trusted_settings import as_checkpoint_error
 from ppo.system.hardware import available_cores, within_limits
 from ppo.system.imports import import_class, make_named
 from ppo.system.process import configure_process, generator_states, set_generator_states

@@ -32,7 +32,7 @@ class Form(NamedTuple):
     """A form in which environments come other than as one gymnasium.Env each; import paths.
 
     suits: from an EnvSpec and what it has made, None before it has made anything: whether they come
-    in this form; look: like ppo.envs.first_look.look_at, whose Spaces name the form; worker: a
+    in this form; look: like ppo.envs.probe.look_at, whose Spaces name the form; worker: a
     subclass of ppo.envs.worker.Worker; make_env: like ppo.envs.make.make_env, one that is stepped
     by itself; evaluate: like ppo.policy.evaluation.evaluate_envs."""
 
@@ -97,7 +97,7 @@ class Extension(NamedTuple):
     # From the flags of a command line and the settings that they lead to: whether it has done what
     # they ask for, so that this process need not train.
     launch: str = ""
-    # Further forms of environments, by their names in ppo.envs.first_look.Spaces.
+    # Further forms of environments, by their names in ppo.envs.probe.Spaces.
     forms: Mapping[str, Form] = NOTHING
     # From a Config and a gymnasium.Env with the user's wrappers: the same, or a
     # ppo.envs.inspection.Inspector around it.

@@ -18,7 +18,7 @@ from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Histograms
 from ppo.run.reader import SUMMARY, Row
-from ppo.run.state import try_attributes
+from ppo.run.resume import try_attributes
 from ppo.run.summary import RunSummary
 from ppo.system.clock import Clock
 from ppo.system.files import write_json

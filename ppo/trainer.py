@@ -21,9 +21,9 @@ from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers, own_loggers
 from ppo.run.reader import read_rows
-from ppo.run.saved import run_settings
-from ppo.run.state import resume, snapshot
+from ppo.run.resume import resume, snapshot
 from ppo.run.summary import RunSummary
+from ppo.run.trusted_settings import run_settings
 from ppo.system.clock import Clock
 from ppo.system.hardware import within_gpu_memory
 from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process

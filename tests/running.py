@@ -18,9 +18,9 @@ from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs import make
-from ppo.envs.first_look import Spaces, probe_all
 from ppo.envs.heartbeat import SHAPE
-from ppo.envs.shared import SharedArray
+from ppo.envs.probe import Spaces, probe_all
+from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
 from ppo.extras.supervision.isolation import Isolation
 from ppo.guard import Deadline

@@ -13,7 +13,7 @@ from ppo.components import Components
 from ppo.config.settings import settings_of
 from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import State, copy_state, load, newest_first
-from ppo.run.state import restore, snapshot
+from ppo.run.resume import restore, snapshot
 from tests.running import metrics, run_main
 from tests.test_faults import events, num_rows, start, wait_until
 from tests.test_resume import Events

@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import info_of
 from ppo.extras.checks.batches import CheckBatch, check_rewards
-from ppo.extras.vector.adapt import adapt
+from ppo.extras.vector.adapters import adapt
 from ppo.extras.vector.batches import Batch, MaskedReset, NextStep, SameStep
 
 N = 3

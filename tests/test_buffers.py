@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from ppo.algorithm.buffers import rollout_layout
 from ppo.algorithm.rollout import Rollout
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from tests.running import make_components, make_network
 
 

@@ -414,7 +414,7 @@ BETWEEN_PROCESSES = {
     ROOT / "envs" / "registrations.py": "pickle.loads(content)",  # given to gymnasium
     ROOT / "envs" / "channel.py": "pickle.loads(",
     ROOT / "ppo" / "extras" / "supervision" / "isolation.py": "pickle.loads(pickled)",
-    ROOT / "envs" / "shared.py": "class _Unpickler(Unpickler)",
+    ROOT / "envs" / "shared_memory.py": "class _Unpickler(Unpickler)",
 }
 
 

@@ -16,7 +16,7 @@ from ppo.extras.presets.presets import PRESETS as FOLDER
 from ppo.extras.presets.presets import load_preset
 from ppo.extras.tools.tune.space import SPACES
 from ppo.run.reader import run_folder
-from ppo.run.saved import folder_to_resume
+from ppo.run.trusted_settings import folder_to_resume
 
 PRESETS = sorted(FOLDER.glob("*.json"))
 OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")

@@ -13,7 +13,7 @@ from benchmarks.trainers import GAME
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.extras.vector.adapt import adapt
+from ppo.extras.vector.adapters import adapt
 from ppo.extras.vector.batches import SameStep
 from tests.running import learn, metrics, run_main
 

@@ -11,7 +11,7 @@ import pytest
 
 from ppo import Config, load_policy, train
 from ppo.commands.evaluate import print_table
-from ppo.extras.tools.overview import overview
+from ppo.extras.tools.summary_table import overview
 from ppo.run.checkpoint import load, save
 from ppo.run.reader import read_run
 from ppo.run.summary import Evaluation

@@ -12,7 +12,7 @@ from ppo.envs.episodes import WHOLE_EPISODE
 from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.evaluation import evaluate
 from ppo.run.checkpoint import copy_state, save
-from ppo.run.state import snapshot
+from ppo.run.resume import snapshot
 from ppo.run.summary import Evaluation
 from tests.reporting import metrics_of
 from tests.running import make_env, metrics, trained

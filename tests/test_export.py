@@ -11,7 +11,7 @@ import torch
 import main
 from ppo import Config, load_policy, train
 from ppo.extras.tools.export import export
-from ppo.models.parts import split
+from ppo.models.observation_parts import split
 from tests.teams import Relay
 
 SIZES = {

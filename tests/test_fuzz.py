@@ -22,7 +22,7 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.load import load_policy
 from ppo.run import checkpoint
-from ppo.run.state import restore, snapshot
+from ppo.run.resume import restore, snapshot
 from tests.running import PLAIN, learn
 
 FIELDS = [option.name for option in dataclasses.fields(Config)]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ppo import Config, load_policy, train
 from ppo.envs.observations import ObserveParts, pack
 from ppo.extras.tools.export import export
-from ppo.models.parts import chosen_parts, images_of, parts_of, split, vectors_of
-from ppo.policy.build import describe_observations, normalized_parts
+from ppo.models.observation_parts import chosen_parts, images_of, parts_of, split, vectors_of
+from ppo.policy.factories import describe_observations, normalized_parts
 from tests.running import make_components, trained
 
 THREE = {

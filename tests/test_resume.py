@@ -20,7 +20,7 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import LAST, State, copy_state, load
-from ppo.run.state import restore, snapshot
+from ppo.run.resume import restore, snapshot
 from tests.running import PLAIN, learn, make_components, metrics, run_main
 
 

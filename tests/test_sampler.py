@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ppo.envs.sampler import RolloutSampler
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 
 T, N = 4, 3
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppo import Config, load_policy, train
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from ppo.envs.saved_spaces import read_spaces, save_spaces
 from ppo.errors import CheckpointError
 from ppo.extras.vector.evaluation import columns_for

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo.commands.shared import folder_of, interval_text
+from ppo.commands.policy_flags import folder_of, interval_text
 from ppo.errors import ConfigError
 from ppo.system.files import check_folder, new_file
 

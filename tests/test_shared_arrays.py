@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from ppo.envs.shared import PROCESSES, SharedArray
+from ppo.envs.shared_memory import PROCESSES, SharedArray
 
 
 def write(shared: SharedArray) -> None:

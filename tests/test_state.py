@@ -12,7 +12,7 @@ from ppo.errors import CheckpointError
 from ppo.monitor import Monitor, all_callbacks
 from ppo.peers import Peers
 from ppo.run.checkpoint import copy_state
-from ppo.run.state import made_with, restore, snapshot
+from ppo.run.resume import made_with, restore, snapshot
 from tests.running import learn, make_components
 
 SMALL = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "hidden_size": 8}

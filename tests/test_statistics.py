@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppo.run.statistics import confidence_interval, interquartile_mean
+from ppo.run.intervals import confidence_interval, interquartile_mean
 
 VALUES = np.random.default_rng(0).normal(3, 2, (41, 5))
 

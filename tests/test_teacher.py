@@ -31,7 +31,7 @@ from ppo.models.distributions import (
     Squashed,
     TorchHead,
 )
-from ppo.models.parts import split
+from ppo.models.observation_parts import split
 from ppo.run.checkpoint import load
 from tests.running import CARTPOLE, ROOT, Call, command, learn, metrics, spaces_of
 

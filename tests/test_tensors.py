@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.models.tensors import as_tensor
 
 

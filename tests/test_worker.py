@@ -19,7 +19,7 @@ from ppo.envs.heartbeat import RESET, SHAPE, START, STEP
 from ppo.envs.make import make_env
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import Worker
 from tests.reporting import metrics_of
 from tests.running import PLAIN, children, environment_flags, make_components, worker_of

@@ -12,7 +12,7 @@ import pytest
 
 from ppo.envs.errors import WorkerError
 from ppo.envs.heartbeat import CLOSE, RENDER, RESET, START, STEP
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
 from tests.running import deadlines
 from tests.test_pool import within

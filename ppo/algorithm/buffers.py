@@ -10,8 +10,8 @@ import numpy as np
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Rollout
 from ppo.config.config import Config
-from ppo.envs.first_look import Spaces
-from ppo.envs.shared import SharedArray
+from ppo.envs.probe import Spaces
+from ppo.envs.shared_memory import SharedArray
 from ppo.extensions import NOTHING, added_columns
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.system.hardware import check_memory

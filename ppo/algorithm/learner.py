@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ppo.algorithm import losses
 from ppo.algorithm.backend import Backend, TorchBackend
+from ppo.algorithm.flat_weights import flatten_parameters, make_optimizer
 from ppo.algorithm.gae import generalized_advantages
 from ppo.algorithm.minibatches import draw_minibatches
-from ppo.algorithm.parameters import flatten_parameters, make_optimizer
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled

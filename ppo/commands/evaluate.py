@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from ppo.commands.shared import PolicyFlags, folder_of, interval_text
+from ppo.commands.policy_flags import PolicyFlags, folder_of, interval_text
 from ppo.config.config import flags_of_extensions
 from ppo.config.flags import Count, Flags, Settings, flag
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
@@ -21,8 +21,8 @@ from ppo.policy.evaluation import MAX_STEPS
 from ppo.policy.policy import Policy
 from ppo.policy.spectators import spectators_of
 from ppo.run.checkpoint import find_checkpoint, load
+from ppo.run.intervals import confidence_interval
 from ppo.run.reader import EVALUATIONS
-from ppo.run.statistics import confidence_interval
 from ppo.run.summary import Evaluation
 from ppo.system.files import check_folder, load_json, read_json, write_json
 from ppo.system.output import printable

@@ -35,11 +35,11 @@ def configure(arguments: Sequence[str]) -> tuple[Settings, "RunSettings"]:
     """Return the flags that a command line gives, and the settings that they lead to.
 
     Flags take precedence over the settings of a resumed run, or over the preset of a new one.
-    Raises HelpShown for --help, and as ppo.run.saved.run_settings does."""
+    Raises HelpShown for --help, and as ppo.run.trusted_settings.run_settings does."""
     lines = [f"  {name:10}{command.about}" for name, command in all_commands().items()]
     given = parse_flags(arguments, Config, about=ABOUT + "\n".join(lines))
     guard().start()
-    from ppo.run.saved import run_settings  # heavy; the guard gets ready meanwhile
+    from ppo.run.trusted_settings import run_settings  # heavy; the guard gets ready meanwhile
 
     for complete in functions_of("complete"):
         given = complete(given)

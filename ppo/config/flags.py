@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
 
 from typing_extensions import Self, dataclass_transform
 
-from ppo.config.files import MAX_LEVELS, check_nesting, not_in_json, read_flags
+from ppo.config.flag_files import MAX_LEVELS, check_nesting, not_in_json, read_flags
 from ppo.config.gone import answer_unknown
 from ppo.errors import ConfigError, HelpShown
 

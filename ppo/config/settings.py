@@ -13,12 +13,12 @@ from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.families import FAMILIES
-from ppo.envs.first_look import Spaces, find_env, spaces_of
+from ppo.envs.probe import Spaces, find_env, spaces_of
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import ConfigError
 from ppo.extensions import Model, functions_of
 from ppo.models import MODELS, choose_model
-from ppo.models.parts import images_of, vectors_of
+from ppo.models.observation_parts import images_of, vectors_of
 from ppo.system.hardware import available_cores, find_device, has_bfloat16
 from ppo.system.state_dict import State
 

@@ -11,7 +11,6 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers import DtypeObservation, ReshapeObservation
 from numpy import ndarray
 
-from ppo.envs.arrays import to_numpy
 from ppo.envs.infos import info_of
 from ppo.envs.make import preprocess
 from ppo.envs.observations import Part, pack
@@ -23,8 +22,9 @@ from ppo.envs.spaces import (
     leaves,
     without_mask,
 )
+from ppo.envs.trees import to_numpy
 from ppo.envs.values import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
-from ppo.models.parts import parts_of
+from ppo.models.observation_parts import parts_of
 
 Rows = tuple[ndarray, bool]  # (n, ...), and whether they are a batch; n is 1 for one
 

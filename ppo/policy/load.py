@@ -12,10 +12,10 @@ from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
 from ppo.errors import ConfigError
 from ppo.models.actor_critic import named_tensors, to_vector
-from ppo.policy.build import actor_factory, empty_model, new_normalizer
+from ppo.policy.factories import actor_factory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
-from ppo.run.saved import as_checkpoint_error, checked_settings, untrusted
+from ppo.run.trusted_settings import as_checkpoint_error, checked_settings, untrusted
 from ppo.system.process import restored_process
 from ppo.system.state_dict import State, add_prefix, select_prefix
 

@@ -1,4 +1,4 @@
-"""Use a trained policy: make its environments, evaluate, save; network.py has what it answers."""
+"""Use a trained policy: make its environments, evaluate, save; predictor.py has what it answers."""
 
 from contextlib import ExitStack
 from copy import copy
@@ -17,10 +17,10 @@ from ppo.envs.make import Finish
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, PPOError
 from ppo.guard import OnProgress, ignore
-from ppo.models.parts import parts_of
+from ppo.models.observation_parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, summarize
 from ppo.policy.inputs import preprocess_for_predict
-from ppo.policy.network import PolicyNetwork
+from ppo.policy.predictor import PolicyNetwork
 from ppo.policy.spectators import spectators_of
 from ppo.run.summary import Evaluation
 from ppo.system.process import not_daemonic

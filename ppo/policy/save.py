@@ -7,7 +7,7 @@ import torch
 from ppo.config.config import settings_to_keep
 from ppo.envs.saved_spaces import save_spaces
 from ppo.models.actor_critic import named_tensors
-from ppo.policy.build import empty_model
+from ppo.policy.factories import empty_model
 from ppo.run.checkpoint import copy_state, save
 from ppo.system.state_dict import State, add_prefix
 

@@ -8,9 +8,9 @@ from gymnasium import Env, spaces
 
 from ppo.envs.env_kwargs import fill_in, tasks_of
 from ppo.envs.episodes import RecordEpisode
-from ppo.envs.first_look import look_at
 from ppo.envs.lookup import look_up
 from ppo.envs.make import preprocess
+from ppo.envs.probe import look_at
 from ppo.envs.worker import Worker
 from ppo.policy.evaluation import evaluate_envs
 

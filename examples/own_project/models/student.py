@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ppo.models.actor_critic import FeedForward, Outputs, Step
 from ppo.models.cnn import make_small_nature_trunk
-from ppo.models.parts import split
+from ppo.models.observation_parts import split
 
 
 class CameraStudent(FeedForward):

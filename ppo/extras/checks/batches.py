@@ -4,9 +4,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
 
-from ppo.envs.arrays import malformed
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import choices_of
+from ppo.envs.trees import malformed
 from ppo.envs.values import MAX_FLOAT32, describe_value
 from ppo.extras.checks.observations import convert, largest_number
 

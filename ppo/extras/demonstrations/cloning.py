@@ -18,7 +18,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.algorithm.parameters import make_optimizer, mask_of
+from ppo.algorithm.flat_weights import make_optimizer, mask_of
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.envs.normalize import NormalizeReward
@@ -29,7 +29,7 @@ from ppo.extras.demonstrations.flags import CloningFlags
 from ppo.extras.demonstrations.format import load_demonstrations, unusable
 from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.distributions import Distribution
-from ppo.models.parts import images_of
+from ppo.models.observation_parts import images_of
 from ppo.models.tensors import as_tensor
 from ppo.peers import Peers
 from ppo.run.checkpoint import copy_state

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.envs.first_look import Spaces
 from ppo.envs.make import preprocess
+from ppo.envs.probe import Spaces
 from ppo.envs.spaces import action_columns, are_allowed, leaves, mask_converter
 from ppo.extras.demonstrations.format import Demonstrations, fit, name_of, nest
 from ppo.system.hardware import check_memory

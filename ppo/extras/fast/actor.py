@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from ppo.extras.fast.mlp import NumpyActor, layout_of
 
 

@@ -12,7 +12,7 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings, as_arguments, check_values
 from ppo.errors import CheckpointError
 from ppo.run.folder import RunFolder
-from ppo.run.state import compare_settings
+from ppo.run.resume import compare_settings
 from ppo.system.files import load_json, write_json
 
 PENDING = "set.json"

@@ -10,7 +10,7 @@ from ppo.algorithm.rollout import Batch, Rollout
 from ppo.callbacks.base import Callback, Run
 from ppo.components import Components
 from ppo.extras.loggers.flags import HistogramFlags
-from ppo.models.parts import images_of, split, vectors_of
+from ppo.models.observation_parts import images_of, split, vectors_of
 from ppo.run.loggers.logger import Histograms
 
 MAX_HISTOGRAM_VALUES = 10_000

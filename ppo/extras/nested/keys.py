@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ppo.components import Components
 from ppo.errors import ConfigError
 from ppo.extras.nested.flags import NestedFlags
-from ppo.models.parts import chosen_parts, vectors_of
+from ppo.models.observation_parts import chosen_parts, vectors_of
 
 
 def standardized(config, names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from ppo.envs.channel import wait_for_any
 from ppo.envs.errors import worker_error
 from ppo.envs.heartbeat import HEARTBEAT, START
-from ppo.envs.shared import SharedArray
+from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
 from ppo.extras.supervision.flags import TimeoutFlags

@@ -19,7 +19,7 @@ EXTENSION = Extension(
             takes_environment=True,
         ),
         "runs": Command(
-            "ppo.extras.tools.overview:Runs", "List runs and their results, the newest last."
+            "ppo.extras.tools.summary_table:Runs", "List runs and their results, the newest last."
         ),
         "plot": Command(
             "ppo.extras.tools.plots:Plot",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ppo.commands.shared import PolicyCommand
+from ppo.commands.policy_flags import PolicyCommand
 from ppo.config.flags import flag
 from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves, scale_of
@@ -18,8 +18,8 @@ from ppo.errors import ConfigError, ExportMismatch
 from ppo.extras.tools.random_play import play
 from ppo.guard import guard
 from ppo.models.actor import Actor
-from ppo.models.parts import is_packed, parts_of, vectors_of
-from ppo.policy.build import new_model
+from ppo.models.observation_parts import is_packed, parts_of, vectors_of
+from ppo.policy.factories import new_model
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import find_checkpoint
 from ppo.system.files import atomic_write, new_file

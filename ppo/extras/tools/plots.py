@@ -16,8 +16,8 @@ from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.config.flags import Flags, flag
+from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import RETURN, RunRecord, read_run, run_folder
-from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
 

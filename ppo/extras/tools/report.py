@@ -17,7 +17,6 @@ from urllib.parse import quote
 from ppo.config.config import Config
 from ppo.config.flags import Flags, Settings, as_arguments, flag
 from ppo.errors import ConfigError
-from ppo.extras.tools.overview import NOTHING, describe_evaluation, overview
 from ppo.extras.tools.plots import (
     COLORS,
     PANELS,
@@ -29,6 +28,7 @@ from ppo.extras.tools.plots import (
     name_of,
     target_of,
 )
+from ppo.extras.tools.summary_table import NOTHING, describe_evaluation, overview
 from ppo.run.folder import EVENTS
 from ppo.run.reader import RunRecord, read_run, run_folder
 from ppo.run.result import evaluations_of

@@ -9,15 +9,15 @@ from pkgutil import resolve_name
 
 import numpy as np
 
-from ppo.commands.shared import interval_text
+from ppo.commands.policy_flags import interval_text
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
+from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content, read_run
 from ppo.run.result import result_of
-from ppo.run.statistics import confidence_interval, interquartile_mean
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard

@@ -4,7 +4,7 @@ from ppo.components import Components
 from ppo.errors import ConfigError
 from ppo.extras.transfer.flags import PARTS, FineTuningFlags
 from ppo.run.checkpoint import copy_state, describe_mismatch, find_checkpoint, load
-from ppo.run.saved import check_scale
+from ppo.run.trusted_settings import check_scale
 from ppo.system.state_dict import State
 
 

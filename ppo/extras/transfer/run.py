@@ -1,6 +1,6 @@
 """What a run has of other runs: weights to begin with, weights that stand still, a teacher."""
 
-from ppo.algorithm.parameters import mask_of
+from ppo.algorithm.flat_weights import mask_of
 from ppo.components import Components
 from ppo.errors import ConfigError
 from ppo.extras.transfer.flags import FineTuningFlags, TeacherFlags

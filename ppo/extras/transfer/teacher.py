@@ -15,20 +15,20 @@ from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
-from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.observations import join
+from ppo.envs.probe import Spaces
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.transfer.flags import TeacherFlags
 from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
-from ppo.models.parts import chosen_parts, images_of, parts_of, vectors_of
+from ppo.models.observation_parts import chosen_parts, images_of, parts_of, vectors_of
 from ppo.parts import Part
 from ppo.peers import Peers
-from ppo.policy.build import new_model
+from ppo.policy.factories import new_model
 from ppo.policy.load import check_fits
 from ppo.run.checkpoint import digest, find_checkpoint, load
-from ppo.run.saved import as_checkpoint_error, check_scale, checked_settings
+from ppo.run.trusted_settings import as_checkpoint_error, check_scale, checked_settings
 from ppo.system.state_dict import State, add_prefix
 
 TEACHER = "teacher"  # the batch's table (T * N, W): parameters of the teacher's distributions

@@ -2,7 +2,7 @@
 
 Worlds differ in what they do where an episode ends. A Batch hides it: its step returns what the
 actions led to, the last observation of an episode included, and restart the first observations of
-new episodes. ppo.extras.vector.adapt chooses the class for a vector environment."""
+new episodes. ppo.extras.vector.adapters chooses the class for a vector environment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.arrays import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
 from ppo.envs.episodes import apply_task_params
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import Infos, with_last_observations
+from ppo.envs.trees import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
 from ppo.envs.values import describe_value
 from ppo.extras.checks.observations import check_results
 

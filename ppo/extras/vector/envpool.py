@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
 
-from ppo.envs.arrays import with_rows
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.infos import Infos
+from ppo.envs.trees import with_rows
 from ppo.errors import suggest
 from ppo.extras.vector.batches import MaskedReset, find_attribute, signed_seeds
 

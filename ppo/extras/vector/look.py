@@ -4,10 +4,10 @@ from typing import Any
 
 from ppo.envs.episodes import close_env
 from ppo.envs.errors import InvalidEnvOutput
-from ppo.envs.first_look import Spaces, has_masks, warnings_of
 from ppo.envs.inspection import problems_of
 from ppo.envs.lookup import explained_errors
 from ppo.envs.make import as_it_is, preprocess
+from ppo.envs.probe import Spaces, has_masks, warnings_of
 from ppo.extras.vector.make import make_columns
 from ppo.extras.vector.teams import Team
 

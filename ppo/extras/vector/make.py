@@ -16,7 +16,7 @@ from ppo.envs.inspection import inspected
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.make import Finish, check_spaces, preprocess
 from ppo.extensions import added_columns
-from ppo.extras.vector.adapt import adapt
+from ppo.extras.vector.adapters import adapt
 from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import Columns, OneColumn
 from ppo.extras.vector.teams import Team

@@ -28,16 +28,16 @@ from ppo.config.flags import (
 )
 from ppo.config.learning_flags import AlgorithmFlags, EnvironmentFlags, NetworkFlags
 from ppo.config.settings import kind_of
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.tools import EXTENSION
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
 from ppo.extras.tools.tune.space import NOT_SEARCHED, default_space, parse_space
 from ppo.guard import guard
+from ppo.run.intervals import interquartile_mean
 from ppo.run.loggers.console import NonExitingConsole
 from ppo.run.reader import RETURN, RUN_SUMMARY, SUMMARY, read_content, read_run
-from ppo.run.statistics import interquartile_mean
 from ppo.system.files import folder_name, new_file, write_json
 from ppo.system.hardware import available_cores
 from ppo.system.imports import extra

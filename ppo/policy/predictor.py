@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.probe import Spaces
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.models.noise import EMPTY, draw_rows
-from ppo.models.parts import parts_of
-from ppo.policy.build import ActorFactory
+from ppo.models.observation_parts import parts_of
+from ppo.policy.factories import ActorFactory
 from ppo.policy.inputs import read_actions, read_infos, read_observations, split_masks
 
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 from gymnasium.spaces import flatdim
 
 from ppo.config.config import Config
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from ppo.models.mlp import layer_sizes
-from ppo.models.parts import vectors_of
+from ppo.models.observation_parts import vectors_of
 from ppo.system.hardware import check_memory
 
 LARGE_ROLLOUT = 2**31  # bytes of observations

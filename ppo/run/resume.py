@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ppo.algorithm.parameters import stepped_copy, try_moments
+from ppo.algorithm.flat_weights import stepped_copy, try_moments
 from ppo.config.config import BEFORE_FLAGS, Config, settings_to_keep
 from ppo.config.gone import describe_gone
 from ppo.config.schedule import scheduled
@@ -17,7 +17,7 @@ from ppo.errors import CheckpointError, describe
 from ppo.guard import guard
 from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
-from ppo.run.saved import may_be_same
+from ppo.run.trusted_settings import may_be_same
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 

@@ -11,7 +11,7 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.extras.fast.mlp import NumpyActor
 from ppo.models.actor import Actor
-from ppo.policy.build import ActorFactory, actor_factory, new_model
+from ppo.policy.factories import ActorFactory, actor_factory, new_model
 from tests.running import ROOT
 
 

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from ppo.envs.errors import WorkerError
-from ppo.envs.first_look import Spaces, find_env, probe_all
+from ppo.envs.probe import Spaces, find_env, probe_all
 from tests.running import environment_flags
 
 NAME = "tests.misbehaving:Misbehaving"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ppo.algorithm.adam import Adam
-from ppo.algorithm.parameters import (
+from ppo.algorithm.flat_weights import (
     flatten_parameters,
     make_optimizer,
     mask_of,

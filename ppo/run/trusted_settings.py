@@ -13,7 +13,7 @@ from ppo.config.gone import without_gone
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
 from ppo.envs.errors import EnvironmentUnavailable
-from ppo.envs.first_look import Spaces
+from ppo.envs.probe import Spaces
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.checkpoint import load_newest

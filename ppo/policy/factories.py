@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.first_look import Spaces
 from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.probe import Spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.extensions import functions_of
 from ppo.models import make_model
-from ppo.models.parts import images_of, is_packed, parts_of, vectors_of
+from ppo.models.observation_parts import images_of, is_packed, parts_of, vectors_of
 
 
 def new_model(config, spaces: Spaces, to_act: bool = False):

@@ -12,6 +12,7 @@ from rich.table import Table
 from ppo.config.flags import Flags, flag
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.folder import is_running
+from ppo.run.intervals import confidence_interval
 from ppo.run.reader import (
     METRICS,
     RETURN,
@@ -22,7 +23,6 @@ from ppo.run.reader import (
     read_run,
 )
 from ppo.run.result import differences, result_of
-from ppo.run.statistics import confidence_interval
 from ppo.system.output import printable, show
 from ppo.system.state_dict import State
 
