@@ -1,4 +1,4 @@
-"""Read the infos of a batch: what they tell of a column, and last observations of episodes."""
+"""Read a vector environment's infos: of one environment, and last observations of episodes."""
 
 from typing import Any
 

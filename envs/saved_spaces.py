@@ -40,7 +40,7 @@ def save_spaces(spaces: Spaces) -> dict[str, Any]:
 def read_spaces(saved, config) -> Spaces:
     """Return the Spaces of a saved run, whose observations are preprocessed as config says.
 
-    saved: as save_spaces returns it, from a file that may come from a stranger: sizes are checked
+    saved: as save_spaces returns it, from an untrusted file: sizes are checked
     before memory is taken. Raises ValueError if it is missing or damaged, or if no policy can use
     it."""
     if saved is None:

@@ -1,4 +1,4 @@
-"""Nested batches of numbers: between the arrays of any library and those of numpy."""
+"""Convert nested arrays of torch, jax or numpy to numpy, and back."""
 
 import sys
 from collections.abc import Callable

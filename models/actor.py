@@ -1,4 +1,4 @@
-"""Act with a torch model: what workers do if it cannot be done in numpy."""
+"""Act with a torch model."""
 
 import numpy as np
 import torch

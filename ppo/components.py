@@ -357,7 +357,7 @@ class Components:
         return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned. Raises ValueError for open episodes that do not
+        """Load a state dict. Raises ValueError for open episodes that do not
         fit together, and whatever the learner and other parts do."""
         arrays = {
             name: x.numpy()

@@ -1,4 +1,4 @@
-"""Watch a run by callbacks, which read rollouts, batches and metrics."""
+"""Compute an iteration's metrics, and call the callbacks."""
 
 import traceback
 from collections import Counter
@@ -166,7 +166,7 @@ class Monitor:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored. Raises ValueError if
+        """Load a state dict; other names in it are ignored. Raises ValueError if
         a callback refuses its own.
 
         It is asked for values of other types than those of a new callback, too, as they may change

@@ -1,4 +1,4 @@
-"""How much memory and time a run will take, as far as its settings tell."""
+"""Estimate from its settings how much memory and time a run will take."""
 
 import math
 from itertools import pairwise

@@ -56,7 +56,7 @@ class EpisodeStatistics:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state_dict() returned; other names in it are ignored."""
+        """Load a state dict; other names in it are ignored."""
         self.count = int(state["episodes"])
         for episode_return, length in state["episodes.recent"].tolist():
             self.returns.append(episode_return)

@@ -1,4 +1,4 @@
-"""What several commands share: flags of a saved policy, the folder of a checkpoint."""
+"""Flags of commands that load policies, and the folder of a checkpoint."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

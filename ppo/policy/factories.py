@@ -1,4 +1,4 @@
-"""Build what training and evaluation share: the model, actors, and the observation normaliser."""
+"""Make what training and evaluation share: the model, actors, and the observation normaliser."""
 
 from collections.abc import Callable
 from copy import copy

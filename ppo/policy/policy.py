@@ -1,4 +1,4 @@
-"""Use a trained policy: make its environments, evaluate, save; predictor.py has what it answers."""
+"""A trained policy: predict (predictor.py), make its environments, evaluate, save."""
 
 from contextlib import ExitStack
 from copy import copy

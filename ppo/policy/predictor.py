@@ -1,4 +1,4 @@
-"""What a policy answers: actions, values, log-probabilities and distributions; no environment."""
+"""Predict actions, values, log-probabilities and distributions by a trained policy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

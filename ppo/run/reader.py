@@ -1,4 +1,4 @@
-"""Read the settings, metrics and results in a run's folder, which may come from a stranger."""
+"""Read the settings, metrics and results in a run's folder, whose files are untrusted."""
 
 import os
 import time

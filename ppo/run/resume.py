@@ -1,4 +1,4 @@
-"""The content of a checkpoint: all that a run needs to continue as if it had not stopped."""
+"""Take a run's state for a checkpoint, and restore it."""
 
 from copy import copy
 from functools import partial

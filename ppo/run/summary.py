@@ -1,4 +1,4 @@
-"""What evaluations and runs come to."""
+"""Results of evaluations and runs."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,5 +1,5 @@
-"""Settings of a saved run. Its files may come from a stranger: they name nothing that is imported
-unless the user repeats it."""
+"""Settings of a saved run, whose files are untrusted: they name nothing that is imported unless
+the user repeats it."""
 
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Files whose content survives a crash or a full disk: replaced atomically, or only appended to.
 
-What is read may come from a stranger: nothing here waits for a pipe, reads a device, or takes
+What is read is untrusted: nothing here waits for a pipe, reads a device, or takes
 memory without bound.
 """
 

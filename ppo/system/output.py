@@ -1,4 +1,4 @@
-"""Print to the user, who may have stopped reading."""
+"""Print to streams that may be closed."""
 
 import io
 import os

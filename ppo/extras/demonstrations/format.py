@@ -1,4 +1,4 @@
-"""Demonstrations, episodes that somebody has played: what they hold, and their .npz file."""
+"""Demonstrations: their tables, and the .npz file that holds them."""
 
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def unusable(name: str, reason: object) -> ConfigError:
 
 
 def read_npz(path: Path) -> Demonstrations:
-    """Read a .npz file, which may come from a stranger: nothing in it is executed, and sizes are
+    """Read a .npz file, which is untrusted: nothing in it is executed, and sizes are
     checked before memory is taken. Raises OSError if it cannot be read, ValueError if it is damaged
     or does not hold demonstrations."""
     return assemble(read_tables(path))

@@ -23,7 +23,7 @@ def read_changes(path: Path) -> Settings:
     """Return the settings in a file of ppo set, converted as flags are; {} if there is no file.
 
     Raises CheckpointError, naming the file and the setting, unless ppo set could have written them:
-    a stranger's file must not change what a run imports, plays or allocates."""
+    an untrusted file must not change what a run imports, plays or allocates."""
     try:
         content = load_json(path)
         if not isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""Train with several seeds: one run says little about how good a configuration is."""
+"""Train with several seeds, in runs side by side, and summarise them."""
 
 import sys
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Summarise a run in a few texts."""
+"""Summarise a run as a row of a table."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A teacher: the policy of another run, as it is asked what it would do in a student's states."""
+"""A teacher: a frozen policy whose distributions the learner imitates."""
 
 from collections.abc import Callable
 from functools import partial

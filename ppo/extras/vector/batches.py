@@ -1,8 +1,8 @@
 """Environments that step together: one interface for vector environments of all kinds.
 
-Worlds differ in what they do where an episode ends. A Batch hides it: its step returns what the
-actions led to, the last observation of an episode included, and restart the first observations of
-new episodes. ppo.extras.vector.adapters chooses the class for a vector environment."""
+Vector environments differ in what they do where an episode ends. A Batch hides it: its step returns
+what the actions led to, the last observation of an episode included, and restart the first
+observations of new episodes. ppo.extras.vector.adapters chooses the class for one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
