@@ -250,15 +250,13 @@ def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
     """Merge the workers' reports on a rollout, in order of time."""
-    episodes, last_observations, reset_envs, faults, emulators, task_params, notes = zip(
-        *infos, strict=True
-    )
+    reports = [*infos]
     return RolloutInfo(
-        sorted(chain(*episodes)),
-        sorted(chain(*last_observations)),
-        sorted(chain(*reset_envs)),
-        dict(ChainMap(*faults)),
-        dict(ChainMap(*emulators)),
-        dict(ChainMap(*task_params)),
-        max(notes),
+        episodes=sorted(x for info in reports for x in info.episodes),
+        last_observations=sorted(x for info in reports for x in info.last_observations),
+        reset_envs=sorted(x for info in reports for x in info.reset_envs),
+        faults=dict(ChainMap(*(info.faults for info in reports))),
+        emulators=dict(ChainMap(*(info.emulators for info in reports))),
+        task_params=dict(ChainMap(*(info.task_params for info in reports))),
+        note=max(info.note for info in reports),
     )

@@ -1,12 +1,14 @@
 """Evaluate a policy by whole episodes."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from gymnasium import Env
+from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.envs.episodes import WHOLE_EPISODE, apply_task_params, close_env, episode_metrics
@@ -54,6 +56,30 @@ def evaluate_envs(
         return evaluate(act, envs, seeds, **options, on_progress=on_progress)
 
 
+@dataclass(eq=False)
+class Game:
+    """An environment, and the episode that is played in it. state_size: of recurrent states."""
+
+    env: Env
+    state_size: int
+    episode: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the episode."""
+        self.observation, self.info = self.env.reset(seed=self.seed)
+        self.state = np.zeros(self.state_size, np.float32)
+
+    def step(self, action: Any, state: ndarray) -> tuple[float, bool]:
+        """Take a step to the next state; return the reward, and whether the episode is over."""
+        self.state = state
+        self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+        return float(reward), terminated or truncated
+
+
 def evaluate(
     act: Act,
     envs: Sequence[Env],
@@ -69,44 +95,39 @@ def evaluate(
     overwrites the states by the next ones. envs: preprocessed as in training. An episode that
     is not over after max_steps is cut off, and counts with its return so far. on_progress: called
     with the number of episodes so far."""
+    waiting = iter(enumerate(seeds))  # an environment that is free takes the next episode
     returns = [0.0] * len(seeds)
     lengths = [0] * len(seeds)
     reported: dict[str, list[float]] = {}
-    ends: list[bool] = []  # for each played episode: False if it was cut off
-    waiting = iter(enumerate(seeds))  # an environment that is free takes the next one
-
-    def play(env: Env) -> Generator[Any, Any, None]:
-        """Yield (observation, info, state) for each action; receive it and the next state."""
-        for episode, seed in waiting:
-            is_over = True  # the episode begins, or a life was lost and the game continues
-            info: dict[str, Any] = {}
-            while WHOLE_EPISODE not in info and lengths[episode] < max_steps:
-                if is_over:
-                    observation, info = env.reset(seed=seed)
-                    state = np.zeros(state_size, np.float32)
-                action, state = yield observation, info, state
-                observation, reward, terminated, truncated, info = env.step(action)
-                is_over = terminated or truncated
-                returns[episode] += float(reward)
-                lengths[episode] += 1
-            ends.append(WHOLE_EPISODE in info)
-            if WHOLE_EPISODE in info:
-                returns[episode], lengths[episode] = info[WHOLE_EPISODE]
-            for name, value in episode_metrics(info).items():
-                reported.setdefault(name, []).append(value)
-
-    players: dict[Any, Any] = {player: next(player) for player in map(play, envs[: len(seeds)])}
-    while players:
-        observations, infos, states = map(list, zip(*players.values(), strict=True))
-        next_states = np.stack(states)
-        actions = act(np.stack(observations), infos, next_states)
-        for player, *answer in zip([*players], actions, next_states, strict=True):
-            try:
-                players[player] = player.send(answer)
-            except StopIteration:
-                del players[player]
-        on_progress(len(ends))
-    return summarize(returns, lengths, ends.count(False), reported)
+    num_played = num_unfinished = 0
+    games = [Game(env, state_size, *next(waiting)) for env in envs[: len(seeds)]]
+    while games:
+        observations = np.stack([game.observation for game in games])
+        states = np.stack([game.state for game in games])
+        actions = act(observations, [game.info for game in games], states)
+        for game, action, state in zip([*games], actions, states, strict=True):
+            reward, is_over = game.step(action, state)
+            episode, info = game.episode, game.info
+            returns[episode] += reward
+            lengths[episode] += 1
+            is_whole = WHOLE_EPISODE in info
+            if is_whole or lengths[episode] >= max_steps:
+                if is_whole:
+                    returns[episode], lengths[episode] = info[WHOLE_EPISODE]
+                for name, value in episode_metrics(info).items():
+                    reported.setdefault(name, []).append(value)
+                num_played += 1
+                num_unfinished += not is_whole
+                following = next(waiting, None)
+                if following is None:
+                    games.remove(game)
+                    continue
+                game.episode, game.seed = following
+                is_over = True
+            if is_over:  # also where a life was lost and the game continues
+                game.begin()
+        on_progress(num_played)
+    return summarize(returns, lengths, num_unfinished, reported)
 
 
 def summarize(
