@@ -68,18 +68,25 @@ class NormalizeObservation:
         is_packed: bool = False,
         dtype=np.float32,
     ) -> None:
-        shifts = SharedArray(shape, np.result_type(dtype, np.float32))
-        tables = SharedArray((2, *shape), np.float32)
-        scale, highest = tables.array
+        self.enabled = enabled
+        self.is_packed = is_packed
+        self.statistics = RunningMeanStd(shape)
+        self.shifts = SharedArray(shape, np.result_type(dtype, np.float32))
+        self.tables = SharedArray((2, *shape), np.float32)
+        scale, highest = self.tables.array
         scale[:] = 1
         highest[:] = np.where(is_scaled, CLIP, np.inf)
-        self.__setstate__((shifts, tables, enabled, is_packed, RunningMeanStd(shape)))
+        self._attach()
 
     def __getstate__(self):
         return self.shifts, self.tables, self.enabled, self.is_packed, self.statistics
 
     def __setstate__(self, state) -> None:
         self.shifts, self.tables, self.enabled, self.is_packed, self.statistics = state
+        self._attach()
+
+    def _attach(self) -> None:
+        """Show the shared memory as arrays."""
         self.shift = self.shifts.array
         self.scale, self.highest = self.tables.array
         self.lowest = -self.highest

@@ -4,7 +4,7 @@ import time
 from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -79,8 +79,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         cores = core_numbers()
         own_cores = not sampler and len(cores) == num_workers
         self.workers: list[WorkerProcess] = []
-        with ExitStack() as if_one_cannot_start:
-            if_one_cannot_start.push(self)
+        try:
             for number, share in enumerate(shares):
                 worker = kind(
                     make_worker,
@@ -91,7 +90,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     cores=cores[number : number + 1] if own_cores else (),
                 )
                 self.workers.append(worker)
-            if_one_cannot_start.pop_all()
+        except BaseException as error:
+            self.__exit__(type(error))  # the others have started
+            raise
 
     def restore(self, episodes: Sequence[OpenEpisode], task_params) -> list[int]:
         """Restore an open episode in each environment; return those that were reset instead, with
