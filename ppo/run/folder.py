@@ -41,13 +41,9 @@ WRITTEN_LATE = (SUMMARY, "checkpoints/last.safetensors", "checkpoints/best.safet
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
 FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints"}
-FAULTS = (
-    "worker_lost",
-    "episodes_lost",
-    "step_skipped",
-    "evaluation_failed",
-    "checkpoint_failed",
-)
+# Kinds of faults, between which those of extensions stand: of environments, and all others.
+ENVIRONMENT_FAULTS = ("worker_lost", "episodes_lost")
+FAULTS = ("step_skipped", "evaluation_failed", "checkpoint_failed")
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
