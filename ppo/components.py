@@ -30,7 +30,7 @@ from ppo.envs.sampler import RolloutSampler
 from ppo.envs.saved_spaces import save_spaces
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
-from ppo.extensions import functions_of, names_of
+from ppo.extensions import functions_of
 from ppo.guard import guard
 from ppo.models.actor_critic import persistent_buffers, to_vector
 from ppo.models.observation_parts import images_of
@@ -45,7 +45,7 @@ from ppo.policy.factories import (
 )
 from ppo.policy.load import check_fits
 from ppo.policy.policy import Policy
-from ppo.run.folder import ENVIRONMENT_FAULTS, FAULTS
+from ppo.run.folder import fault_kinds
 from ppo.run.resume import compare_settings
 from ppo.run.trusted_settings import as_checkpoint_error
 from ppo.system.hardware import available_cores, within_limits
@@ -140,7 +140,7 @@ class Components:
         check_layers(config, spaces)
         self.env_ids = self.peers.ids(config.num_envs)  # of the environments that are here
         self.num_envs = len(self.env_ids)
-        self.faults = dict.fromkeys([*ENVIRONMENT_FAULTS, *names_of("faults"), *FAULTS], 0)
+        self.faults = dict.fromkeys(fault_kinds(), 0)
         self.env_attributes: State = {}  # of new episodes, by Run.set_env
         self.changes: Settings = {}  # from the next iteration on, by Run.change
         self.saved_spaces = save_spaces(spaces)  # for checkpoints

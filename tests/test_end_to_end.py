@@ -20,7 +20,7 @@ from safetensors import safe_open
 
 import main
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.run.folder import FAULTS
+from ppo.run.folder import fault_kinds
 from tests.environments import Faulty
 from tests.running import ROOT, command, metrics, on_terminal, run_main
 
@@ -46,7 +46,7 @@ COLUMNS = [
     "clip_coef",
     "seconds_collecting",
     "seconds_learning",
-    *(f"faults/{name}" for name in FAULTS),
+    *(f"faults/{name}" for name in fault_kinds()),
 ]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError, RunInUse
-from ppo.run.folder import FAULTS, RunFolder
+from ppo.run.folder import RunFolder, fault_kinds
 from tests.running import ROOT
 
 HOLD = """
@@ -29,7 +29,7 @@ with RunFolder(Config(run_dir=sys.argv[1]), {}):
 
 
 def faults() -> dict[str, int]:
-    return dict.fromkeys(FAULTS, 0)
+    return dict.fromkeys(fault_kinds(), 0)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

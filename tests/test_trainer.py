@@ -14,7 +14,7 @@ import pytest
 from ppo import Callback, Config, Learner, train
 from ppo.errors import CheckpointError, Interrupted, RunInUse
 from ppo.run.checkpoint import load, newest_first
-from ppo.run.folder import FAULTS, RunFolder
+from ppo.run.folder import RunFolder, fault_kinds
 from tests.running import metrics
 
 TINY = {
@@ -198,7 +198,7 @@ def test_nothing_is_resumed_without_a_checkpoint(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     with (
-        RunFolder(config(tmp_path), dict.fromkeys(FAULTS, 0)),
+        RunFolder(config(tmp_path), dict.fromkeys(fault_kinds(), 0)),
         pytest.raises(RunInUse, match="is in use by process"),
     ):
         train(config(tmp_path))

@@ -41,9 +41,12 @@ WRITTEN_LATE = (SUMMARY, "checkpoints/last.safetensors", "checkpoints/best.safet
 PACKAGES = ("ale-py", "box2d", "box2d-py", "gymnasium", "numpy", "torch")
 # What --resume=auto accepts in the folder of a run that has no checkpoint yet.
 FILES_BEFORE_CHECKPOINT = {"lock", "config.json", EVENTS, METRICS, "checkpoints"}
-# Kinds of faults, between which those of extensions stand: of environments, and all others.
-ENVIRONMENT_FAULTS = ("worker_lost", "episodes_lost")
-FAULTS = ("step_skipped", "evaluation_failed", "checkpoint_failed")
+
+
+def fault_kinds() -> list[str]:
+    """Return the kinds of faults that are counted: of environments, extensions, and the trainer."""
+    of_trainer = ("step_skipped", "evaluation_failed", "checkpoint_failed")
+    return ["worker_lost", "episodes_lost", *names_of("faults"), *of_trainer]
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
