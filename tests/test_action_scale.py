@@ -84,7 +84,7 @@ def unscaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high", "dtype"),
     [
@@ -111,7 +111,7 @@ def test_actions_of_any_bounds_are_learned(
     assert summary["evaluation"]["mean"] > -0.15
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 def test_each_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
     values = kwargs_of([300, -1, 0], [500, 1, 40], hybrid=True)
     summary = train(values.pop("env_name"), **{**QUICK, **values, "run_dir": str(tmp_path)})
@@ -123,6 +123,7 @@ def test_each_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
     np.testing.assert_allclose((numbers - [300, -1, 0]) / [100, 1, 20] - 1 - goals, 0, atol=0.35)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("low", "high"),
     [
@@ -150,6 +151,7 @@ def test_bounds_that_a_normal_fits_and_missing_ones_stay_as_they_are(
     assert "scaled from" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_policy_of_before_plays_and_is_resumed_as_it_was_trained(
     unscaled: Path, tmp_path: Path
 ) -> None:
@@ -198,7 +200,7 @@ def test_demonstrations_are_cloned_in_the_numbers_of_the_environment(
     assert (policy.log_probs(goals, actions) > policy.log_probs(goals, actions - 60)).all()
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("squash", [False, True])
 def test_an_exported_policy_scales_too(squash: bool, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -215,6 +217,7 @@ def test_an_exported_policy_scales_too(squash: bool, tmp_path: Path) -> None:
     assert (distances <= [0.04, 1e-7, 3e-3]).all()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("low", "high", "flags", "said"),
     [

@@ -211,6 +211,7 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
     assert "cannot be kept" in problem(entry_point, max_episode_steps=5)
 
 
+@pytest.mark.slow
 def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Call) -> None:
     run = str(tmp_path / "run")
     name = "--env_name=tests.teams:Relay"

@@ -138,7 +138,7 @@ def assert_ends(process: subprocess.Popen, name: str) -> str:
     return errors or ""
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
 @pytest.mark.parametrize("way", ["swallow", "sleep", "lock", "pipe", "in_c"])
 def test_a_signal_is_heard_while_a_callback_blocks_at_a_checkpoint(
@@ -160,7 +160,7 @@ def test_a_signal_is_heard_while_a_callback_blocks_at_a_checkpoint(
         assert saved(folder)[-1].read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
     ("where", "way", "step"),
@@ -211,7 +211,7 @@ def start_unread(folder: Path, **outputs: Any) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
 @pytest.mark.parametrize("with_errors", [True, False])
 def test_a_signal_is_heard_while_nobody_reads_a_full_pipe(
@@ -317,7 +317,7 @@ class Cramped(Callback):
 """
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Cramped", "Threadless"])
 def test_checkpoints_need_no_more_threads_once_a_run_has_begun(name: str, tmp_path: Path) -> None:
     (tmp_path / "threadless.py").write_text(THREADLESS)

@@ -143,7 +143,7 @@ def test_an_attribute_that_the_environment_lacks_is_named(tmp_path: Path) -> Non
     assert load(folder / "checkpoints" / LAST)["iteration"] == 1
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "code", "message"),
     [

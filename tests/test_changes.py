@@ -72,6 +72,7 @@ def test_values_given_on_resuming_take_precedence_over_earlier_changes(tmp_path:
     assert read_json(tmp_path / "set.json") == {}
 
 
+@pytest.mark.slow
 def test_a_value_given_on_resuming_is_forgotten_in_all_changes(cartpole_copy: Path) -> None:
     for iteration in (21, 22):
         write_json(cartpole_copy / f"set-{iteration}.json", {"num_epochs": 2})

@@ -149,6 +149,7 @@ def test_what_ranks_exchange(torchrun, tmp_path: Path) -> None:
     assert first["seconds"] == [True, {"seconds_exchanging": 0.0}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_the_gradient_of_all_rows_is_one_process_s(model: str, torchrun, tmp_path: Path) -> None:
     sizes = (f"--model={model}", "--hidden_size=16", "--num_iterations=1", "--num_minibatches=1")

@@ -128,6 +128,7 @@ def assert_saved(folder: Path) -> None:
     assert load(saved(folder)[-1])["iteration"] == int(metrics(folder)[-1]["iteration"])
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_when_its_terminal_goes_away(tmp_path: Path) -> None:
     line = command(*LONG, "--num_workers=2", f"--run_dir={tmp_path}")
     process, terminal = pty.fork()
@@ -212,7 +213,7 @@ def test_the_runs_of_seeds_die_with_their_command(tmp_path: Path) -> None:
     assert not trainers_in(tmp_path)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -260,7 +261,7 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["model", "optimizer", "learner"])
 def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text("import sys; sys.exit(0)")
@@ -269,7 +270,7 @@ def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path)
     assert done.stderr.startswith(f"error: --{flag}=ending:Ending cannot be imported")
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "where"), [("remove", "run"), ("replace_by_folder", "run/metrics.csv")]
 )
@@ -361,7 +362,7 @@ def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limited", "limit", "sentence"),
     [

@@ -85,7 +85,7 @@ def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: st
     assert [file.name for file in tmp_path.glob(".tmp-*")] == []
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "fifo", "folder"])
 def test_results_are_added_to_regular_files_only(
     name: str, cartpole_run: Path, tmp_path: Path

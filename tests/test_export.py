@@ -127,8 +127,8 @@ def test_the_policy_of_a_team_is_exported(tmp_path: Path) -> None:
         assert found[0] == policy.predict(observation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.slow_but_first
 def test_a_file_returns_nan_for_nan_and_some_action_for_what_is_infinite(
     activation: str, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path
     assert [int(row["faults/tenth_step"]) for row in metrics(tmp_path / "run")] == [2, 6]
 
 
+@pytest.mark.slow
 def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
     flags = [flag for flag in FLAGS.split() if flag != "CartPole-v1"]
@@ -133,6 +134,7 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     assert saved["model.policy_head.mean.weight"].shape == (1, 8)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("env_name", ["plugin/Walk", "plugin.bare:Walk"])
 def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
@@ -148,6 +150,7 @@ def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_p
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_without_an_extension_its_policies_act_and_its_runs_do_not_go_on(
     ppo: Run, tmp_path: Path
 ) -> None:

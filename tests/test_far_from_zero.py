@@ -127,6 +127,7 @@ def learned(make: Callable[..., Any], folder: Path, **options: Any) -> Any:
     return train(make, **flags)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("make", "options"),
     [

@@ -277,7 +277,7 @@ def test_workers_leave_signals_to_the_trainer(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "worker_lost")
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -313,7 +313,7 @@ def hanging(tmp_path: Path, kind: str) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])
 def test_nothing_outlives_a_killed_run_whose_environment_hangs(
     tmp_path: Path, kill: Callable
@@ -327,6 +327,7 @@ def test_nothing_outlives_a_killed_run_whose_environment_hangs(
     assert all(load(path) for path in saved(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_warned_of_while_training_continues(tmp_path: Path) -> None:
     limit = (
         300_000  # enough for a checkpoint of the beginning, but not for Adam's moments beside it

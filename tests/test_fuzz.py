@@ -353,6 +353,7 @@ def mutant(state: dict[str, Any], random: Random) -> dict[str, Any]:
     return {other: value for other, value in state.items() if other != name}
 
 
+@pytest.mark.slow
 def test_a_sealed_checkpoint_of_anything_is_used_or_refused_at_once(tmp_path: Path) -> None:
     settings = {"env_name": "CartPole-v1", "num_envs": 2, "num_steps": 8, "hidden_size": 8}
     found = settings_of(Config(**PLAIN | settings))

@@ -113,6 +113,7 @@ WRAPPED = (WrapperSpec("Double", "tests.shops:Double", {}),)
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -138,6 +139,7 @@ def test_an_id_of_the_program_trains_evaluates_loads_and_resumes(
     assert gymnasium.spec("Given-v0") is own
 
 
+@pytest.mark.slow
 def test_functions_configs_and_evaluations_take_ids_of_the_program(
     register: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_an_id_that_the_program_has_registered_anew_is_its_own(
     assert summary.evaluation.mean == 1
 
 
+@pytest.mark.slow
 def test_an_id_that_cannot_be_sent_is_refused_only_if_it_is_made(
     register: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_function_that_asks_for_an_unknown_id_is_not_unknown_itself(tmp_path: 
         train(lambda: gymnasium.make("Cart-v0"), **VALUES, run_dir=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_command_line_is_told_to_name_the_module_of_an_id(
     register: Callable[..., None],
     call: Call,
@@ -242,6 +246,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file", pytest.param("interactive", marks=SLOW)])
 def test_ids_of_classes_in_a_script_reach_its_workers(form: str, tmp_path: Path) -> None:
     script = textwrap.dedent(SCRIPT)

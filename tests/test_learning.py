@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_bits(model: str) -> None:
     assert not torch.equal(first, trained(env_name, **values, seed=1).learner.weights)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("share_trunk", [True, False])
 def test_what_a_picture_shows_is_learned(precision: str, share_trunk: bool) -> None:

@@ -56,6 +56,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_training_is_the_same_with_any_loggers(plain: Path, shown: Path) -> None:
     rows = metrics(shown)
     evaluations = [row.pop("evaluation_return_mean") for row in rows]

@@ -54,7 +54,7 @@ def one_error(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return line
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value", ["{1, 2}", "b'bytes'", "{1: 2, 'a': 3}", "object()", "np.array([None])"]
 )
@@ -83,7 +83,7 @@ def test_an_array_in_any_order_is_saved(tmp_path: Path, value: str, restored: st
     assert f"restored {restored}" in done.stdout
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -111,7 +111,7 @@ def test_a_working_folder_that_was_removed_is_named(tmp_path: Path) -> None:
     assert "the working folder cannot be found" in one_error(done)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [
@@ -130,7 +130,7 @@ NAN_BOX = "spaces.Box(-1, 1, (2,)); {name}_space.low[:] = np.nan"
 UNIT_BOX = "spaces.Box(-1, 1, (2,))"
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [

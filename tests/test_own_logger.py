@@ -49,6 +49,7 @@ def calls_in(path: Path) -> list[list[Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_logger_of_ones_own_sees_the_run_and_cannot_end_it(tmp_path: Path, call: Call) -> None:
     good, bad = (f"--logger={HERE}:Lines(path='{tmp_path}/{name}'" for name in ("good", "bad"))
     folder = tmp_path / "run"
@@ -109,6 +110,7 @@ def test_a_wrong_logger_ends_the_command(tmp_path: Path, call: Call) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_example_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "trackio.py").write_text("raise ImportError\n")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -100,6 +100,7 @@ def evaluated(name: str, folder: Path, *flags: str) -> harness.Result:
     return found
 
 
+@pytest.mark.slow
 def test_a_policy_is_shown_in_a_window(tmp_path: Path) -> None:
     found = evaluated("CartPole-v1", tmp_path, "--episodes=2", "--max_steps=10", "--render=human")
     assert found["lengths"] == [10, 10]

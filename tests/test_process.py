@@ -80,7 +80,7 @@ def output(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_threads_and_determinism_are_set(deterministic: bool) -> None:
     code = THREADS.format(threads=2, deterministic=deterministic)

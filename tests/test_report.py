@@ -40,6 +40,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_seeds_train_in_folders_of_their_own_and_end_in_a_table(parent: Path) -> None:
     assert sorted(path.name for path in parent.iterdir()) == ["curves.png", "s4", "s5", "said.txt"]
     assert imageio.v3.imread(parent / "curves.png").std() > 10
@@ -54,6 +55,7 @@ def test_seeds_train_in_folders_of_their_own_and_end_in_a_table(parent: Path) ->
     assert f"last 100: interquartile mean {mean:.1f} (95 % interval " in said
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_run_that_it_would_be_alone(parent: Path, tmp_path: Path) -> None:
     assert run_main(*FLAGS, "--seed=5", f"--run_dir={tmp_path}").returncode == 0
     assert metrics(tmp_path) == metrics(parent / "s5")
@@ -100,6 +102,7 @@ def test_seeds_overwrite_nothing_and_say_when_one_fails(parent: Path, tmp_path: 
     assert re.search(rf"error: the run in {folder}/s\d ended with exit code 2", done.stderr)
 
 
+@pytest.mark.slow
 def test_the_report_needs_no_other_file(parent: Path) -> None:
     folder = parent / "s4"
     page = (folder / "report.html").read_text()
@@ -253,6 +256,7 @@ def test_a_large_video_is_linked(parent: Path, tmp_path: Path) -> None:
     assert f'src="run/videos/{video.name}"' in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call) -> None:
     other = Path(shutil.copytree(parent / "s4", tmp_path / "other", symlinks=True))
     config = json.loads((other / "config.json").read_text())
@@ -272,6 +276,7 @@ def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call)
     assert call("report", *runs, f"--output={tmp_path / 'all.html'}")[0] == 2
 
 
+@pytest.mark.slow
 def test_the_runs_in_a_folder_are_listed(parent: Path, tmp_path: Path, call: Call) -> None:
     folder = Path(shutil.copytree(parent / "s4", tmp_path / "new", symlinks=True))
     shutil.copytree(parent / "s5", tmp_path / "group" / "half", symlinks=True)

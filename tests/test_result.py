@@ -43,6 +43,7 @@ def result(run: Path, *, episodes: int, step: int = NEWEST, seed: int = 0) -> li
     return [f"{mean:,.1f}", str(episodes), f"{step:,}"]
 
 
+@pytest.mark.slow
 def test_the_result_is_the_evaluation_of_the_newest_checkpoint_with_the_most_episodes(
     cartpole_copy: Path, tmp_path: Path, call: Call
 ) -> None:
@@ -120,6 +121,7 @@ def test_an_evaluation_is_that_of_its_step_whatever_its_file_is_called(
     assert shown(moved, call)[1:] == ["3", f"{NEWEST:,}"]
 
 
+@pytest.mark.slow
 def test_a_film_is_no_evaluation(cartpole_copy: Path, tmp_path: Path, call: Call) -> None:
     evaluate(call, cartpole_copy, "--episodes=1", f"--video={tmp_path / 'film.mp4'}")
     assert not (cartpole_copy / "evaluation.json").exists()

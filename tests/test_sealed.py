@@ -116,6 +116,7 @@ def resume(call: Call, folder: Path, *flags: str) -> tuple[int, str]:
     return code, errors
 
 
+@pytest.mark.slow
 def test_moments_of_another_size_end_no_process_by_a_signal(run: Path) -> None:
     path = reseal(run, changed(MOMENTS, lambda x: x[:0]))
     done = run_main(f"--resume={run}", "--num_iterations=6")

@@ -162,6 +162,7 @@ def test_a_full_column_is_masked_and_refused() -> None:
         game.step(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plays_policies", [False, True])
 def test_an_episode_depends_on_seed_actions_and_opponents_only(
     plays_policies: bool, opponents: list[str]
@@ -181,6 +182,7 @@ def test_an_episode_depends_on_seed_actions_and_opponents_only(
     assert [play(first, seed) for seed in range(20)] != shown
 
 
+@pytest.mark.slow
 def test_seats_and_opponents_are_drawn(opponents: list[str]) -> None:
     game = Game()
     game.set_training(opponents=opponents)
@@ -191,6 +193,7 @@ def test_seats_and_opponents_are_drawn(opponents: list[str]) -> None:
     assert drawn == {(seat, number) for seat in (0, 1) for number in (0, 1)}
 
 
+@pytest.mark.slow
 def test_an_opponent_draws_from_its_policy(opponents: list[str]) -> None:
     game = Game()
     game.set_training(opponents=opponents[:1])
@@ -203,6 +206,7 @@ def test_an_opponent_draws_from_its_policy(opponents: list[str]) -> None:
     assert counts.max() < 200
 
 
+@pytest.mark.slow
 def test_an_opponent_that_is_missing_or_damaged_is_named(
     tmp_path: Path, opponents: list[str]
 ) -> None:

@@ -55,6 +55,9 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the site is built in."""
@@ -100,7 +103,6 @@ def test_pages_are_whole_and_their_links_lead_somewhere(built: Path) -> None:
     assert names < pages[site / "api" / "index.html"].ids
 
 
-@pytest.mark.slow
 def test_the_site_is_read_and_searched_in_a_browser(built: Path, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     api = pytest.importorskip("playwright.sync_api")

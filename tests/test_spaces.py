@@ -57,7 +57,7 @@ def test_actions_of_any_kind_are_learned_from_observations_of_any_kind(
     assert score("Identity-v0", env_kwargs={"shown": shown, "done": done}) > 0.9
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shown", "done"),
     [

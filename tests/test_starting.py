@@ -29,6 +29,7 @@ def run(folder: Path, num_workers: int, *flags: str, **about: Any) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("num_workers", [1, 0])
 def test_an_environment_may_start_a_process(tmp_path: Path, num_workers: int) -> None:
     run(tmp_path / "run", num_workers)
@@ -46,7 +47,7 @@ def test_it_may_do_so_by_any_means_in_any_call(
     assert len(metrics(tmp_path / "run")) == 4
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 0])
 def test_a_batch_may_be_one_of_processes(tmp_path: Path, num_workers: int) -> None:
     rows = []
@@ -62,6 +63,7 @@ def test_a_batch_may_be_one_of_processes(tmp_path: Path, num_workers: int) -> No
     assert rows[0] == rows[1]
 
 
+@pytest.mark.slow
 def test_what_a_hung_worker_has_started_ends_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     marker = tmp_path / "marker"
@@ -165,12 +167,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_start_method_stays_free_to_choose(tmp_path: Path) -> None:
     command = [sys.executable, "-c", METHOD, str(tmp_path / "run")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 0])
 def test_a_forked_process_can_be_terminated_as_soon_as_it_is_started(
     tmp_path: Path, num_workers: int

@@ -89,7 +89,7 @@ def test_a_large_network_is_not_evaluated_by_a_process_that_is_stopped(tmp_path:
     assert nothing_left(process.pid)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_workers", "inference", "at"),
     [(2, "worker", 1), (2, "learner", 1), (1, "worker", 0), (1, "worker", 2)],
@@ -121,6 +121,7 @@ def test_a_pause_of_the_whole_job_changes_nothing(
     assert not events(folder, "worker_lost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["worker", "trainer"])
 def test_a_pause_of_one_process_is_noticed_where_it_is_a_workers(tmp_path: Path, who: str) -> None:
     folder = tmp_path / "run"

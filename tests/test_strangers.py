@@ -516,7 +516,7 @@ def test_nothing_is_imported_from_the_working_folder(
         assert not (place / "imported").exists(), line
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [(str(ROOT / "main.py"),), ("-m", "ppo")])
 def test_other_ways_to_start_import_nothing_from_it_either(
     program: tuple[str, ...], place: Path, ppo: Callable[..., subprocess.CompletedProcess]
@@ -529,7 +529,7 @@ def test_other_ways_to_start_import_nothing_from_it_either(
     assert not (place / "imported").exists()
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["my_env:MyEnv", "my_env.py:MyEnv"])
 def test_what_a_flag_names_is_imported_from_a_folder_of_traps_with_its_neighbours(
     name: str, place: Path, ppo: Callable[..., subprocess.CompletedProcess]
@@ -546,6 +546,7 @@ def test_what_a_flag_names_is_imported_from_a_folder_of_traps_with_its_neighbour
         assert not (place / "imported").exists(), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--env_name=random:MyEnv", "--learner=random:MyLearner"])
 def test_an_installed_module_hides_one_of_the_working_folder_and_is_named(
     flag: str, place: Path, ppo: Callable[..., subprocess.CompletedProcess]
@@ -556,6 +557,7 @@ def test_an_installed_module_hides_one_of_the_working_folder_and_is_named(
     assert not (place / "imported").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_a_runs_folder_even_if_a_flag_names_it(
     cartpole_copy: Path, ppo: Callable[..., subprocess.CompletedProcess]
 ) -> None:

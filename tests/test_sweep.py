@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ppo.config.config import Config
@@ -35,6 +36,7 @@ def test_each_parameter_of_the_sweep_is_a_flag_that_takes_its_values() -> None:
     assert SWEEP["metric"]["name"] in GROUPED.values()
 
 
+@pytest.mark.slow
 def test_an_agent_of_the_sweep_starts_a_run_that_trains(tmp_path: Path) -> None:
     drawn = {name: values_of(parameter)[0] for name, parameter in SWEEP["parameters"].items()}
     arguments = [f"--{name}={value}" for name, value in drawn.items()]
