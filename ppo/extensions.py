@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import distributions
+from multiprocessing import parent_process
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -161,15 +162,21 @@ def extensions() -> dict[str, Extension]:
         try:
             loaded[name] = resolve_name(path)
         except Exception as error:
-            show(f"warning: the extension {name} is left out: {describe(error)}")
+            _warn(f"the extension {name} is left out: {describe(error)}")
     order = TopologicalSorter({name: (*x.after, *x.needs) for name, x in loaded.items()})
     found: dict[str, Extension] = {}
     for name in filter(loaded.__contains__, order.static_order()):
         if missing := {*loaded[name].needs} - found.keys():
-            show(f"warning: the extension {name} is left out: it needs {', '.join(missing)}")
+            _warn(f"the extension {name} is left out: it needs {', '.join(missing)}")
         else:
             found[name] = loaded[name]
     return found
+
+
+def _warn(message: str) -> None:
+    """Show a warning, once for all processes."""
+    if parent_process() is None:
+        show(f"warning: {message}")
 
 
 def functions_of(field: str) -> list[Any]:

@@ -265,12 +265,14 @@ def test_a_command_of_the_documentation_runs_as_printed(
     folder = cartpole_copy.parent
     monkeypatch.chdir(folder)
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delitem(sys.modules, "my_env", raising=False)  # of another test
     shutil.copytree(cartpole_copy, folder / "runs" / "OTHER", symlinks=True)
     cartpole_copy.rename(folder / "runs" / "NAME")
     shutil.copytree("runs/NAME/checkpoints", "runs/NAME/milestones")
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "mine.toml").write_text('env_name = "CartPole-v1"\n')
-    (code,) = re.findall(r"```python\n(.*?)\nsummary = ", (ROOT / "README.md").read_text(), re.S)
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(import .*?)\nsummary = ", readme, re.S)
     (folder / "my_env.py").write_text(code)
     words = shlex.split(line.removeprefix("python main.py").removeprefix("ppo"))
     is_training = words[0].startswith("-") or words[0] in ("train", "tune")
