@@ -21,9 +21,9 @@ def remove_safeguards() -> None:
 
     import ppo.envs.make
     import ppo.trainer
-    from ppo.envs.episodes import OpenEpisodes
     from ppo.envs.heartbeat import Heartbeat
     from ppo.envs.pool import WorkerPool
+    from ppo.extras.resume.episodes import OpenEpisodes
     from ppo.run.checkpoint import Checkpoints
 
     always = torch.tensor(True)

@@ -5,11 +5,10 @@ from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ppo.envs.channel import wait_for_any
-from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
 from ppo.envs.worker import RolloutInfo, Worker
@@ -94,15 +93,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self.__exit__(type(error))  # the others have started
             raise
 
-    def restore(self, episodes: Sequence[OpenEpisode], task_params) -> list[int]:
-        """Restore an open episode in each environment; return those that were reset instead, with
-        task_params."""
+    def call(self, name: str, method: str, items: Sequence[Any], *arguments) -> list[Any]:
+        """Call a method of a WorkerPart in all workers, with those of the items, one for each
+        environment, that are theirs, and further arguments; return the replies. One that replaces
+        a lost worker is given no items."""
         for worker in self.workers:
-            own = [episodes[index] for index in worker.env_indices]
-            worker.send("restore", own, task_params)
-        # A worker may have been lost by what it restored: the next one resets its environments.
-        replies = self._receive(self.workers, "restore", [], task_params)
-        return sorted(chain(*replies.values()))
+            own = [items[index] for index in worker.env_indices]
+            worker.send("call", name, method, own, *arguments)
+        return [*self._receive(self.workers, "call", name, method, [], *arguments).values()]
 
     def collect(self, iteration: int) -> RolloutInfo:
         """Have all environments fill the shared rollout.
@@ -257,7 +255,9 @@ def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
         last_observations=sorted(x for info in reports for x in info.last_observations),
         reset_envs=sorted(x for info in reports for x in info.reset_envs),
         faults=dict(ChainMap(*(info.faults for info in reports))),
-        emulators=dict(ChainMap(*(info.emulators for info in reports))),
-        task_params=dict(ChainMap(*(info.task_params for info in reports))),
+        added={
+            name: dict(ChainMap(*(info.added[name] for info in reports)))
+            for name in reports[0].added
+        },
         note=max(info.note for info in reports),
     )

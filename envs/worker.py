@@ -1,7 +1,7 @@
 """Step some of a run's environments and write what they return to rows of the shared rollout."""
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from pkgutil import resolve_name
@@ -13,12 +13,9 @@ from numpy import ndarray
 
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
-    OpenEpisode,
     apply_task_params,
     close_env,
     episode_metrics,
-    restore_emulator,
-    save_emulator,
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
@@ -27,7 +24,7 @@ from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.extensions import added_columns
+from ppo.extensions import added_columns, names_of
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
@@ -60,17 +57,26 @@ class RolloutInfo(NamedTuple):
     """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
 
     reset_envs: those that were reset before the rollout; faults: how many each has had, by their
-    kinds (see ppo.envs.inspection.Inspector); emulators: their states at the end of the rollout;
-    task_params: of environments, for episodes that begin in this rollout; note: a sentence for the
-    user, or ""."""
+    kinds (see ppo.envs.inspection.Inspector); added: what parts of workers report of environments,
+    by the names of these parts; note: a sentence for the user, or ""."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
     reset_envs: list[int]
     faults: dict[int, dict[str, int]]
-    emulators: dict[int, bytes | None]
-    task_params: Any = ()
+    added: dict[str, dict[int, Any]]
     note: str = ""
+
+
+class WorkerPart:
+    """Base class of what extensions add to a worker, whose environments are made."""
+
+    def __init__(self, worker: "Worker") -> None:
+        self.worker = worker
+
+    def tell(self) -> dict[int, Any]:
+        """Return what to tell of each environment, by its index, at the end of a rollout."""
+        return {}
 
 
 @dataclass(kw_only=True)
@@ -128,6 +134,9 @@ class Worker:
             for env in self.envs
         ]
         self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
+        self.added: dict[str, WorkerPart] = {
+            name: resolve_name(path)(self) for name, path in names_of("worker_parts").items()
+        }
 
     def _make_envs(self) -> list[Any]:
         """Make the environments of the slice. Raises EnvironmentUnavailable if one observes another
@@ -164,20 +173,9 @@ class Worker:
                 culprit = f"{called} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
-    def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
-        """Restore the open episode of each environment. Return the indices of those reset instead,
-        as their observation differs from the rollout's last row, or as there are no episodes."""
-        self.reset_envs = []
-        self.task_params = dict(task_params)
-        for i, index in enumerate(self.env_indices):
-            is_restored = episodes and self._resume(i, episodes[i])
-            take_faults(self.envs[i])  # which were counted when the episode was played
-            for _, read in self.readers[i]:  # as were these
-                read()
-            if not is_restored:
-                self.reset_envs.append(index)
-                self._start_episode(-1, i)
-        return self.reset_envs
+    def call(self, name: str, method: str, *arguments):
+        """Call a method of what an extension has added by a name."""
+        return getattr(self.added[name], method)(*arguments)
 
     def collect(self, iteration: int, task_params=()) -> RolloutInfo:
         """Collect a rollout of T steps. task_params: of environments, for new episodes."""
@@ -202,7 +200,7 @@ class Worker:
         if self.reset_envs is None:
             self.reset_envs = list(self.env_indices)
             self._start_all(0)
-        self.info = RolloutInfo([], [], self.reset_envs, {}, {}, self.task_params)
+        self.info = RolloutInfo([], [], self.reset_envs, {}, {})
         self.reset_envs = []
         return True
 
@@ -219,7 +217,7 @@ class Worker:
                 table[t, i] = read()
             if terminated or truncated:
                 self._end_episode(t, i, observation, terminated, info)
-                self._start_episode(t + 1, i)
+                self.start_episode(t + 1, i)
                 continue
             observations[i] = observation
             if info or self.has_masks:
@@ -230,9 +228,9 @@ class Worker:
         """End the rollout, and return the report on it."""
         info = self.info
         for index, env in zip(self.env_indices, self.envs, strict=True):
-            if not self.config.wrapper:  # a wrapper's own state could not be saved
-                info.emulators[index] = save_emulator(env)
             info.faults[index] = take_faults(env)
+        for name, part in self.added.items():
+            info.added[name] = part.tell()
         return info
 
     def close(self) -> None:
@@ -262,17 +260,17 @@ class Worker:
     def _start_all(self, row: int) -> None:
         """Start an episode in each environment."""
         for i in range(len(self.envs)):
-            self._start_episode(row, i)
+            self.start_episode(row, i)
 
-    def _start_episode(self, row: int, i: int) -> None:
+    def start_episode(self, row: int, i: int) -> None:
         """Start environment i's next episode, with a recurrent state of zeros."""
         self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
         episode = int(self.own_counts[i]) - 1
-        self.rollout.observations[row, i], info = self._reset(i, episode, self.task_params)
+        self.rollout.observations[row, i], info = self.reset(i, episode, self.task_params)
         self._write_mask(row, i, info)
 
-    def _reset(self, i: int, episode: int, task_params):
+    def reset(self, i: int, episode: int, task_params):
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self.calls.beat(RESET, i)
         if task_params != self.applied_params[i]:
@@ -280,24 +278,3 @@ class Worker:
             self.applied_params[i] = task_params
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)
-
-    def _resume(self, i: int, episode: OpenEpisode) -> bool:
-        """Replay an open episode in environment i; return whether it shows the same again."""
-        last_seen = self.rollout.observations[-1, i]
-        try:
-            if episode.emulator is not None:
-                restore_emulator(self.envs[i], episode.emulator, last_seen)
-                return True
-            if episode.actions is None:
-                return False
-            observation, _ = self._reset(i, episode.number, episode.task_params)
-            for action in self.to_actions(episode.actions):
-                self.calls.beat(STEP, i)
-                observation, _, terminated, truncated, info = self.envs[i].step(action)
-                if WHOLE_EPISODE in info:
-                    return False
-                if terminated or truncated:  # for the learner only
-                    observation, _ = self.envs[i].reset()
-        except Exception:  # whatever was raised, a new episode avoids it
-            return False
-        return np.array_equal(observation, last_seen)

@@ -21,7 +21,6 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.gone import check_methods
 from ppo.config.settings import RunSettings
-from ppo.envs.episodes import OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.envs.forms import form_named
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.pool import WorkerPool
@@ -54,7 +53,7 @@ from ppo.system.process import configure_process, generator_states, set_generato
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names of the tensors in a state begin that are numpy arrays here.
-ARRAYS = ("normalize_", "next.", "episodes.", "open_episodes.")
+ARRAYS = ("normalize_", "next.", "episodes.")
 MakeLearner = Callable[[Any, Config, Peers], Learner]
 
 
@@ -158,7 +157,6 @@ class Components:
             self.added |= make_parts(self)
         self.learner.choose_backend()
         self.publish_weights()
-        self.open_episodes = OpenEpisodes(self.num_envs, self.rollout.actions[0, :0].copy())
         # Workers and policies act on the CPU, whatever the learner's device is.
         self.make_actor = actor_factory(self.model, config, spaces)
         make_actor = self.make_actor
@@ -234,10 +232,8 @@ class Components:
         self.normalize_reward.returns[info.reset_envs] = 0
         rollout = self.rollout
         rollout.info = info
-        if self.worker.can_replay:
-            self.open_episodes.update(
-                rollout.actions, rollout.dones, info, buffers.episode_counts_at_rollout_end
-            )
+        for part in self.added.values():
+            part.on_rollout(rollout)
         return rollout
 
     def gather_reports(self, info: RolloutInfo) -> Reports:
@@ -316,13 +312,9 @@ class Components:
         open episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
-        reset_envs = workers.restore(self.open_episodes.open, self.env_attributes)
-        counts = self.buffers.episode_counts
-        self.buffers.episode_counts_at_rollout_end[:] = counts
-        self.open_episodes.restart(reset_envs, counts - 1, dict(self.env_attributes))
-        self.normalize_reward.returns[reset_envs] = 0
-        lost = self.peers.gather([self.env_ids[index] for index in reset_envs])
-        return [*chain(*lost)]
+        restored = {index for part in self.added.values() for index in part.restore(workers)}
+        lost = [id for index, id in enumerate(self.env_ids) if index not in restored]
+        return [*chain(*self.peers.gather(lost))]
 
     def environment_state(self) -> State:
         """Return the state of this process's environments: arrays (n, ...) by name."""
@@ -350,15 +342,12 @@ class Components:
 
     def state_dict(self) -> State:
         """Return all state of the run, gathered from all processes."""
-        parts = self.peers.gather((self.environment_state(), self.open_episodes.open))
-        states, episodes = zip(*parts, strict=True)
+        states = self.peers.gather(self.environment_state())
         gathered = {name: np.concatenate([s[name] for s in states]) for name in states[0]}
-        packed = pack_episodes([*chain(*episodes)], self.open_episodes.no_actions)
-        return {**self.learning_state(), **gathered, **add_prefix("open_episodes", packed)}
+        return {**self.learning_state(), **gathered}
 
     def load_state_dict(self, state: State) -> None:
-        """Load a state dict. Raises ValueError for open episodes that do not
-        fit together, and whatever the learner and other parts do."""
+        """Load a state dict. Raises whatever the learner and other parts do."""
         arrays = {
             name: x.numpy()
             for name, x in state.items()
@@ -380,7 +369,4 @@ class Components:
         self.buffers.episode_counts[:] = own["episodes.begun"]
         self.buffers.episode_counts_at_rollout_end[:] = own["episodes.begun"]
         self.normalize_reward.returns = own["normalize_reward.returns"].copy()
-        packed = select_prefix("open_episodes", arrays)
-        episodes = unpack_episodes(packed, self.open_episodes.no_actions)
-        self.open_episodes.open = episodes[here]
         set_generator_states(select_prefix("generator", state), self.config.device)

@@ -123,6 +123,9 @@ class Extension(NamedTuple):
     # From ppo.components.Components, whose model and learner are made: more parts of learning, each
     # a ppo.parts.Part, by name. They may add terms to the learner's loss.
     parts: str = ""
+    # From a ppo.envs.worker.Worker: its ppo.envs.worker.WorkerPart, by name; a part of learning may
+    # call it (see ppo.envs.pool.WorkerPool.call), and reads what it reports.
+    worker_parts: Mapping[str, str] = NOTHING
     # From a Learner with all its terms: its ppo.algorithm.backend.Backend, or None.
     backend: str = ""
     # From a model, its Config and its Spaces: what makes an actor of weights (P,) in any process,

@@ -1,14 +1,26 @@
 """What takes part in learning beside the learner, in every process."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.system.state_dict import State
 
+if TYPE_CHECKING:
+    from ppo.envs.pool import WorkerPool  # which needs no parts
+
 
 class Part:
     """Base class of what extensions add to learning: override what you need."""
+
+    def on_rollout(self, rollout: Rollout) -> None:
+        """Look at a rollout that the workers have just filled."""
+
+    def restore(self, workers: "WorkerPool") -> Collection[int]:
+        """Restore in the workers what their environments did when a resumed run was saved; return
+        the indices of those whose episodes go on."""
+        return ()
 
     def on_batch(self, rollout: Rollout, batch: Batch) -> None:
         """Change the batch (T * N, ...) that was made of a rollout, before the update by it."""

@@ -114,7 +114,7 @@ def test_statistics_change_after_a_rollout_and_not_within_it() -> None:
 def test_the_return_of_an_environment_that_was_reset_starts_anew() -> None:
     parts = make_components("Counting-v0", **SMALL, normalize_rewards=True)
     parts.normalize_reward.returns[:] = 5
-    parts.finish_collect(1, RolloutInfo([], [], [1], {}, {}))
+    parts.finish_collect(1, RolloutInfo([], [], [1], {}, {"open_episodes": {}}))
     assert parts.normalize_reward.returns.tolist() == [5, 0]
 
 

@@ -7,19 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ppo.envs.episodes import (
-    WHOLE_EPISODE,
-    OpenEpisode,
-    OpenEpisodes,
-    RecordEpisode,
-    episode_metrics,
-    layers,
-    pack_episodes,
-    restore_emulator,
-    save_emulator,
-    unpack_episodes,
-)
+from ppo.envs.episodes import WHOLE_EPISODE, RecordEpisode, episode_metrics, layers
 from ppo.envs.worker import Episode
+from ppo.extras.resume.episodes import OpenEpisode, OpenEpisodes, pack_episodes, unpack_episodes
+from ppo.extras.resume.replay import restore_emulator, save_emulator
 from tests.reporting import metrics_of, report
 from tests.running import make_env
 
@@ -27,7 +18,7 @@ NO_ACTIONS = np.zeros((0, 2), np.float32)
 
 
 def rollout_info(episodes: list[Episode], reset_envs: list[int]) -> Any:
-    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs, emulators={}, task_params={})
+    return SimpleNamespace(episodes=episodes, reset_envs=reset_envs)
 
 
 def test_return_and_length_are_reported_with_the_last_step_only() -> None:
@@ -57,11 +48,11 @@ def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     dones = np.zeros((3, 2), bool)
     dones[1, 1] = True
     first = rollout_info([Episode(1, 1, 5.0, 2, {})], [0, 1])
-    episodes.update(actions[0], dones, first, np.array([1, 2]))
+    episodes.update(actions[0], dones, first, np.array([1, 2]), {}, {})
     assert [episode.number for episode in episodes.open] == [0, 1]
     np.testing.assert_array_equal(episodes.open[1].actions, actions[0, 2:, 1])
     second = rollout_info([Episode(1, 1, 7.0, 3, {})], [])
-    episodes.update(actions[1], dones, second, np.array([1, 3]))
+    episodes.update(actions[1], dones, second, np.array([1, 3]), {}, {})
     assert [episode.number for episode in episodes.open] == [0, 2]
     np.testing.assert_array_equal(episodes.open[0].actions, actions[:, :, 0].reshape(6, 2))
 

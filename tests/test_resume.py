@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import ppo.envs.episodes
+import ppo.extras.resume.episodes
 from ppo.algorithm.learner import Learner
 from ppo.components import Components
 from ppo.config.config import Config
@@ -304,7 +304,7 @@ def test_an_instance_that_is_worn_is_noticed_unless_made_anew() -> None:
 def test_an_episode_too_long_to_be_replayed_begins_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ppo.envs.episodes, "MAX_REPLAY_STEPS", 20)
+    monkeypatch.setattr(ppo.extras.resume.episodes, "MAX_REPLAY_STEPS", 20)
     whole, _ = train(make("Endless-v0", **SMALL), 4)
     lengths = [state["open_episodes.lengths"].tolist() for state in whole]
     assert lengths[:3] == [

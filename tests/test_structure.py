@@ -34,6 +34,10 @@ ROOMS = (
     ("main",),
     ("ppo.extras",),
 )
+INEXACT = (
+    "warning: resume is not exact: environments [0, 1] did not repeat their open episode, a new "
+    "one began there\n"
+)
 EXTRAS = sorted(path.parent.name for path in (ROOT / "ppo" / "extras").glob("*/__init__.py"))
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -142,7 +146,8 @@ def test_without_an_extra_a_run_is_trained_resumed_and_evaluated(
     ):
         command = [sys.executable, "main.py", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, said), arguments
+        is_inexact = left_out in ("extras", "resume") and "--resume=run" in arguments
+        assert (done.returncode, done.stderr) == (0, said + INEXACT * is_inexact), arguments
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 96
     command = [sys.executable, "main.py", "report", "run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -13,7 +13,6 @@ from gymnasium import spaces
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.episodes import OpenEpisode
 from ppo.envs.errors import WorkerError
 from ppo.envs.heartbeat import RESET, SHAPE, START, STEP
 from ppo.envs.make import make_env
@@ -21,6 +20,7 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import Worker
+from ppo.extras.resume.episodes import OpenEpisode
 from tests.reporting import metrics_of
 from tests.running import PLAIN, children, environment_flags, make_components, worker_of
 
@@ -252,7 +252,7 @@ def test_open_episodes_are_resumed_where_the_last_row_shows_the_same() -> None:
     second.rollout.observations[-1] = first.rollout.observations[-1]
     second.rollout.observations[-1, 1, 1] += 1  # which environment 1 does not show
     second.own_counts[:] = first.own_counts
-    assert second.restore(episodes) == [1]
+    assert second.call("open_episodes", "restore", episodes, {}) == [1]
     second.begin()
     assert second.info.reset_envs == [1]
     assert second.own_counts.tolist() == [numbers[0] + 1, numbers[1] + 2]
@@ -294,7 +294,7 @@ def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed(
     second = make_worker("test_worker:Stray")
     second.rollout.observations[-1] = first.rollout.observations[4]
     episodes = [OpenEpisode(0, first.rollout.actions[:4, i]) for i in range(2)]
-    assert second.restore(episodes) == []
+    assert second.call("open_episodes", "restore", episodes, {}) == []
     second.begin()
     assert second.end().faults == {0: {}, 1: {}}
 
@@ -324,5 +324,5 @@ def test_the_cause_of_an_error_is_named() -> None:
 
 def test_without_episodes_to_restore_all_environments_are_reset() -> None:
     worker = make_worker()
-    assert worker.run("restore", []) == [0, 1]
+    assert worker.run("call", "open_episodes", "restore", [], {}) == [0, 1]
     assert worker.rollout.observations[-1, :, 1].tolist() == [0, 0]

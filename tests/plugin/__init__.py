@@ -32,6 +32,7 @@ EXTENSION = Extension(
     launch="plugin.run:launch",
     prepare="plugin.run:prepare",
     parts="plugin.run:make_parts",
+    worker_parts={"begun": "plugin.bare:Begun"},
     loggers={"lines": "plugin.run:Lines"},
     commands={"count": Command("plugin.run:Count", "Count the rows of a run.")},
     gone_commands={"tally": "give ppo count RUN"},

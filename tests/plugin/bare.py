@@ -11,7 +11,7 @@ from ppo.envs.episodes import RecordEpisode
 from ppo.envs.lookup import look_up
 from ppo.envs.make import preprocess
 from ppo.envs.probe import look_at
-from ppo.envs.worker import Worker
+from ppo.envs.worker import Worker, WorkerPart
 from ppo.policy.evaluation import evaluate_envs
 
 
@@ -60,6 +60,17 @@ def make_bare(config: Any, index: int = 0, finish: Any = preprocess) -> Env:
     tasks = tasks_of(config.env_kwargs)
     spec, _ = look_up(config.env_name, fill_in(tasks[index % len(tasks)], index))
     return finish(config, RecordEpisode(Bare(spec.entry_point(**spec.kwargs))))
+
+
+class Begun(WorkerPart):
+    """Tell how many episodes have begun, and take a number for each environment."""
+
+    def tell(self) -> dict[int, Any]:
+        counts = self.worker.own_counts.tolist()
+        return dict(zip(self.worker.env_indices, counts, strict=True))
+
+    def add(self, numbers: list[int], more: int) -> int:
+        return sum(numbers) + more
 
 
 class BareWorker(Worker):

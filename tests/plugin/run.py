@@ -151,7 +151,15 @@ class Pull(Part):
     def __init__(self) -> None:
         self.num_updates = 0
 
+    def on_rollout(self, rollout: Any) -> None:
+        self.begun = sum(rollout.info.added["begun"].values())
+
+    def restore(self, workers: Any) -> list[int]:
+        assert workers.call("begun", "add", [10, 20], 3) == [33]  # of the only worker
+        return []
+
     def on_batch(self, rollout: Any, batch: Any) -> None:
+        assert self.begun >= 2
         batch["ones"] = torch.ones_like(batch["values"])
 
     @contextmanager

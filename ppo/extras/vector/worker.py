@@ -1,6 +1,5 @@
 """Step some columns of a run as one batch, and write what it returns to the shared rollout."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.episodes import WHOLE_EPISODE, OpenEpisode, close_env
+from ppo.envs.episodes import WHOLE_EPISODE, close_env
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.heartbeat import ALL
 from ppo.envs.infos import info_of
@@ -46,13 +45,6 @@ class BatchWorker(Worker):
         self.lengths = np.zeros(size, np.int64)
         self.applied: Any = ()
         return self.columns.envs
-
-    def restore(self, episodes: Sequence[OpenEpisode], task_params=()) -> list[int]:
-        """Begin new episodes: those of a batch cannot be restored. Return all columns' indices."""
-        self.task_params = dict(task_params)
-        self._start_all(-1)
-        self.reset_envs = list(self.env_indices)
-        return self.reset_envs
 
     def begin(self, task_params=()) -> bool:
         super().begin(task_params)
@@ -111,9 +103,9 @@ class BatchWorker(Worker):
                 self.own_counts[begun] += 1
             return
         for i in np.flatnonzero(begun):
-            self._start_episode(row, int(i))
+            self.start_episode(row, int(i))
 
-    def _reset(self, i: int, episode: int, task_params):
+    def reset(self, i: int, episode: int, task_params):
         """Return the first observation of the episode that the batch has begun in a column."""
         return self.envs[i].reset()
 
