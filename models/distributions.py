@@ -243,21 +243,16 @@ class CategoricalHead(PolicyHead):
 
 
 class GaussianHead(PolicyHead):
-    """Map features to D normals, with a state-independent log_std.
-
-    log_std_init: what --log_std_init=auto stands for."""
+    """Map features to D normals, with a state-independent log_std."""
 
     action_dtype = np.float32
-    log_std_init = 0.0
 
     def __init__(self, num_features: int, num_actions: int, config) -> None:
         super().__init__()
         self.action_size = num_actions
         self.config = config
         self.mean = orthogonal(nn.Linear(num_features, num_actions), gain=0.01)
-        given = config.log_std_init
-        log_std = self.log_std_init if given == "auto" else float(given)
-        self.log_std = nn.Parameter(torch.full((num_actions,), log_std))
+        self.log_std = nn.Parameter(torch.full((num_actions,), float(config.log_std_init)))
         self.noise_size = num_actions
         self.draw_noise = partial(draw_normal, size=num_actions)
 

@@ -62,14 +62,14 @@ class Model(NamedTuple):
     make_trunk: import path of a function or class that makes a ppo.models.actor_critic.Trunk from
     (observation_space, config, size). hidden_size: the default of its size, which for the mlp may
     also be a string as --policy_layers takes it. reads: "vectors", "images" (or images and vectors)
-    or "any". model: import path of a class like ppo.models.actor_critic.FeedForward; is_one:
+    or "any". model: import path of a class like ppo.models.actor_critic.FeedForward; shares_trunk:
     whether its policy and value always share the trunk."""
 
     make_trunk: str
     hidden_size: int
     reads: str
     model: str = "ppo.models.actor_critic:FeedForward"
-    is_one: bool = False
+    shares_trunk: bool = False
 
 
 class Extension(NamedTuple):
@@ -93,8 +93,12 @@ class Extension(NamedTuple):
     # From the flags that are given and their ppo.config.settings.Environment: values of flags that
     # are not given, and what the user is told that they are.
     defaults: str = ""
-    # From a ppo.config.config.Config and its Environment: what "auto" stands for, by flag.
+    # From a ppo.config.config.Config and its Environment: what "auto" stands for in its own flags, by
+    # flag, to be noted with the run.
     auto: str = ""
+    # From a Config: what "auto" stands for in it, by flag, where that is another value than in the
+    # core.
+    resolve: str = ""
     # From the flags of a command line and the settings that they lead to: whether it has done what
     # they ask for, so that this process need not train.
     launch: str = ""

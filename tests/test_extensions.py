@@ -132,6 +132,7 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     saved = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
     assert saved["model.policy_head.log_std"].tolist() == pytest.approx([-1.5])
     assert saved["model.policy_head.mean.weight"].shape == (1, 8)
+    assert saved["model.policy_head.factor"].tolist() == pytest.approx([1])
 
 
 @pytest.mark.slow_but_first

@@ -63,8 +63,8 @@ def test_each_entry_makes_a_model_as_it_says(name: str) -> None:
     model = make_network(
         space, DISCRETE, model=name, hidden_size=entry.hidden_size, share_trunk=True
     )
-    assert type(model) is (Recurrent if entry.is_one else FeedForward)
-    assert (model.state_size > 0) == entry.is_one
+    assert type(model) is (Recurrent if entry.shares_trunk else FeedForward)
+    assert (model.state_size > 0) == entry.shares_trunk
     assert model.policy_trunk.num_features == entry.hidden_size
 
 

@@ -162,3 +162,6 @@ def test_auto_stays_auto_where_it_may_follow_another_machine_or_flag():
     assert (saved["model"], saved["hidden_size"], saved["frame_skip"]) == ("mlp", 64, 1)
     given = settings_of(Config(env_name="CartPole-v1", num_workers=0, precision="float32"))
     assert (given.to_save()["num_workers"], given.to_save()["precision"]) == (0, "float32")
+    noisy = settings_of(Config(env_name="Pendulum-v1", use_sde=True))
+    assert (settings.config.log_std_init, noisy.config.log_std_init) == (0.0, -2.0)
+    assert (noisy.to_save()["log_std_init"], noisy.auto["log_std_init"]) == ("auto", -2.0)

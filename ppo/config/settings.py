@@ -174,10 +174,13 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
         "normalize_observations": bool(vectors),
         "normalize_rewards": not images and not given.clip_rewards,
         "hidden_size": entry.hidden_size,
-        "share_trunk": bool(images) or entry.is_one,
+        "share_trunk": bool(images) or entry.shares_trunk,
         "inference": "learner" if images and on_cuda else "worker",
+        "log_std_init": 0.0,
         "precision": "bfloat16" if images and has_bfloat16(device) else "float32",
     }
+    for resolve in functions_of("resolve"):
+        meanings |= resolve(given)
     auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
     config = replace(given, device=device, **auto)
     return RunSettings(given, config, spaces, meanings, _action_notes(config, spaces))
@@ -245,7 +248,7 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
 
 def _check_network_flags(config: Config, entry: Model, images: bool) -> None:
     """Raise ConfigError for a flag that means nothing for this network, on this device."""
-    if entry.is_one and config.share_trunk is False:
+    if entry.shares_trunk and config.share_trunk is False:
         raise ConfigError(
             f"--share_trunk=False: leave it out, policy and value share that of {config.model}"
         )

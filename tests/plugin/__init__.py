@@ -18,6 +18,7 @@ EXTENSION = Extension(
     wrap="plugin.run:wrap",
     models={"tiny": Model("plugin.run:make_tiny", 8, "vectors")},
     standardized="plugin.run:standardized",
+    resolve="plugin.run:resolve",
     head="plugin.run:make_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},

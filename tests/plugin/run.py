@@ -17,7 +17,7 @@ from ppo.callbacks.base import Callback
 from ppo.config.flags import Flags, flag
 from ppo.envs.inspection import Inspector
 from ppo.guard import Deadline, Guard
-from ppo.models.distributions import GaussianHead
+from ppo.models.distributions import DiagonalGaussian, GaussianHead
 from ppo.models.mlp import VectorTrunk
 from ppo.parts import Part
 from ppo.peers import Peers
@@ -74,7 +74,18 @@ def make_tiny(observation_space: Any, config: Any, size: int) -> Any:
 
 
 class Narrow(GaussianHead):
-    log_std_init = -1.5
+    """Has a factor of the means."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.factor = torch.nn.Parameter(torch.ones(1))
+
+    def gaussian(self, features: Any) -> Any:
+        return DiagonalGaussian(self.factor * self.mean(features), self.log_std)
+
+
+def resolve(config: Any) -> dict[str, float]:
+    return {"log_std_init": -1.5} if config.note == "narrow" else {}
 
 
 def make_head(num_features: int, space: Any, config: Any) -> Any:

@@ -6,6 +6,7 @@ HERE = "ppo.extras.exploration"
 
 EXTENSION = Extension(
     flags=(f"{HERE}.flags:ExplorationFlags",),
+    resolve=f"{HERE}.flags:resolve",
     head=f"{HERE}.gsde:make_head",
     prepare=f"{HERE}.gsde:check",
 )

@@ -1,6 +1,6 @@
 """Flags of exploration."""
 
-from ppo.config.flags import Flags, fixed_flag, flag
+from ppo.config.flags import Flags, Settings, fixed_flag, flag
 
 
 class ExplorationFlags(Flags):
@@ -14,3 +14,8 @@ class ExplorationFlags(Flags):
     sde_sample_freq: int = flag(
         -1, "Steps after which gSDE samples new noise; -1: once per rollout.", low=-1
     )
+
+
+def resolve(config: Flags) -> Settings:
+    """Return what --log_std_init=auto stands for with gSDE."""
+    return {"log_std_init": -2.0} if ExplorationFlags.of(config).use_sde else {}

@@ -53,8 +53,6 @@ class StateDependentGaussian(DiagonalGaussian):
 class ExploringHead(GaussianHead):
     """Map features to StateDependentGaussians."""
 
-    log_std_init = -2.0
-
     def __init__(self, num_features: int, num_actions: int, config) -> None:
         super().__init__(num_features, num_actions, config)
         log_std = self.log_std.detach().expand(num_features, num_actions).clone()

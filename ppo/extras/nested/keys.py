@@ -1,11 +1,14 @@
 """Choose parts of nested observations by their keys."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ppo.components import Components
 from ppo.errors import ConfigError
 from ppo.extras.nested.flags import NestedFlags
 from ppo.models.observation_parts import chosen_parts, vectors_of
+
+if TYPE_CHECKING:
+    from ppo.components import Components  # heavy: policies are made without it
 
 
 def standardized(config, names: Sequence[str]) -> list[str]:
@@ -14,7 +17,7 @@ def standardized(config, names: Sequence[str]) -> list[str]:
     return [*names] if keys is None else chosen_parts(keys.split(","), names)
 
 
-def check(parts: Components) -> list[str]:
+def check(parts: "Components") -> list[str]:
     """Raise ConfigError for a key of no part that can be standardised."""
     names = [*vectors_of(parts.spaces.observations)]
     for key in (NestedFlags.of(parts.config).normalize_keys or "").split(","):

@@ -6,7 +6,9 @@ HERE = "ppo.extras.recurrent.model"
 
 EXTENSION = Extension(
     models={
-        "lstm": Model(f"{HERE}:make_lstm_trunk", 128, "any", f"{HERE}:Recurrent", is_one=True),
-        "gru": Model(f"{HERE}:make_gru_trunk", 128, "any", f"{HERE}:Recurrent", is_one=True),
+        "lstm": Model(
+            f"{HERE}:make_lstm_trunk", 128, "any", f"{HERE}:Recurrent", shares_trunk=True
+        ),
+        "gru": Model(f"{HERE}:make_gru_trunk", 128, "any", f"{HERE}:Recurrent", shares_trunk=True),
     },
 )
