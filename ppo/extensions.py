@@ -93,8 +93,8 @@ class Extension(NamedTuple):
     # From the flags that are given and their ppo.config.settings.Environment: values of flags that
     # are not given, and what the user is told that they are.
     defaults: str = ""
-    # From a ppo.config.config.Config and its Environment: what "auto" stands for in its own flags, by
-    # flag, to be noted with the run.
+    # From a ppo.config.config.Config and its Environment: what "auto" stands for in the extension's
+    # own flags, to be noted with the run.
     auto: str = ""
     # From a Config: what "auto" stands for in it, by flag, where that is another value than in the
     # core.
