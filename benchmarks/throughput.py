@@ -343,12 +343,12 @@ def show_device(results: harness.Result) -> str:
 
 def write_device_page(result: harness.Result) -> None:
     """Write the page of what measure_device has measured."""
-    about = f"""Training speed with the learner on a GPU
+    about = f"""Training speed with the learner on a GPU: beside the CPU, and Stable-Baselines3
 
 The learner is on {result["device"]} or on the CPU beside it; environments are stepped by a worker
 process per core, and those of {BATCH} are tensors where the learner is. Sizes are those of
 [README.md](README.md); the peer is Stable-Baselines3 (8 environments, on environments that cannot
-render) with its policy on the same GPU."""
+render) with its policy on the same GPU. What else was seen on a GPU: [cuda](../cuda/README.md)."""
     harness.write_page("throughput/device.md", about, show_device(result["runs"]), result=result)
 
 
