@@ -95,7 +95,7 @@ def save_forever(folder: Path, reports: Connection) -> None:
         for step in range(state["step"] + 1, 10**12):
             numbers = torch.full((SIZES[step % len(SIZES)],), float(step))
             state = {"numbers": numbers, "config": CONFIG, "step": step}
-            checkpoints.keep(state, is_best=step % 5 == 0)
+            checkpoints.remember(state, is_best=step % 5 == 0)
             checkpoints.save()
             checkpoints.wait()
             if checkpoints.failure:
@@ -120,7 +120,7 @@ class Saver:
             ("kills", "loads", "saved", "newer_than_reported", "temporary_files_left"), 0
         )
         with Checkpoints(folder, print) as checkpoints:
-            checkpoints.keep({"numbers": torch.zeros(1), "config": CONFIG, "step": 0})
+            checkpoints.remember({"numbers": torch.zeros(1), "config": CONFIG, "step": 0})
             checkpoints.save()
 
     def complain(self, about: str) -> None:

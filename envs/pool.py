@@ -24,7 +24,7 @@ MAX_LOSSES_OF_ONE = (3, 60)  # so many losses of one worker within so many secon
 MAX_LOSSES = (10, 600)  # and of all workers together
 
 
-class Group(NamedTuple):
+class Half(NamedTuple):
     """Half of the environments: one half steps while actions are sampled for the other."""
 
     columns: slice  # of all of them in the rollout
@@ -48,7 +48,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
         task_params=(),
-        group: int = 1,
+        team_size: int = 1,
         steps_whole: bool = False,
     ) -> None:
         """Start the workers, without waiting until they are ready.
@@ -57,8 +57,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         deadlines: of calls in ppo.envs.heartbeat.CALLS, after which a worker counts as hung;
         sampler: samples actions for all environments, if workers do not; first_id: the number of
         the first environment in the whole run; task_params: of environments in episodes that begin
-        from now on, which the caller may change; group: so many of them must have the same worker;
-        steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
+        from now on, which the caller may change; team_size: so many of them must have the same
+        worker; steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
         each stays on a core of its own."""
         self.on_event = on_event
         self.task_params = task_params
@@ -67,14 +67,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
         if sampler and not steps_whole:
-            # Each worker has environments of both groups, whose columns are in one piece.
+            # Each worker has environments of both halves, whose columns are in one piece.
             shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
-            self.groups = make_groups(num_envs, shares)
+            self.halves = make_halves(num_envs, shares)
         else:
-            num_groups = num_envs // group
-            cuts = [n * num_groups // num_workers * group for n in range(num_workers + 1)]
+            num_teams = num_envs // team_size
+            cuts = [n * num_teams // num_workers * team_size for n in range(num_workers + 1)]
             shares = [range(*ends) for ends in pairwise(cuts)]
-            self.groups = [Group(slice(0, num_envs), [range(len(own)) for own in shares])]
+            self.halves = [Half(slice(0, num_envs), [range(len(own)) for own in shares])]
         cores = core_numbers()
         own_cores = not sampler and len(cores) == num_workers
         self.workers: list[WorkerProcess] = []
@@ -100,7 +100,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             own = [items[index] for index in worker.env_indices]
             worker.send("call", name, method, own, *arguments)
-        return [*self._receive(self.workers, "call", name, method, [], *arguments).values()]
+        repeat = ("call", name, method, [], *arguments)
+        return [*self._receive(self.workers, repeat=repeat).values()]
 
     def collect(self, iteration: int) -> RolloutInfo:
         """Have all environments fill the shared rollout.
@@ -113,7 +114,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             command = ("collect", iteration, self.task_params)
             for worker in self.workers:
                 worker.send(*command)
-            infos = self._receive(self.workers, *command)
+            infos = self._receive(self.workers, repeat=command)
         return merge(infos.values())
 
     def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
@@ -136,21 +137,22 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     ) -> Iterable[WorkerProcess]:
         """Step T times with double-buffered sampling; return the workers that were not lost.
 
-        The two groups take turns: while one steps, actions are sampled for the other. is_partial:
+        The two halves take turns: while one steps, actions are sampled for the other. Each worker
+        has a command of both, whose replies come in order. is_partial:
         other workers have already finished this rollout, and their columns must not change."""
         for t in range(self.sampler.num_steps):
-            for group in self.groups:
+            for half in self.halves:
                 if t > 0:
-                    alive = self._receive(alive)  # for this group's step t - 1
+                    alive = self._receive(alive)  # for the step t - 1 of this half
                 if not is_partial:
-                    self.sampler(t, group.columns)
+                    self.sampler(t, half.columns)
                 for worker in alive:
-                    members = group.members[worker.number]
+                    members = half.members[worker.number]
                     if is_partial and members:
                         own = worker.env_indices[members.start : members.stop]
                         self.sampler(t, slice(own.start, own.stop, own.step))
                     worker.send("step", t, members)
-        for _ in self.groups:
+        for _ in self.halves:
             alive = self._receive(alive)
         return alive
 
@@ -163,11 +165,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.end(seconds, watch)
 
-    def _receive(self, workers: Iterable[WorkerProcess], *command) -> dict[WorkerProcess, Any]:
+    def _receive(
+        self, workers: Iterable[WorkerProcess], *, repeat: tuple[Any, ...] = ()
+    ) -> dict[WorkerProcess, Any]:
         """Wait for the workers' replies, and return them by worker.
 
-        A lost worker is replaced. command: sent to its replacement; without one there is no reply.
-        """
+        A lost worker is replaced. repeat: the command, which its replacement is to carry out;
+        without it, there is no reply of a lost worker."""
         replies: dict[WorkerProcess, Any] = {}
         missing = list(workers)
         while missing:
@@ -178,8 +182,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     reply = worker.poll()
                 except WorkerError as loss:
                     self._replace(worker, loss)
-                    if command:
-                        worker.send(*command)
+                    if repeat:
+                        worker.send(*repeat)
                     else:
                         missing.remove(worker)
                     continue
@@ -238,13 +242,13 @@ def too_many_losses(losses: Sequence[tuple[float, int]]) -> str:
     return ""
 
 
-def make_groups(num_envs: int, shares: Sequence[range]) -> list[Group]:
+def make_halves(num_envs: int, shares: Sequence[range]) -> list[Half]:
     """Divide environments into two halves. shares: those of each worker, w, w + W, w + 2 W ..."""
-    groups = []
+    halves = []
     for start, stop in pairwise(sorted({0, (num_envs + 1) // 2, num_envs})):
         members = [range(bisect_left(own, start), bisect_left(own, stop)) for own in shares]
-        groups.append(Group(slice(start, stop), members))
-    return groups
+        halves.append(Half(slice(start, stop), members))
+    return halves
 
 
 def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:

@@ -27,7 +27,7 @@ class Spaces(NamedTuple):
 
     has_masks: whether infos have action masks; warnings: for the environment's author;
     reward_threshold: the return at which its registration counts it as solved; form: the name of
-    that in which environments come (see ppo.envs.forms); group: how many come together; has_absent:
+    that in which environments come (see ppo.envs.forms); team_size: how many come together; has_absent:
     whether there may be steps that are not to be learned from; shown: the space of observations
     before they are preprocessed."""
 
@@ -37,7 +37,7 @@ class Spaces(NamedTuple):
     warnings: tuple[str, ...] = ()
     reward_threshold: float | None = None
     form: str = SINGLE
-    group: int = 1
+    team_size: int = 1
     has_absent: bool = False
     shown: Any = None
 

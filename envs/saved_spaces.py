@@ -33,7 +33,7 @@ def save_spaces(spaces: Spaces) -> dict[str, Any]:
         "actions": _save(spaces.actions),
         "has_masks": spaces.has_masks,
         "form": spaces.form,
-        "team_size": spaces.group,
+        "team_size": spaces.team_size,
     }
 
 
@@ -59,7 +59,7 @@ def read_spaces(saved, config) -> Spaces:
             actions,
             saved["has_masks"] is True,
             form=saved["form"] if saved["form"] in names_of("forms") else SINGLE,
-            group=max(1, saved["team_size"]),
+            team_size=max(1, saved["team_size"]),
             shown=shown,
         )
     except ValueError:

@@ -28,6 +28,7 @@ from ppo.extensions import added_columns, names_of
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
+DONE = True  # the reply to a command that has nothing to tell; None means that there is none yet
 # Their last row begins the next rollout.
 CARRIED_TABLES = ("observations", "states", "action_masks")
 
@@ -202,7 +203,7 @@ class Worker:
             self._start_all(0)
         self.info = RolloutInfo([], [], self.reset_envs, {}, {})
         self.reset_envs = []
-        return True
+        return DONE
 
     def step(self, t: int, members: range) -> bool:
         """Step some environments by the actions of row t; write rewards, ends and row t + 1."""
@@ -222,7 +223,7 @@ class Worker:
             observations[i] = observation
             if info or self.has_masks:
                 self._write_mask(t + 1, i, info)
-        return True
+        return DONE
 
     def end(self) -> RolloutInfo:
         """End the rollout, and return the report on it."""

@@ -86,7 +86,7 @@ def prepare_run(
     with, and as extensions do."""
     config = settings.config
     spaces = settings.spaces
-    peers.share(partial(_check_checkpoint, settings))
+    peers.call_in_first(partial(_check_checkpoint, settings))
     parts = Components(settings, peers, make_learner)
     notes = describe_observations(config, spaces.observations)
     notes += describe_size(config, spaces, len(parts.learner.weights))
@@ -203,12 +203,12 @@ class Components:
             return WorkerPool(
                 self.make_worker,
                 self.num_envs,
-                min(self.num_envs // self.spaces.group, int(self.config.num_workers)),
+                min(self.num_envs // self.spaces.team_size, int(self.config.num_workers)),
                 deadlines=guard().deadlines(self.config),
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 task_params=self.env_attributes,
-                group=self.spaces.group,
+                team_size=self.spaces.team_size,
                 steps_whole=self.worker.steps_whole,
                 **options,
             )
@@ -268,7 +268,7 @@ class Components:
     def take_changes(self) -> None:
         """Take over what callbacks have changed in the first process: attributes of environments,
         and settings."""
-        attributes, changes = self.peers.share(lambda: (self.env_attributes, self.changes))
+        attributes, changes = self.peers.call_in_first(lambda: (self.env_attributes, self.changes))
         self.env_attributes.update(attributes)
         if changes:
             self.change_settings(changes)
@@ -293,7 +293,7 @@ class Components:
     def publish_weights(self) -> None:
         """Copy the learner's weights to shared memory; the next rollout is collected by them."""
         for buffer in persistent_buffers(self.model).values():  # as DistributedDataParallel does
-            buffer.copy_(self.peers.share(buffer.clone))
+            buffer.copy_(self.peers.call_in_first(buffer.clone))
         self.buffers.behaviour_weights[:] = acting_weights(self.learner)
 
     def policy(self) -> Policy:

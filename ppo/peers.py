@@ -31,7 +31,7 @@ class Peers(AbstractContextManager["Peers"]):
         """Return the values of all processes, in order."""
         return [value]
 
-    def share(self, make: Callable[[], Any]) -> Any:
+    def call_in_first(self, make: Callable[[], Any]) -> Any:
         """Call a function in the first process; return its result, or raise its error, in all."""
         return make()
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import catch_warnings
 
+from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, named_callbacks
-from ppo.components import Components, MakeLearner, make_learner, prepare_run
+from ppo.components import Components, MakeLearner, Reports, make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import as_env_name
+from ppo.envs.pool import WorkerPool
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.guard import guard
 from ppo.monitor import Monitor, all_callbacks
@@ -27,7 +29,74 @@ from ppo.run.trusted_settings import run_settings
 from ppo.system.clock import Clock
 from ppo.system.hardware import within_gpu_memory
 from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process
-from ppo.system.signals import STOP, STOPPING, URGENT, StopSignals, Terminated
+from ppo.system.signals import STOP, STOPPING, URGENT, Terminated
+
+
+class Learned(NamedTuple):
+    """What came of an iteration in this process."""
+
+    rollout: Rollout
+    batch: Batch
+    metrics: Metrics
+    reports: Reports
+
+
+def learn(parts: Components, workers: WorkerPool, iteration: int, clock: Clock) -> Learned:
+    """Do an iteration of PPO (Schulman et al. 2017, algorithm 1)."""
+    clock.begin_iteration()
+    info = workers.collect(iteration)
+    clock.end_phase("collecting")
+    rollout = parts.finish_collect(iteration, info)
+    batch = parts.make_batch(rollout)
+    metrics = parts.update(rollout, batch)
+    clock.end_phase("learning")
+    return Learned(rollout, batch, metrics, parts.gather_reports(info))
+
+
+@dataclass
+class Training:
+    """The loop of a run, all of whose parts have been made."""
+
+    parts: Components
+    workers: WorkerPool
+    monitor: Monitor
+    checkpoints: Checkpoints
+    loggers: Loggers
+    clock: Clock
+
+    def run(self, end: int) -> None:
+        """Train to the end of this iteration, or until a signal or a callback ends the run."""
+        parts = self.parts
+        first = parts.iteration + 1
+        for iteration in range(first, end + 1):
+            self.monitor.run.folder.iteration = iteration
+            if parts.config.is_resumed and iteration == first:
+                with STOP.raising(*URGENT), STOP.finishing():
+                    self.monitor.note_lost_episodes(parts.restore_environments(self.workers))
+            if not self.iterate(iteration):
+                break
+
+    def iterate(self, iteration: int) -> bool:
+        """Learn, log, and save what is due; return whether the run goes on."""
+        parts, peers, checkpoints = self.parts, self.parts.peers, self.checkpoints
+        with STOP.raising(*URGENT), STOP.finishing():
+            learned = learn(parts, self.workers, iteration, self.clock)
+        with STOP.raising(*URGENT):
+            decide = partial(self.monitor.after_update, *learned, self.clock)
+            decision = peers.call_in_first(decide)
+            parts.take_changes()
+        is_stopped = STOP.agree_to_stop(peers.gather) or decision.stop_reason
+        goes_on = not is_stopped and iteration < parts.config.iterations
+        # Whatever ends the run later, this can be saved then; several processes exchange theirs for
+        # it, which takes time.
+        if decision.is_save_due or not goes_on or peers.is_alone:
+            checkpoints.remember(snapshot(parts, self.monitor), decision.is_best)
+        self.loggers.log(decision.metrics, decision.histograms)
+        if decision.is_save_due:
+            checkpoints.save()
+            if goes_on:
+                self.monitor.note_checkpoint()
+        return goes_on
 
 
 @restored_process()
@@ -79,10 +148,10 @@ def run(
     callbacks: Sequence[Callback] = (),
 ) -> RunSummary:
     """Train with settings; the process is changed for it. Returns and raises as train does."""
-    with STOP as stop, stop.raising(), ExitStack() as stack:
+    with STOP, STOP.raising(), ExitStack() as stack:
         enter = stack.enter_context
         enter(within_gpu_memory())
-        with stop.cutting_short("ended the run before its first iteration: there is nothing new"):
+        with STOP.cutting_short("ended the run before its first iteration: there is nothing new"):
             enter(closing(guard()))
             enter(catch_warnings())
             ignore_harmless_warnings()
@@ -96,75 +165,48 @@ def run(
             if not peers.is_first:
                 return peers.follow(parts)
             callbacks = all_callbacks(parts, [*callbacks, *own_callbacks])
-            run = enter(RunFolder(config, parts.faults, settings.auto, peers.about))
-            place = run.path / "checkpoints"
-            checkpoints = enter(Checkpoints(place, run.event, config.keep_every))
-            monitor = Monitor(parts, run, callbacks)
+            folder = enter(RunFolder(config, parts.faults, settings.auto, peers.about))
+            place = folder.path / "checkpoints"
+            checkpoints = enter(Checkpoints(place, folder.event, config.keep_every))
+            monitor = Monitor(parts, folder, callbacks)
             if config.is_resumed:
-                found += resume(parts, monitor, checkpoints, run)
-            first = parts.iteration + 1
-            rows = read_rows(run, parts.iteration)
+                found += resume(parts, monitor, checkpoints, folder)
+            rows = read_rows(folder, parts.iteration)
             clock = Clock(earlier=float(rows[-1]["seconds"]) if rows else 0.0)
-            notes = [*settings.notes, *found, f"run folder: {run.path}"]
-            workers = enter(parts.make_pool(on_event=run.event))
-            enter(stop.abandonable())
-            loggers = enter(Loggers(config, run, notes, rows, own))
-            checkpoints.keep(snapshot(parts, monitor))
-        stop.at_once = peers.is_alone
-        with _saving(parts, monitor, checkpoints, stop):
-            with stop.raising(*URGENT):
-                end = peers.share(partial(monitor.start, rows))
+            notes = [*settings.notes, *found, f"run folder: {folder.path}"]
+            workers = enter(parts.make_pool(on_event=folder.event))
+            enter(STOP.abandonable())
+            loggers = enter(Loggers(config, folder, notes, rows, own))
+            checkpoints.remember(snapshot(parts, monitor))
+        STOP.at_once = peers.is_alone
+        training = Training(parts, workers, monitor, checkpoints, loggers, clock)
+        with _saving(training):
+            with STOP.raising(*URGENT):
+                end = peers.call_in_first(partial(monitor.start, rows))
                 parts.take_changes()
-            for iteration in range(first, end + 1):
-                run.iteration = iteration
-                with stop.raising(*URGENT), stop.finishing():
-                    if config.is_resumed and iteration == first:
-                        monitor.note_lost_episodes(parts.restore_environments(workers))
-                    clock.begin_iteration()
-                    info = workers.collect(iteration)
-                    clock.end_phase("collecting")
-                    rollout = parts.finish_collect(iteration, info)
-                    batch = parts.make_batch(rollout)
-                    metrics = parts.update(rollout, batch)
-                    clock.end_phase("learning")
-                    reports = parts.gather_reports(info)
-                with stop.raising(*URGENT):
-                    learned = (rollout, batch, metrics, reports, clock)
-                    decision = peers.share(partial(monitor.after_update, *learned))
-                    parts.take_changes()
-                is_stopped = stop.agree_to_stop(peers.gather) or decision.stop_reason
-                is_last = is_stopped or iteration == config.iterations
-                is_due = decision.is_save_due
-                if is_due or is_last or peers.is_alone:  # several must exchange theirs
-                    checkpoints.keep(snapshot(parts, monitor), decision.is_best)
-                loggers.log(decision.metrics, decision.histograms)
-                if is_due:
-                    checkpoints.save()
-                if is_last:
-                    break
-                if is_due:
-                    monitor.note_checkpoint()
-        finish = partial(monitor.finish, clock, loggers.show_progress)
-        ending = f"training is over, saved in {run.path}: --resume={run.path} does the rest"
-        stop.last_act = partial(_interrupted, stop, checkpoints, monitor, ending)
-        with stop.raising(*STOPPING):
-            summary = peers.share(finish)
+            training.run(end)
+        saved = f"{folder.path}: --resume={folder.path}"
+        STOP.last_act = partial(
+            _interrupted, training, f"training is over, saved in {saved} does the rest"
+        )
+        with STOP.raising(*STOPPING):
+            finish = partial(monitor.finish, clock, loggers.show_progress)
+            summary = peers.call_in_first(finish)
         loggers.finish(summary)
         return summary
 
 
 @contextmanager
-def _saving(
-    parts: Components, monitor: Monitor, checkpoints: Checkpoints, stop: StopSignals
-) -> Iterator[None]:
+def _saving(training: Training) -> Iterator[None]:
     """Save the state after the last whole iteration, however the context is left; after a second
     Ctrl-C, the checkpoints' own context does. Raises Interrupted after a signal, SaveFailed if it
     cannot be saved."""
+    monitor, checkpoints = training.monitor, training.checkpoints
     checkpoints.save()
     folder = monitor.run.folder.path
     ending = f"stopped, saved in {folder}: --resume={folder} continues"
-    stop.last_act = partial(_interrupted, stop, checkpoints, monitor, ending)
-    stop.last_words = checkpoints.last_words
+    STOP.last_act = partial(_interrupted, training, ending)
+    STOP.last_words = checkpoints.last_words
     try:
         yield
     except Terminated:
@@ -176,24 +218,25 @@ def _saving(
         checkpoints.wait()
         raise
     checkpoints.save()
-    if parts.step == checkpoints.last_step:  # else a signal cut off an iteration with its episodes
+    if (
+        training.parts.step == checkpoints.last_step
+    ):  # else a signal cut off an iteration with its episodes
         monitor.note_checkpoint()
     checkpoints.finish()
-    if stop.received:
-        raise stop.obey()
+    if STOP.received:
+        raise STOP.obey()
 
 
-def _interrupted(
-    stop: StopSignals, checkpoints: Checkpoints, monitor: Monitor, ending: str
-) -> PPOError:
+def _interrupted(training: Training, ending: str) -> PPOError:
     """Save the state after the last whole iteration and record the signal that ends the run, in any
     thread. Returns the error that says so, or SaveFailed."""
-    assert stop.received
+    assert STOP.received
+    checkpoints = training.checkpoints
     checkpoints.save()
     try:
         checkpoints.finish()
     except SaveFailed as error:
         return error
-    monitor.run.folder.event("signal", signal=stop.received.name)
+    training.monitor.run.folder.event("signal", signal=STOP.received.name)
     ending = f"after step {checkpoints.last_step}: {ending}"
-    return Interrupted(stop.received, ending)
+    return Interrupted(STOP.received, ending)

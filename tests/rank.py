@@ -47,7 +47,7 @@ def exchanges(peers: Peers, rank: int) -> dict[str, Any]:
     large = torch.full((200_000,), float(rank + 1))
     peers.average(large, {"loss": 0.0})
     try:
-        peers.share(fail)
+        peers.call_in_first(fail)
     except ConfigError as error:
         failed = [str(error), error.is_reported]
     return {
@@ -57,7 +57,7 @@ def exchanges(peers: Peers, rank: int) -> dict[str, Any]:
         "metrics": metrics,
         "large": large.unique().tolist(),
         "gathered": peers.gather(rank),
-        "told": peers.share(lambda: f"from {rank}"),
+        "told": peers.call_in_first(lambda: f"from {rank}"),
         "same": [are_same(peers, torch.full((3,), 1 + d * rank)) for d in (0, 1e-7)],
         "seconds": [peers.metrics()["seconds_exchanging"] > 0, peers.metrics()],
     }

@@ -68,7 +68,7 @@ def test_a_batch_has_a_row_for_each_transition_in_the_order_of_time() -> None:
 def test_evaluating_in_parts_is_evaluating_at_once(size: int) -> None:
     parts, batch = collected(batch_size=size)
     expected = parts.learner.backend.log_probs_and_values(batch)
-    found = parts.learner.evaluate(batch)
+    found = parts.learner.evaluate_actions(batch)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 

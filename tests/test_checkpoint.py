@@ -165,7 +165,7 @@ class Saving:
     def save(self, step: int, is_best: bool = False) -> None:
         """Save the state of an iteration of ten steps."""
         state = {"weights": WEIGHTS, "config": {"seed": 0}, "step": step, "iteration": step // 10}
-        self.checkpoints.keep(state, is_best)
+        self.checkpoints.remember(state, is_best)
         self.checkpoints.save()
         self.checkpoints.wait()
 
@@ -327,7 +327,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
 def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> None:
     saving = Saving(tmp_path)
     weights = torch.tensor([1, float("nan")])
-    saving.checkpoints.keep({"model.w": weights, "config": {}, "step": 1})
+    saving.checkpoints.remember({"model.w": weights, "config": {}, "step": 1})
     saving.checkpoints.save()
     with pytest.raises(SaveFailed, match=r"model\.w would be saved .*: there is none"):
         saving.checkpoints.finish()
@@ -429,7 +429,7 @@ def test_no_module_can_unpickle_a_file(source):
 @pytest.mark.parametrize("value", [{1, 2}, torch.ones(1).to_sparse()], ids=type)
 def test_a_state_that_cannot_be_saved_is_no_silent_failure(value: Any, tmp_path: Path) -> None:
     saving = Saving(tmp_path)
-    saving.checkpoints.keep({"callback.x": value, "config": {}, "step": 1})
+    saving.checkpoints.remember({"callback.x": value, "config": {}, "step": 1})
     saving.checkpoints.save()
     with pytest.raises(SaveFailed, match="there is none"):
         saving.checkpoints.finish()

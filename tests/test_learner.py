@@ -286,10 +286,10 @@ def test_gradients_are_clipped_to_the_global_norm() -> None:
         len(learner.gradients), generator=torch.Generator().manual_seed(0)
     )
     before = learner.gradients.clone()
-    norm = learner.backend.clip()
+    norm = learner.backend.clip_gradients()
     assert norm == pytest.approx(float(before.norm()))
     torch.testing.assert_close(learner.gradients, before * 0.5 / before.norm())
-    assert plain_learner(max_grad_norm=0.5).backend.clip() == 0
+    assert plain_learner(max_grad_norm=0.5).backend.clip_gradients() == 0
 
 
 def test_adam_has_the_epsilon_of_baselines() -> None:
@@ -307,7 +307,7 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
         parts = make_components("Counting-v0", **{name: coefficient * scale})
         info = worker_of(parts, 8).collect(1)
         batch = parts.make_batch(parts.finish_collect(1, info))
-        metrics = parts.learner.backend.gradients(batch)
+        metrics = parts.learner.backend.compute_gradients(batch)
         totals.append(float(metrics["loss"]))
     expected = sign * (factor - 1) * coefficient * float(metrics[term])
     assert totals[1] - totals[0] == pytest.approx(expected, rel=1e-3)

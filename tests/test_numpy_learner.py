@@ -58,9 +58,9 @@ def learners(model, **values):
 
 def assert_same_gradient(model, batch, **values) -> None:
     by_autograd, written_out = learners(model, **values)
-    expected = by_autograd.backend.gradients(batch)
+    expected = by_autograd.backend.compute_gradients(batch)
     by_autograd.gradients /= (scale := by_autograd.gradients.abs().max())
-    metrics = written_out.backend.gradients(arrays(batch))
+    metrics = written_out.backend.compute_gradients(arrays(batch))
     written_out.gradients /= scale
     torch.testing.assert_close(written_out.gradients, by_autograd.gradients, rtol=0, atol=1e-5)
     assert list(metrics) == list(expected)
@@ -132,7 +132,7 @@ def test_one_thread_and_two_compute_the_same_bits(monkeypatch: pytest.MonkeyPatc
     for work in (10**9, 1):
         monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", work)
         learner = learners(deepcopy(model))[1]
-        metrics = learner.backend.gradients(batch)
+        metrics = learner.backend.compute_gradients(batch)
         evaluated = learner.backend.log_probs_and_values(batch)
         found.append((metrics, learner.gradients.tolist(), [x.tolist() for x in evaluated]))
     assert found[0] == found[1]

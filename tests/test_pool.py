@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool, make_groups, too_many_losses
+from ppo.envs.pool import WorkerPool, make_halves, too_many_losses
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, deadlines, make_components
 
@@ -395,7 +395,7 @@ def test_groups_are_halves_of_which_each_worker_has_its_share(
     num_envs: int, num_workers: int
 ) -> None:
     shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
-    groups = make_groups(num_envs, shares)
+    groups = make_halves(num_envs, shares)
     assert len(groups) == min(2, num_envs)
     sizes = [len(range(num_envs)[group.columns]) for group in groups]
     assert max(sizes) - min(sizes) < 2

@@ -65,11 +65,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     st.sampled_from(["single", "batch", "team"]),
 )
 def test_spaces_are_read_as_they_were(shown: Any, actions: Any, form: Any) -> None:
-    before = Spaces(spaces.Box(0, 1), actions, True, form=form, group=3, shown=shown)
+    before = Spaces(spaces.Box(0, 1), actions, True, form=form, team_size=3, shown=shown)
     written = save_spaces(before)
     found = read_spaces(json.loads(json.dumps(written)), environment_flags("any", screen_size=36))
     assert (found.shown, found.actions) == (shown, actions)
-    assert (found.has_masks, found.form, found.group) == (True, form, 3)
+    assert (found.has_masks, found.form, found.team_size) == (True, form, 3)
     assert save_spaces(found) == written
 
 

@@ -199,7 +199,7 @@ def test_a_student_gets_the_teachers_distributions_and_their_gradient(teacher: P
     torch.testing.assert_close(batch["teacher"], expected.log_probs.flatten(1))
 
     learner = parts.learner
-    metrics = learner.backend.gradients(batch)
+    metrics = learner.backend.compute_gradients(batch)
     with_teacher = learner.gradients.clone()
     learner.gradients.zero_()
     own, _ = Learner.loss(learner, batch, *learner.forward(batch))
@@ -218,7 +218,7 @@ def test_distillation_learns_the_policy_from_the_teacher_alone(teacher: Path) ->
     parts = components(**flags, distill=True, entropy_coef=0.5, normalize_advantages="none")
     with parts.make_pool() as workers:
         batch = parts.make_batch(parts.finish_collect(1, workers.collect(1)))
-    parts.learner.backend.gradients(batch)
+    parts.learner.backend.compute_gradients(batch)
     found = parts.learner.gradients.clone()
     parts.learner.gradients.zero_()
     distribution, values = parts.learner.forward(batch)

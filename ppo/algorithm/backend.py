@@ -37,12 +37,12 @@ class Backend(Protocol):
     def join(self, chunks: Sequence[Any]) -> ndarray:
         """Return chunks (b,) of what the network returned as one array (B,)."""
 
-    def gradients(self, minibatch: Batch) -> Metrics:
-        """Write the gradient of a minibatch's objective; return metrics: scalar tensors, or
-        numbers."""
+    def compute_gradients(self, minibatch: Batch) -> Metrics:
+        """Overwrite learner.gradients by the gradient of learner.objective(minibatch); return
+        metrics: scalar tensors, or numbers."""
 
-    def clip(self) -> Any:
-        """Clip the gradient to --max_grad_norm; return its norm before (Pascanu et al. 2013,
+    def clip_gradients(self) -> Any:
+        """Clip learner.gradients to --max_grad_norm; return its norm before (Pascanu et al. 2013,
         algorithm 1)."""
 
 
@@ -76,13 +76,13 @@ class TorchBackend:
     def join(self, chunks: Sequence[Any]) -> ndarray:
         return torch.cat([*chunks]).cpu().numpy()
 
-    def gradients(self, minibatch: Batch) -> Metrics:
+    def compute_gradients(self, minibatch: Batch) -> Metrics:
         self.learner.gradients.zero_()
         loss, metrics = self.learner.objective(minibatch)
         torch.autograd.backward(loss)
         return {"loss": loss.detach(), **metrics}
 
-    def clip(self) -> Any:
+    def clip_gradients(self) -> Any:
         gradients = self.learner.gradients
         norm = gradients.norm()
         if self.learner.config.max_grad_norm > 0:

@@ -20,20 +20,18 @@ from ppo.system.hardware import check_memory
 def rollout_layout(
     T: int, N: int, spaces: Spaces, model, widths: Mapping[str, int] = NOTHING
 ) -> dict[str, Any]:
-    """Return shape and dtype of each table of T steps of N environments; parts not needed have no
-    columns. widths: of further tables, by name."""
+    """Return shape and dtype of each table of a Rollout. widths: of further tables, by name."""
     head = model.policy_head
     mask_size = head.mask_size if spaces.has_masks else 0
     return {
         "observations": ((T + 1, N, *spaces.observations.shape), spaces.observations.dtype),
-        "actions": ((T, N, head.action_size), head.action_dtype),  # neither squashed nor clipped
-        "rewards": ((T, N), np.float32),  # the environment's own
+        "actions": ((T, N, head.action_size), head.action_dtype),
+        "rewards": ((T, N), np.float32),
         "terminations": ((T, N), np.bool_),
-        "truncations": ((T, N), np.bool_),  # False where the step also terminated
-        "features": ((T, N, model.num_shared_features), np.float32),  # read by policy and value
-        "states": ((T + 1, N, model.state_size), np.float32),  # of a recurrent model
-        "action_masks": ((T + 1, N, mask_size), np.bool_),  # the actions that are allowed
-        # Whether an action was carried out: not by an agent that is gone.
+        "truncations": ((T, N), np.bool_),
+        "features": ((T, N, model.num_shared_features), np.float32),
+        "states": ((T + 1, N, model.state_size), np.float32),
+        "action_masks": ((T + 1, N, mask_size), np.bool_),
         "present": ((T + 1, N if spaces.has_absent else 0), np.bool_),
         **{name: ((T, N, width), np.float32) for name, width in widths.items()},
     }

@@ -65,7 +65,7 @@ class Learner:
         self.trains_buffers = True  # whether buffers such as BatchNorm's are updated
         self.remaining = 1.0  # share of the run that is left at this update
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
-        self.num_skipped = 0  # gradient steps in a row
+        self.num_skipped = 0  # gradient steps in a row, also over iterations
         self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
         self.backend: Backend = TorchBackend(self)
         self.set_coefficients()
@@ -92,15 +92,10 @@ class Learner:
         tables = {**vars(rollout), "observations": observations}
         recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
         batch = {name: self.to_device(_flatten(table)) for name, table in recorded.items()}
-        log_probs, values = self.evaluate(batch)
+        log_probs, values = self.evaluate_actions(batch)
         batch.pop("features", None)  # gradient steps change the weights that made them
         values = values.reshape(rewards.shape)
-        bootstrap = self._bootstrap_values(observations[-1], rollout.states[-1])
-        next_values = np.concatenate([values[1:], bootstrap[None]])
-        if truncated := rollout.info.last_observations:
-            steps, environments, last, states = zip(*truncated, strict=True)
-            last_values = self._bootstrap_values(normalize(np.stack(last)), np.stack(states))
-            next_values[steps, environments] = last_values
+        next_values = self._next_values(rollout, observations[-1], values, normalize)
         advantages = self.advantages(rollout, rewards, values, next_values)
         advantages = np.asarray(advantages, np.float32)
         present = rollout.is_present
@@ -118,7 +113,7 @@ class Learner:
             found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
         return batch | {name: self.to_device(table.reshape(-1)) for name, table in found.items()}
 
-    def evaluate(self, batch: Batch) -> tuple[ndarray, ndarray]:
+    def evaluate_actions(self, batch: Batch) -> tuple[ndarray, ndarray]:
         """Return the log-probabilities of a batch's actions, and its values: (B,) each.
 
         The batch is processed in chunks of the size of a minibatch, so that memory suffices.
@@ -156,31 +151,33 @@ class Learner:
     def update(self, batch: Batch, iteration: int) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
-        iteration counts from 1. Steps whose loss or gradient is not finite are skipped. Raises
-        NonFinite after several of those in a row, or if a weight is not finite.
+        iteration counts from 1. If the policy has moved further than --target_kl, the rest of the
+        steps is left out, of all epochs. Steps whose loss or gradient is not finite are skipped.
+        Raises NonFinite after several of those in a row, or if a weight is not finite.
         """
         self.remaining = 1 - (iteration - 1) / self.config.iterations
         self.set_coefficients()
         target_kl = self.config.target_kl
         history: list[Metrics] = []
-        num_skipped = 0
+        skipped_here = 0
         has_modes = self.backend.has_modes and self.trains_buffers
         if has_modes:
             self.model.train()
         for minibatch in self._minibatches(batch, iteration):
-            metrics = self.peers.average(self.gradients, self.backend.gradients(minibatch))
-            kl = metrics.get("approx_kl", 0.0)
-            if history and target_kl is not None and kl > KL_TOLERANCE * target_kl:
+            metrics = self.backend.compute_gradients(minibatch)  # into self.gradients
+            metrics = self.peers.average(self.gradients, metrics)
+            last_kl = metrics.get("approx_kl", 0.0)
+            if history and target_kl is not None and last_kl > KL_TOLERANCE * target_kl:
                 break
             if self.held is not None:
                 self.gradients[self.held] = 0
-            metrics["grad_norm"] = self.backend.clip()
+            metrics["grad_norm"] = self.backend.clip_gradients()
             if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
                 self._step()
-                self.num_skipped = 0
                 history.append(metrics)
+                self.num_skipped = 0
             else:
-                num_skipped += 1
+                skipped_here += 1
                 self.num_skipped += 1
                 if self.num_skipped == MAX_SKIPPED:
                     break
@@ -190,14 +187,14 @@ class Learner:
             raise NonFinite(NOT_FINITE.format(iteration))
         learning_rate = self.learning_rate
         if self.is_adaptive:
-            self.learning_rate = _adapt(learning_rate, float(kl), target_kl or ADAPTIVE_KL)
+            self.learning_rate = _adapt(learning_rate, float(last_kl), target_kl or ADAPTIVE_KL)
         rows = batch.get("present", slice(None))
         values, returns = (torch.as_tensor(batch[name][rows]) for name in ("values", "returns"))
         return {
             **_means(history or [metrics]),
             "explained_variance": losses.explained_variance(values, returns).item(),
             "gradient_steps": len(history),
-            "skipped_steps": num_skipped,
+            "skipped_steps": skipped_here,
             "learning_rate": learning_rate,
             "clip_coef": self.clip_coef,
         }
@@ -247,20 +244,26 @@ class Learner:
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
         """Return the distribution of a batch's actions, within its masks, and its values (B,).
 
-        With "starts", it is whole sequences, of which only the first rows' states are used; with
-        "rows", all else in the batch is of these rows of the sequences."""
+        Its rows are read one by one, each with its own recurrent state if there are some; as whole
+        sequences if they have "starts"; or as features, which a trunk has made of them before."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
-            first_states = batch["states"][: len(batch["states"]) // self.config.num_steps]
-            sequences = [batch["observations"], first_states, batch["starts"]]
-            sequences += [batch["rows"]] if "rows" in batch else []
-            distribution, values = self.model(*sequences)
+            distribution, values = self._forward_sequences(batch)
         else:
             inputs = [batch[name] for name in ("observations", "states") if name in batch]
             distribution, values = self.model(*inputs)
         if "action_masks" in batch:
             distribution = distribution.masked(batch["action_masks"])
+        return distribution, values
+
+    def _forward_sequences(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Return the same for a recurrent network, which reads sequences of T rows from the state
+        of their first row on. If there are "rows", these are the ones to return."""
+        first_states = batch["states"][: len(batch["states"]) // self.config.num_steps]
+        inputs = [batch["observations"], first_states, batch["starts"]]
+        inputs += [batch["rows"]] if "rows" in batch else []
+        distribution, values = self.model(*inputs)
         return distribution, values
 
     def state_dict(self) -> State:
@@ -298,7 +301,7 @@ class Learner:
         if "present" in batch:
             present = np.asarray(torch.as_tensor(batch["present"]).cpu())
             batch = {name: table for name, table in batch.items() if name != "present"}
-        parts = draw_minibatches(
+        drawn = draw_minibatches(
             config,
             len(advantages),
             sequence_length=config.num_steps if "states" in batch else 1,
@@ -306,25 +309,45 @@ class Learner:
             present=present,
         )
         if present is not None:  # other processes may have fewer
-            parts = parts[: min(self.peers.gather(len(parts)))]
+            drawn = drawn[: min(self.peers.gather(len(drawn)))]
         if config.normalize_advantages == "rollout":
             rows = np.arange(len(advantages)) if present is None else np.flatnonzero(present)
             index = self.to_device(rows)
             standardized = advantages * 0  # stay 0 where no action was carried out
             standardized[index] = self.backend.standardize(advantages[index])
             batch = {**batch, "advantages": standardized}
-        for part in parts:
-            minibatch = self.backend.gather(batch, part.rows)
-            if part.sequences is not None:
+        for indices in drawn:
+            minibatch = self.backend.gather(batch, indices.rows)
+            if indices.sequences is not None:
                 assert present is not None
                 sequences = {name: batch[name] for name in SEQUENCES}
-                minibatch |= self.backend.gather(sequences, part.sequences)
-                minibatch["rows"] = self.to_device(present[part.sequences])
+                minibatch |= self.backend.gather(sequences, indices.sequences)
+                minibatch["rows"] = self.to_device(present[indices.sequences])
             if config.normalize_advantages == "minibatch":
                 minibatch["advantages"] = self.backend.standardize(minibatch["advantages"])
             yield minibatch
 
-    def _bootstrap_values(self, observations: ndarray, states: ndarray) -> ndarray:
+    def _next_values(
+        self,
+        rollout: Rollout,
+        last_row: ndarray,
+        values: ndarray,
+        normalize: Callable[[ndarray], ndarray],
+    ) -> ndarray:
+        """Return the value (T, N) of what each action led to, from which its return goes on.
+
+        That is the next row's value; that of row T (last_row, its normalised observations) after
+        the last step; and that of the episode's own last observation where it was truncated (Pardo
+        et al. 2018), as the next row begins another episode. It is not used after a termination."""
+        after_last = self._values_of(last_row, rollout.states[-1])
+        next_values = np.concatenate([values[1:], after_last[None]])
+        if truncated := rollout.info.last_observations:
+            steps, environments, last, states = zip(*truncated, strict=True)
+            of_truncated = self._values_of(normalize(np.stack(last)), np.stack(states))
+            next_values[steps, environments] = of_truncated
+        return next_values
+
+    def _values_of(self, observations: ndarray, states: ndarray) -> ndarray:
         """Predict the values (B,) of observations (B, *observation), met with states (B, S)."""
         inputs = [self.to_device(table) for table in (observations, states) if table.size]
         return self.backend.join([self.backend.values(*inputs)])

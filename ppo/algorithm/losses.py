@@ -1,4 +1,8 @@
-"""The terms of the PPO objective and their metrics: pure functions of tensors (B,)."""
+"""The terms of the PPO objective and their metrics: pure functions of tensors (B,).
+
+A backend of an extension may compute the same sums by other means than torch (see
+ppo.algorithm.backend): its tests compare it with these functions, and fail if only one changes.
+"""
 
 import torch
 from torch import Tensor
@@ -7,27 +11,27 @@ MAX_LOG_RATIO = 20.0  # exponentials of much larger ones overflow, and gradients
 
 
 def clipped_surrogate(
-    log_probs: Tensor, behaviour_log_probs: Tensor, advantages: Tensor, *, clip_coef: float
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip_coef: float
 ) -> Tensor:
     """Compute -E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s).
 
     Schulman et al. 2017, eq. 7.
     """
-    ratio = (log_probs - behaviour_log_probs).clamp(max=MAX_LOG_RATIO).exp()
+    ratio = (log_probs - old_log_probs).clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 
 
 def value_loss(
-    values: Tensor, behaviour_values: Tensor, returns: Tensor, *, clip_coef: float | None
+    values: Tensor, old_values: Tensor, returns: Tensor, *, clip_coef: float | None
 ) -> Tensor:
-    """Compute 1/2 E[max((V - R)^2, (V_b + clip(V - V_b, -e, e) - R)^2)] (Baselines).
+    """Compute 1/2 E[max((V - R)^2, (V_old + clip(V - V_old, -e, e) - R)^2)] (Baselines).
 
     clip_coef (e) None: 1/2 E[(V - R)^2].
     """
     errors = (values - returns).square()
     if clip_coef is not None:
-        clipped = behaviour_values + (values - behaviour_values).clamp(-clip_coef, clip_coef)
+        clipped = old_values + (values - old_values).clamp(-clip_coef, clip_coef)
         errors = torch.max(errors, (clipped - returns).square())
     return 0.5 * errors.mean()
 
@@ -40,18 +44,18 @@ def standardize(advantages: Tensor) -> Tensor:
     return (advantages - mean) / (deviation + 1e-8)
 
 
-def approximate_kl(log_probs: Tensor, behaviour_log_probs: Tensor) -> Tensor:
-    """Estimate KL(behaviour || policy) by k3, E[(r - 1) - log r].
+def approximate_kl(log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+    """Estimate KL(old || new) by k3, E[(r - 1) - log r].
 
     Schulman 2020, "Approximating KL Divergence".
     """
-    log_ratio = log_probs - behaviour_log_probs
+    log_ratio = log_probs - old_log_probs
     return (log_ratio.exp() - 1 - log_ratio).mean()
 
 
-def clip_fraction(log_probs: Tensor, behaviour_log_probs: Tensor, clip_coef: float) -> Tensor:
+def clip_fraction(log_probs: Tensor, old_log_probs: Tensor, clip_coef: float) -> Tensor:
     """Compute the share of samples whose ratio is outside 1 +/- e."""
-    ratio = (log_probs - behaviour_log_probs).exp()
+    ratio = (log_probs - old_log_probs).exp()
     return ((ratio - 1).abs() > clip_coef).float().mean()
 
 

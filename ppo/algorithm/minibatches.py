@@ -30,7 +30,7 @@ def draw_minibatches(
     """Split the rows of a batch, num_rows = T * N, at random, anew in each epoch; every row is used
     once.
 
-    Makes --num_minibatches parts of sizes as equal as possible, or, given a --batch_size, parts of
+    Makes --num_minibatches of sizes as equal as possible, or, given a --batch_size, minibatches of
     that many rows and a last one with the rest; a batch that is only some of the rollout has its
     share of them. Runs of sequence_length rows of one environment stay together and in order.
     present: (T * N,) bool, the rows to use; None for all. A minibatch without any is left out.
@@ -46,11 +46,11 @@ def draw_minibatches(
         if config.batch_size:
             size = config.batch_size * num_rows // config.rollout_size
             size = max(1, size // sequence_length)
-            parts = np.split(order, range(size, num_sequences, size))
+            drawn = np.split(order, range(size, num_sequences, size))
         else:
-            parts = np.array_split(order, config.num_minibatches)
-        for part in filter(len, parts):
-            sequences = rows[:, part].ravel()
+            drawn = np.array_split(order, config.num_minibatches)
+        for chosen in filter(len, drawn):
+            sequences = rows[:, chosen].ravel()
             if present is None or sequence_length == 1:
                 found.append(Minibatch(sequences))
             else:

@@ -10,15 +10,25 @@ Metrics = dict[str, Any]
 
 
 class Rollout(SimpleNamespace):
-    """Hold one rollout: the tables of ppo.algorithm.buffers, in memory shared with workers.
+    """Hold one rollout, T steps of N environments, as tables in memory shared with workers.
 
     Row t + 1 of observations is what action t led to, or the first observation of the next episode.
-    Row T is row 0 of the next rollout; the same holds for states and action_masks. info: what the
-    workers reported beside the tensors (ppo.envs.worker.RolloutInfo), once it is collected.
-    """
+    Tables with a row T begin the next rollout with it, as their row 0. A table that a run does not
+    need has no columns (size 0). Extensions may add tables, see Extension.columns."""
+
+    observations: ndarray  # (T + 1, N, *observation)
+    actions: ndarray  # (T, N, D): the policy's own, neither squashed nor clipped
+    rewards: ndarray  # (T, N): the environment's own
+    terminations: ndarray  # (T, N) bool
+    truncations: ndarray  # (T, N) bool: False where the step also terminated
+    features: ndarray  # (T, N, F): what policy and value read, if a trunk of both has made them
+    states: ndarray  # (T + 1, N, S): of a recurrent network
+    action_masks: ndarray  # (T + 1, N, M) bool: the actions that are allowed
+    present: ndarray  # (T + 1, N) bool: False where a team's agent is gone, and does not act
+    info: Any  # what workers report beside the tables: ppo.envs.worker.RolloutInfo
 
     @property
-    def dones(self):
+    def dones(self) -> ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
 

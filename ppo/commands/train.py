@@ -23,7 +23,7 @@ def train(arguments: Sequence[str]) -> None:
     Raises as configure, ppo.trainer.run and extensions do.
     """
     with join_peers() as peers:
-        given, settings = peers.share(partial(configure, arguments))
+        given, settings = peers.call_in_first(partial(configure, arguments))
         if any(launch(given, settings) for launch in functions_of("launch")):
             return
         from ppo import trainer

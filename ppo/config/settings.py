@@ -93,7 +93,7 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
             tuned |= values
         environment = environment.with_values({**tuned, **given})
     merged: Settings = {**tuned, **given, "env_name": environment.env_name}
-    size = environment.spaces.group
+    size = environment.spaces.team_size
     num_envs = merged.get("num_envs", Config.num_envs)
     if "num_envs" not in given and num_envs % size:
         merged["num_envs"] = -(-num_envs // size) * size
@@ -169,7 +169,7 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
     meanings: Settings = {
         **(env_auto or {}),
         "model": choose_model("auto", spaces.observations),
-        "num_workers": min(given.num_envs // spaces.group, available_cores()),
+        "num_workers": min(given.num_envs // spaces.team_size, available_cores()),
         "frame_stack": 4 if images else 1,
         "normalize_observations": bool(vectors),
         "normalize_rewards": not images and not given.clip_rewards,
@@ -238,11 +238,11 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
         raise ConfigError(
             "--normalize_observations is for vectors: leave it out, images are scaled to [0, 1]"
         )
-    if left := config.num_envs % spaces.group:
-        more = config.num_envs + spaces.group - left
+    if left := config.num_envs % spaces.team_size:
+        more = config.num_envs + spaces.team_size - left
         raise ConfigError(
-            f"--num_envs={config.num_envs}: {config.env_name} comes in groups of {spaces.group}, "
-            f"such as the agents of a team: give a multiple of that, such as {more}"
+            f"--num_envs={config.num_envs}: {config.env_name} comes in groups of "
+            f"{spaces.team_size}, such as the agents of a team: give a multiple of that, such as {more}"
         )
 
 

@@ -345,7 +345,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 if found["config"] == state["config"] and found["step"] <= state["step"]:
                     self.written.append(path)
 
-    def keep(self, state: State, is_best: bool = False) -> None:
+    def remember(self, state: State, is_best: bool = False) -> None:
         """Copy the state of a run between two iterations, for save to write.
 
         is_best: whether best.safetensors shall link to it."""
@@ -354,11 +354,12 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 
     @property
     def last_step(self):
-        """Environment step of the last kept state."""
+        """Environment step of the last state that was remembered."""
         return self.last_state["step"]
 
     def save(self) -> None:
-        """Start writing the last kept state, once any earlier write has ended; from any thread."""
+        """Start writing the state that was remembered last, once any earlier write has ended; from
+        any thread."""
         self.wait()
         self.done = Event()
         self.requests.put((self.last_state, self.is_best, self.done))

@@ -52,7 +52,7 @@ def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str
     newest = newest_first(checkpoints.folder)
     if not found or not newest or newest[0].name != found[0].name:
         found = None
-    path, state = parts.peers.share(
+    path, state = parts.peers.call_in_first(
         lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
     )
     differences = restore(parts, monitor, state, path)

@@ -52,7 +52,7 @@ def clone(parts: Components) -> str:
     The first process does it, and the others take over its result. Raises ConfigError if the
     demonstrations cannot be used, NonFinite if a loss is not finite."""
     before = copy_state(parts.state_dict())
-    state, note = parts.peers.share(partial(_clone_here, parts))
+    state, note = parts.peers.call_in_first(partial(_clone_here, parts))
     parts.load_state_dict({**before, **state})
     return note
 

@@ -18,9 +18,11 @@ from ppo.extras.distributed.torchrun import LAUNCH, torchrun_number
 from ppo.parts import Part
 from ppo.peers import Peers
 from ppo.run.summary import RunSummary
+from ppo.system.clock import Clock
 from ppo.system.output import show
 from ppo.system.signals import STOP
 from ppo.system.state_dict import State
+from ppo.trainer import learn
 
 PER_MACHINE = ("device", "num_workers")  # flags of which each rank may have its own value
 
@@ -67,7 +69,7 @@ class Ranks(Launched):
         self.collectives.exchange(distributed.all_gather_object, everywhere, value)
         return everywhere
 
-    def share(self, make: Callable[[], Any]) -> Any:
+    def call_in_first(self, make: Callable[[], Any]) -> Any:
         outcome: list[Any] = [None, None]  # result, error
         if self.is_first:
             try:
@@ -96,27 +98,25 @@ class Ranks(Launched):
         return {"seconds_exchanging": seconds}
 
     def follow(self, parts: Components) -> RunSummary:
-        """Do what ppo.trainer.run does in rank 0, but for what only that has: the run's folder,
+        """Do what ppo.trainer.Training does in rank 0, but for what only that has: run folder,
         callbacks, loggers and checkpoints. Messages about workers are shown with the rank."""
         config = parts.config
         with STOP.raising(), parts.make_pool(on_event=self._show) as workers:
             if config.is_resumed:
-                _, state = self.share(nothing)
+                _, state = self.call_in_first(nothing)
                 parts.state_dict()  # with which rank 0 compares it
                 parts.load_state_dict(state)
             first = parts.iteration + 1
             parts.state_dict()
             STOP.at_once = False
-            end = self.share(nothing)
+            clock = Clock()
+            end = self.call_in_first(nothing)
             parts.take_changes()
             for iteration in range(first, end + 1):
                 if config.is_resumed and iteration == first:
                     parts.restore_environments(workers)
-                info = workers.collect(iteration)
-                rollout = parts.finish_collect(iteration, info)
-                parts.update(rollout, parts.make_batch(rollout))
-                parts.gather_reports(info)
-                decision = self.share(nothing)
+                learn(parts, workers, iteration, clock)
+                decision = self.call_in_first(nothing)
                 parts.take_changes()
                 is_stopped = STOP.agree_to_stop(self.gather) or decision.stop_reason
                 is_last = is_stopped or iteration == config.iterations
@@ -128,7 +128,7 @@ class Ranks(Launched):
             error = Interrupted(STOP.received, "stopped with rank 0, which says more")
             error.is_reported = True
             raise error
-        return self.share(nothing)
+        return self.call_in_first(nothing)
 
     def _show(self, kind: str, message: str = "", **details: Any) -> None:
         """Show the message of an event that concerns this rank's workers."""

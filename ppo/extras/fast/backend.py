@@ -49,7 +49,7 @@ class NumpyBackend:
         return array
 
     @np.errstate(all="ignore")  # torch is silent, too; update() checks for non-finite values
-    def gradients(self, minibatch: Arrays) -> Metrics:
+    def compute_gradients(self, minibatch: Arrays) -> Metrics:
         mlp = self.mlp
         size = len(minibatch["values"])
         # The product with it is the mean.
@@ -124,7 +124,7 @@ class NumpyBackend:
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 
-    def clip(self) -> float:
+    def clip_gradients(self) -> float:
         gradients = self.mlp.gradients
         limit = self.learner.config.max_grad_norm
         norm = math.sqrt(gradients @ gradients)

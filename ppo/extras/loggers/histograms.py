@@ -49,7 +49,7 @@ def make_histograms(
     device = learner.weights.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # a model's random numbers must not change learning
-        log_probs, _ = learner.evaluate(rows)
+        log_probs, _ = learner.evaluate_actions(rows)
     before = torch.as_tensor(batch["log_probs"]).cpu()
     tensors["ratios"] = (torch.from_numpy(log_probs) - before).exp()
     head = learner.model.policy_head

@@ -105,7 +105,7 @@ class Check(MoreFlags, EnvironmentFlags):
         config = settings.config
         spaces = settings.spaces
         enough = min(available_cores(), config.total_steps // config.num_steps)
-        enough -= enough % spaces.group
+        enough -= enough % spaces.team_size
         if "num_envs" not in given and config.num_envs < enough:  # else cores stay idle
             given["num_envs"] = enough
             settings = settings_of(replace(settings.given, num_envs=enough))

@@ -166,7 +166,7 @@ def export(policy: Policy, path: Path) -> float:
 def _observe(policy: Policy):
     """Return observations (n, *observation) of random play."""
     seed = policy.config.seed
-    if policy.spaces.group > 1:  # none of which is an environment by itself
+    if policy.spaces.team_size > 1:  # none of which is an environment by itself
         from ppo.extras.tools.check_columns import play_columns
         from ppo.extras.vector.evaluation import columns_for
 

@@ -16,7 +16,7 @@ def initialize(parts: Components) -> str:
     given, CheckpointError if it is damaged.
     """
     config, flags = parts.config, FineTuningFlags.of(parts.config)
-    state = parts.peers.share(lambda: load(find_checkpoint(str(flags.init_from))))
+    state = parts.peers.call_in_first(lambda: load(find_checkpoint(str(flags.init_from))))
     wanted = select_parts(flags.init_parts, parts.learning_state())
     found = select_parts(flags.init_parts, state)
     fitting = {

@@ -143,7 +143,7 @@ def load_teacher(config: Config, spaces: Spaces, student, peers: Peers) -> Teach
     if there is no such run or file (CheckpointError where a run is resumed) or if the student's
     distribution has no closed form of the KL, CheckpointError if the file is damaged."""
     flags = TeacherFlags.of(config)
-    teacher = Teacher(config, spaces, *peers.share(partial(_load, config)))
+    teacher = Teacher(config, spaces, *peers.call_in_first(partial(_load, config)))
     if teacher.model.state_size:
         raise ConfigError(
             f"--teacher={flags.teacher} is recurrent: give one without a memory, such as an mlp, "

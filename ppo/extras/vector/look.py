@@ -37,7 +37,7 @@ def look_at(config, index: int) -> Spaces:
         warnings_of(config, *problems_of(env), close_env(columns), batch.note),
         batch.spec.reward_threshold,
         form="team" if isinstance(batch, Team) else "batch",
-        group=size,
+        team_size=size,
         has_absent=batch.present is not None,
         shown=column.observation_space,
     )

@@ -13,7 +13,7 @@ from ppo.envs.heartbeat import ALL
 from ppo.envs.infos import info_of
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.values import describe_value
-from ppo.envs.worker import RolloutInfo, Worker
+from ppo.envs.worker import DONE, RolloutInfo, Worker
 from ppo.extras.checks.batches import CheckBatch, check_rewards
 from ppo.extras.checks.flags import CheckFlags
 from ppo.extras.vector.make import make_columns
@@ -50,7 +50,7 @@ class BatchWorker(Worker):
         super().begin(task_params)
         if self.rollout.present.size:
             self.rollout.present[0] = self.columns.present
-        return True
+        return DONE
 
     def step(self, t: int, members: range) -> bool:
         """Step all columns by the actions of row t; write rewards, ends and row t + 1."""
@@ -67,7 +67,7 @@ class BatchWorker(Worker):
             self._apply_task_params()
             seeds = self._seeds(np.flatnonzero(ended))
         self._begin(t + 1, columns.restart(ended, seeds))
-        return True
+        return DONE
 
     def end(self) -> RolloutInfo:
         info = super().end()
