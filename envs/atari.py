@@ -1,7 +1,7 @@
 """Atari 2600 games through the emulator: each class is one part of the usual preprocessing.
 
-Sources: Mnih et al. 2015, methods; Machado et al. 2018, section 5. envs/images.py resizes and
-stacks the images."""
+Sources: Mnih et al. 2015, methods; Machado et al. 2018, section 5. ppo.envs.families.Atari.make
+puts them around each other; ppo.envs.images.ImageStack resizes to 84 x 84 and stacks the images."""
 
 import numpy as np
 from ale_py import Action, ALEState

@@ -63,17 +63,17 @@ def episode_metrics(info) -> dict[str, float]:
     return metrics
 
 
-def apply_task_params(env: Env, task_params: Mapping[str, Any]) -> None:
-    """Pass task_params to the set_training of an environment or of a wrapper, else set them by name
+def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
+    """Pass attributes to the set_training of an environment or of a wrapper, else set them by name
     on the environment itself, but no method. Raises EnvironmentUnavailable if it has no such
     attribute."""
-    if not task_params:
+    if not attributes:
         return
     for layer in layers(env):
         if hasattr(layer, "set_training"):
-            layer.set_training(**task_params)
+            layer.set_training(**attributes)
             return
-    for name, value in task_params.items():
+    for name, value in attributes.items():
         if not hasattr(layer, name) or callable(getattr(layer, name)) or name.startswith("__"):
             raise EnvironmentUnavailable(
                 f"set_env({name}={value}): the environment has neither set_training nor an "

@@ -153,7 +153,7 @@ class NormalizeReward:
         self.gamma = gamma
         self.enabled = enabled
 
-    def __call__(
+    def update_and_scale(
         self,
         rewards: ndarray,
         dones: ndarray,

@@ -47,7 +47,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
-        task_params=(),
         team_size: int = 1,
         steps_whole: bool = False,
     ) -> None:
@@ -56,12 +55,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         deadlines: of calls in ppo.envs.heartbeat.CALLS, after which a worker counts as hung;
         sampler: samples actions for all environments, if workers do not; first_id: the number of
-        the first environment in the whole run; task_params: of environments in episodes that begin
-        from now on, which the caller may change; team_size: so many of them must have the same
-        worker; steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
-        each stays on a core of its own."""
+        the first environment in the whole run; team_size: so many of them must have the same
+        worker; steps_whole: of the workers. If there are as many workers as cores, and they sample
+        actions, each stays on a core of its own."""
         self.on_event = on_event
-        self.task_params = task_params
         self.sampler: Any = sampler
         self.losses: list[tuple[float, int]] = []  # time and number of the worker
         kind = WorkerProcess if num_workers else LocalWorker
@@ -103,21 +100,24 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         repeat = ("call", name, method, [], *arguments)
         return [*self._receive(self.workers, repeat=repeat).values()]
 
-    def collect(self, iteration: int) -> RolloutInfo:
-        """Have all environments fill the shared rollout.
+    def collect(self, iteration: int, env_attributes: Mapping[str, Any] = NOTHING) -> RolloutInfo:
+        """Have all environments fill the shared rollout. env_attributes: of environments, in the
+        episodes that begin in it.
 
         The number of workers, and who samples actions, changes nothing but rounding in the policy.
         Raises WorkerError if a worker cannot start or is lost too often."""
         if self.sampler:
-            infos = self._collect_centrally(iteration)
+            infos = self._collect_centrally(iteration, env_attributes)
         else:
-            command = ("collect", iteration, self.task_params)
+            command = ("collect", iteration, dict(env_attributes))
             for worker in self.workers:
                 worker.send(*command)
             infos = self._receive(self.workers, repeat=command)
         return merge(infos.values())
 
-    def _collect_centrally(self, iteration: int) -> dict[WorkerProcess, RolloutInfo]:
+    def _collect_centrally(
+        self, iteration: int, env_attributes: Mapping[str, Any]
+    ) -> dict[WorkerProcess, RolloutInfo]:
         """Collect a rollout with actions sampled in this process, and return the workers' reports.
 
         Workers that replace lost ones collect their part after the others have finished."""
@@ -125,7 +125,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.sampler.begin(iteration)
         while missing := [worker for worker in self.workers if worker not in infos]:
             for worker in missing:
-                worker.send("begin", self.task_params)
+                worker.send("begin", dict(env_attributes))
             alive = self._step_double_buffered(self._receive(missing), bool(infos))
             for worker in alive:
                 worker.send("end")
@@ -259,9 +259,8 @@ def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
         last_observations=sorted(x for info in reports for x in info.last_observations),
         reset_envs=sorted(x for info in reports for x in info.reset_envs),
         faults=dict(ChainMap(*(info.faults for info in reports))),
-        added={
-            name: dict(ChainMap(*(info.added[name] for info in reports)))
-            for name in reports[0].added
+        told={
+            name: dict(ChainMap(*(info.told[name] for info in reports))) for name in reports[0].told
         },
         note=max(info.note for info in reports),
     )

@@ -27,9 +27,9 @@ class Spaces(NamedTuple):
 
     has_masks: whether infos have action masks; warnings: for the environment's author;
     reward_threshold: the return at which its registration counts it as solved; form: the name of
-    that in which environments come (see ppo.envs.forms); team_size: how many come together; has_absent:
-    whether there may be steps that are not to be learned from; shown: the space of observations
-    before they are preprocessed."""
+    that in which environments come (see ppo.envs.forms); team_size: how many come together;
+    has_absent: whether there may be steps that are not to be learned from; shown: the space of
+    observations before they are preprocessed."""
 
     observations: Box
     actions: Any

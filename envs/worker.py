@@ -13,9 +13,9 @@ from numpy import ndarray
 
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
-    apply_task_params,
     close_env,
     episode_metrics,
+    set_attributes,
 )
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError, worker_error
 from ppo.envs.heartbeat import ENVIRONMENT, RESET, START, STEP, Heartbeat, describe_environments
@@ -24,11 +24,12 @@ from ppo.envs.make import make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.extensions import added_columns, names_of
+from ppo.extensions import NOTHING, added_columns, names_of
 from ppo.system.signals import RAISED_BY_SIGNALS
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
 DONE = True  # the reply to a command that has nothing to tell; None means that there is none yet
+Attributes = Mapping[str, Any]
 # Their last row begins the next rollout.
 CARRIED_TABLES = ("observations", "states", "action_masks")
 
@@ -58,14 +59,14 @@ class RolloutInfo(NamedTuple):
     """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
 
     reset_envs: those that were reset before the rollout; faults: how many each has had, by their
-    kinds (see ppo.envs.inspection.Inspector); added: what parts of workers report of environments,
-    by the names of these parts; note: a sentence for the user, or ""."""
+    kinds (see ppo.envs.inspection.Inspector); told: what each WorkerPart tells of
+    environments, by its name; note: a sentence for the user, or ""."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
     reset_envs: list[int]
     faults: dict[int, dict[str, int]]
-    added: dict[str, dict[int, Any]]
+    told: dict[str, dict[int, Any]]
     note: str = ""
 
 
@@ -134,8 +135,10 @@ class Worker:
             [(vars(self.rollout)[name], resolve_name(x.reader)(env)) for name, x in added]
             for env in self.envs
         ]
-        self.applied_params: list[Any] = [()] * len(self.envs)  # of each environment
-        self.added: dict[str, WorkerPart] = {
+        self.attributes: list[Attributes] = [NOTHING] * len(
+            self.envs
+        )  # of each environment, as set
+        self.extension_parts: dict[str, WorkerPart] = {
             name: resolve_name(path)(self) for name, path in names_of("worker_parts").items()
         }
 
@@ -176,11 +179,11 @@ class Worker:
 
     def call(self, name: str, method: str, *arguments):
         """Call a method of what an extension has added by a name."""
-        return getattr(self.added[name], method)(*arguments)
+        return getattr(self.extension_parts[name], method)(*arguments)
 
-    def collect(self, iteration: int, task_params=()) -> RolloutInfo:
-        """Collect a rollout of T steps. task_params: of environments, for new episodes."""
-        self.begin(task_params)
+    def collect(self, iteration: int, env_attributes: Attributes = NOTHING) -> RolloutInfo:
+        """Collect a rollout of T steps. env_attributes: of environments, for new episodes."""
+        self.begin(env_attributes)
         members = range(len(self.envs))
         self.sampler.begin(iteration)
         for t in range(self.sampler.num_steps):
@@ -190,9 +193,9 @@ class Worker:
             self.step(t, members)
         return self.end()
 
-    def begin(self, task_params=()) -> bool:
+    def begin(self, env_attributes: Attributes = NOTHING) -> bool:
         """Begin a rollout with the last row of the previous one; the first one, with resets."""
-        self.task_params = dict(task_params)
+        self.env_attributes = dict(env_attributes)
         for name in CARRIED_TABLES:
             table = vars(self.rollout)[name]
             table[0] = table[-1]
@@ -230,8 +233,8 @@ class Worker:
         info = self.info
         for index, env in zip(self.env_indices, self.envs, strict=True):
             info.faults[index] = take_faults(env)
-        for name, part in self.added.items():
-            info.added[name] = part.tell()
+        for name, part in self.extension_parts.items():
+            info.told[name] = part.tell()
         return info
 
     def close(self) -> None:
@@ -268,14 +271,14 @@ class Worker:
         self.own_counts[i] += 1
         self.rollout.states[row, i] = 0
         episode = int(self.own_counts[i]) - 1
-        self.rollout.observations[row, i], info = self.reset(i, episode, self.task_params)
+        self.rollout.observations[row, i], info = self.reset(i, episode, self.env_attributes)
         self._write_mask(row, i, info)
 
-    def reset(self, i: int, episode: int, task_params):
+    def reset(self, i: int, episode: int, env_attributes: Attributes) -> tuple[Any, Any]:
         """Reset environment i with a seed that depends on its id and the episode's number only."""
         self.calls.beat(RESET, i)
-        if task_params != self.applied_params[i]:
-            apply_task_params(self.envs[i], task_params)
-            self.applied_params[i] = task_params
+        if env_attributes != self.attributes[i]:
+            set_attributes(self.envs[i], env_attributes)
+            self.attributes[i] = env_attributes
         seed = integer_seed(self.config.seed, Stream.EPISODE, self.own_ids[i], episode)
         return self.envs[i].reset(seed=seed)

@@ -92,7 +92,7 @@ class Curious(Learner):
         bonus = self.errors(inputs).numpy().reshape(rewards.shape)
         self.learn_to_predict(inputs)
         never = np.zeros_like(rollout.dones)  # curiosity does not end with an episode (section 2.3)
-        bonus = self.scale(bonus, never, self.peers.gather)
+        bonus = self.scale.update_and_scale(bonus, never, self.peers.gather)
         return super().advantages(rollout, rewards + self.coefficient * bonus, values, next_values)
 
     def errors(self, inputs: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ class GroupLearner(Learner):
         terms = np.empty_like(rollout.reward_terms)
         for group, scale in enumerate(self.scales.values()):
             scale.returns[rollout.info.reset_envs] = 0
-            terms[..., group] = scale(
+            terms[..., group] = scale.update_and_scale(
                 rollout.reward_terms[..., group], rollout.dones, self.peers.gather
             )
         return terms

@@ -152,9 +152,9 @@ class Components:
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)
             self.buffers = SharedBuffers(config, spaces, self.learner, self.num_envs)
-        self.added: dict[str, Part] = {}
+        self.extension_parts: dict[str, Part] = {}
         for make_parts in functions_of("parts"):
-            self.added |= make_parts(self)
+            self.extension_parts |= make_parts(self)
         self.learner.choose_backend()
         self.publish_weights()
         # Workers and policies act on the CPU, whatever the learner's device is.
@@ -207,7 +207,6 @@ class Components:
                 deadlines=guard().deadlines(self.config),
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
-                task_params=self.env_attributes,
                 team_size=self.spaces.team_size,
                 steps_whole=self.worker.steps_whole,
                 **options,
@@ -232,7 +231,7 @@ class Components:
         self.normalize_reward.returns[info.reset_envs] = 0
         rollout = self.rollout
         rollout.info = info
-        for part in self.added.values():
+        for part in self.extension_parts.values():
             part.on_rollout(rollout)
         return rollout
 
@@ -254,14 +253,14 @@ class Components:
         if self.config.clip_rewards:
             rewards = np.sign(rollout.rewards)
         else:
-            rewards = self.normalize_reward(
+            rewards = self.normalize_reward.update_and_scale(
                 rollout.rewards,
                 rollout.dones,
                 self.peers.gather,
                 rollout.is_present,
             )
         batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
-        for part in self.added.values():
+        for part in self.extension_parts.values():
             part.on_batch(rollout, batch)
         return batch
 
@@ -278,7 +277,7 @@ class Components:
         """Learn from a rollout and the batch that was made of it, and publish the new weights;
         return the learner's metrics."""
         with ExitStack() as stack:
-            for part in self.added.values():
+            for part in self.extension_parts.values():
                 stack.enter_context(part.on_update(batch, self.iteration))
             self.update_statistics(rollout)
             metrics = self.learner.update(batch, self.iteration)
@@ -312,7 +311,9 @@ class Components:
         open episode could not be restored, in which a new one began."""
         if not self.iteration:
             return []  # no episode was open; the first rollout begins them all
-        restored = {index for part in self.added.values() for index in part.restore(workers)}
+        restored = {
+            index for part in self.extension_parts.values() for index in part.restore(workers)
+        }
         lost = [id for index, id in enumerate(self.env_ids) if index not in restored]
         return [*chain(*self.peers.gather(lost))]
 
@@ -336,7 +337,7 @@ class Components:
             "faults": dict(self.faults),
             "env_attributes": self.env_attributes,
         }
-        for name, part in self.added.items():
+        for name, part in self.extension_parts.items():
             state |= add_prefix(name, part.state_dict())
         return state
 
@@ -354,7 +355,7 @@ class Components:
             if isinstance(x, Tensor) and name.startswith(ARRAYS)
         }
         here = slice(self.env_ids.start, self.env_ids.stop)
-        for name, part in self.added.items():
+        for name, part in self.extension_parts.items():
             part.load_state_dict(select_prefix(name, state))
         self.iteration = int(state["iteration"])
         self.faults |= {name: state["faults"].get(name, 0) for name in self.faults}

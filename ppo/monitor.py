@@ -201,7 +201,9 @@ class Monitor:
             else:
                 self.warned.add((env_id, kind))
                 what = f"environment {env_id} {names_of('faults')[kind]}"
-                self.run.folder.event(kind, f"{what}, and more are only counted", count)
+                self.run.folder.event(
+                    kind, f"{what}, and more are only counted", count
+                )  # and counts
 
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}

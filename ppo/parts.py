@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ppo.algorithm.rollout import Batch, Rollout
 from ppo.system.state_dict import State
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """Base class of what extensions add to learning: override what you need."""
+    """Base class of what extensions add to learning: override what you need.
+
+    any_length: tensors of its state that may have any number of rows."""
+
+    any_length: ClassVar[tuple[str, ...]] = ()
 
     def on_rollout(self, rollout: Rollout) -> None:
         """Look at a rollout that the workers have just filled."""

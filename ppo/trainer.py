@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 def learn(parts: Components, workers: WorkerPool, iteration: int, clock: Clock) -> Learned:
     """Do an iteration of PPO (Schulman et al. 2017, algorithm 1)."""
     clock.begin_iteration()
-    info = workers.collect(iteration)
+    info = workers.collect(iteration, parts.env_attributes)
     clock.end_phase("collecting")
     rollout = parts.finish_collect(iteration, info)
     batch = parts.make_batch(rollout)

@@ -337,7 +337,7 @@ def test_rewards_are_scaled_as_in_training() -> None:
         start += length + 1
     present = np.arange(40)[:, None] < [40, 30, 20]
     own = NormalizeReward(3, 0.9, True)
-    scaled = own(table, dones, Peers().gather, present)
+    scaled = own.update_and_scale(table, dones, Peers().gather, present)
     found = parts.normalize_reward.statistics
     assert found.count == own.statistics.count
     assert found.variance == pytest.approx(float(own.statistics.variance), rel=1e-6)

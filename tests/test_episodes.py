@@ -74,7 +74,7 @@ def test_packed_episodes_are_unpacked_as_they_were() -> None:
     unpacked = unpack_episodes(pack_episodes(episodes, NO_ACTIONS), NO_ACTIONS)
     for before, after in zip(episodes, unpacked, strict=True):
         assert (before.number, before.emulator) == (after.number, after.emulator)
-        assert dict(before.task_params) == dict(after.task_params)
+        assert dict(before.env_attributes) == dict(after.env_attributes)
         if before.actions is None:
             assert after.actions is None
         else:

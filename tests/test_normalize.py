@@ -137,7 +137,7 @@ def test_rewards_of_one_step_rollouts_are_scaled_as_in_baselines():
         samples.extend(accumulated)
         expected = np.clip(rewards / np.sqrt(np.var(samples) + 1e-8), -10, 10)
         np.testing.assert_allclose(
-            normalize(rewards[None], dones[None], alone), [expected], rtol=1e-5
+            normalize.update_and_scale(rewards[None], dones[None], alone), [expected], rtol=1e-5
         )
         accumulated[dones] = 0
 
@@ -149,7 +149,7 @@ def test_discounted_returns_are_carried_over_rollouts_but_not_over_episodes(roll
     normalize, end = NormalizeReward(1, gamma, True), 0
     for length in rollout_lengths:
         start, end = end, end + length
-        normalize(np.ones((length, 1)), dones[start:end, None], alone)
+        normalize.update_and_scale(np.ones((length, 1)), dones[start:end, None], alone)
         np.testing.assert_allclose(normalize.returns, (1 - gamma ** (end % 10)) / (1 - gamma))
     discounted = (1 - gamma ** (np.arange(steps) % 10 + 1)) / (1 - gamma)
     assert discounted.max() <= (1 - gamma**10) / (1 - gamma)
@@ -161,7 +161,10 @@ def test_discounted_returns_are_carried_over_rollouts_but_not_over_episodes(roll
 
 def test_rewards_are_not_centred():
     rewards = np.random.default_rng(0).uniform(1, 2, size=(50, 2))
-    scaled = NormalizeReward(2, 0.9, True)(rewards, np.zeros((50, 2), bool), alone) / rewards
+    scaled = (
+        NormalizeReward(2, 0.9, True).update_and_scale(rewards, np.zeros((50, 2), bool), alone)
+        / rewards
+    )
     assert scaled.min() > 0
     np.testing.assert_allclose(scaled, scaled[0, 0], rtol=1e-5)
 
@@ -169,7 +172,9 @@ def test_rewards_are_not_centred():
 def test_a_spike_is_clipped():
     rewards = np.zeros((1000, 1), np.float32)
     rewards[0], rewards[500] = 1e6, -1e6
-    scaled = NormalizeReward(1, 0.5, True)(rewards, np.ones((1000, 1), bool), alone)
+    scaled = NormalizeReward(1, 0.5, True).update_and_scale(
+        rewards, np.ones((1000, 1), bool), alone
+    )
     assert (scaled.max(), scaled.min(), scaled.dtype) == (10, -10, np.float32)
 
 
@@ -204,4 +209,4 @@ def test_turned_off_they_return_what_they_are_given():
     normalize = NormalizeObservation((2,), False)
     normalize.update(observations, alone)
     assert normalize(observations) is observations
-    assert NormalizeReward(1, 0.9, False)(rewards, dones, alone) is rewards
+    assert NormalizeReward(1, 0.9, False).update_and_scale(rewards, dones, alone) is rewards

@@ -242,7 +242,8 @@ def _check_environment_flags(config: Config, environment: Environment) -> None:
         more = config.num_envs + spaces.team_size - left
         raise ConfigError(
             f"--num_envs={config.num_envs}: {config.env_name} comes in groups of "
-            f"{spaces.team_size}, such as the agents of a team: give a multiple of that, such as {more}"
+            f"{spaces.team_size}, such as the agents of a team: give a multiple of that, such as "
+            f"{more}"
         )
 
 

@@ -11,7 +11,7 @@ from gymnasium import Env
 from numpy import ndarray
 
 from ppo.config.config import Config
-from ppo.envs.episodes import WHOLE_EPISODE, apply_task_params, close_env, episode_metrics
+from ppo.envs.episodes import WHOLE_EPISODE, close_env, episode_metrics, set_attributes
 from ppo.envs.make import make_env, preprocess
 from ppo.guard import OnProgress, ignore
 from ppo.policy.spectators import Seen, Spectator
@@ -49,7 +49,7 @@ def evaluate_envs(
         for number in range(min(num_envs, len(seeds))):
             env = make(config, first + number, finish)
             stack.callback(close_env, env)
-            apply_task_params(env, policy.env_attributes)
+            set_attributes(env, policy.env_attributes)
             envs.append(Seen(env, spectators) if spectators else env)
         policy.check_plays(envs[0])
         options = {"state_size": policy.actor.state_size, "max_steps": max_steps}

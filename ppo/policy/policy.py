@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import Env
 
 from ppo.envs.env_kwargs import tasks_of
-from ppo.envs.episodes import apply_task_params
+from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.forms import in_its_form
 from ppo.envs.make import Finish
@@ -60,7 +60,7 @@ class Policy(PolicyNetwork):
         raises."""
         config = self.environment_config(render_mode, env_name)
         env = in_its_form(config, "make_env", self.first_index(config) + number, finish)
-        apply_task_params(env, self.env_attributes)
+        set_attributes(env, self.env_attributes)
         return env
 
     def first_index(self, config) -> int:

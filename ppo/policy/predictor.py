@@ -78,11 +78,11 @@ class PolicyNetwork:
 
         observation: as the environment or make_env() shows it, or n of them, as
         ppo.policy.inputs.read_observations reads them; only self.parts are needed; deterministic:
-        whether to take the most likely action, else a random one, for which gSDE draws new noise
-        each time; info: that of the observation, needed for its action mask only, or n of them;
-        state: recurrent states (n, S) of initial_state, which are overwritten by the next ones, by
-        default self.state. Raises ValueError for a missing part, another shape, dtype or number of
-        anything, numbers that are not finite, and choices that do not exist."""
+        whether to take the most likely action, else a random one, drawn anew each time; info: that
+        of the observation, needed for its action mask only, or n of them; state: recurrent states
+        (n, S) of initial_state, which are overwritten by the next ones, by default self.state.
+        Raises ValueError for a missing part, another shape, dtype or number of anything, numbers
+        that are not finite, and choices that do not exist."""
         rows, infos, states, is_batch = self._read(observation, info, state)
         actions = self.act(rows, infos, states, deterministic)
         return actions if is_batch else actions[0]

@@ -60,7 +60,6 @@ LIMITS = {  # of tensors whose numbers are not negative
     "normalize_reward.variance": math.inf,
     "normalize_reward.count": 2.0**53,
     "episodes.begun": 2.0**53,
-    "open_episodes.numbers": 2.0**53,
 }
 
 

@@ -24,7 +24,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
 # change, and of what may have any number of rows.
 OPTIONAL = ("generator.cuda",)
-ANY_LENGTH = ("episodes.recent", "open_episodes.actions", "open_episodes.attributes")
+ANY_LENGTH = ("episodes.recent",)
 
 
 def snapshot(parts, monitor) -> State:
@@ -131,13 +131,18 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
     wanted = {**parts.state_dict(), **monitor.episodes.state_dict(), "made_with": {}}
     if stepped and select_prefix("optimizer", state):
         wanted |= add_prefix("optimizer", stepped.state_dict()["state"].get(0, {}))
-    optional = (*OPTIONAL, *(f"{name}." for name in parts.added))
+    optional = (*OPTIONAL, *(f"{name}." for name in parts.extension_parts))
+    any_length = (
+        f"{name}.{table}"
+        for name, part in parts.extension_parts.items()
+        for table in part.any_length
+    )
     compared = {
         name: value
         for name, value in wanted.items()
         if name in state or not name.startswith(optional)
     }
-    return describe_mismatch(state, compared, ANY_LENGTH)
+    return describe_mismatch(state, compared, (*ANY_LENGTH, *any_length))
 
 
 def try_attributes(parts) -> None:

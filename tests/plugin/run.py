@@ -163,7 +163,7 @@ class Pull(Part):
         self.num_updates = 0
 
     def on_rollout(self, rollout: Any) -> None:
-        self.begun = sum(rollout.info.added["begun"].values())
+        self.begun = sum(rollout.info.told["begun"].values())
 
     def restore(self, workers: Any) -> list[int]:
         assert workers.call("begun", "add", [10, 20], 3) == [33]  # of the only worker

@@ -171,7 +171,7 @@ class Cloning:
         steps = np.flatnonzero(self.tables["is_step"].numpy())
         scale = NormalizeReward(1, self.config.gamma, self.config.normalize_rewards)
         scaled = np.zeros(len(rewards), np.float32)
-        scaled[steps] = scale(
+        scaled[steps] = scale.update_and_scale(
             rewards[steps, None].astype(np.float32), is_last_step[steps, None], ALONE
         )[:, 0]
         statistics.statistics.load_state_dict(vars(scale.statistics))

@@ -27,12 +27,12 @@ class Replay(WorkerPart):
         pairs = zip(worker.env_indices, worker.envs, strict=True)
         return {index: save_emulator(env) for index, env in pairs}
 
-    def restore(self, episodes: Sequence[OpenEpisode], task_params: Any) -> list[int]:
+    def restore(self, episodes: Sequence[OpenEpisode], env_attributes: Any) -> list[int]:
         """Restore the open episode of each environment. Return the indices of those reset instead,
         as their observation differs from the rollout's last row, or as there are no episodes."""
         worker = self.worker
         reset_envs = []
-        worker.task_params = dict(task_params)
+        worker.env_attributes = dict(env_attributes)
         for i, index in enumerate(worker.env_indices):
             is_restored = episodes and self._resume(i, episodes[i])
             take_faults(worker.envs[i])  # which were counted when the episode was played
@@ -54,7 +54,7 @@ class Replay(WorkerPart):
                 return True
             if episode.actions is None:
                 return False
-            observation, _ = worker.reset(i, episode.number, episode.task_params)
+            observation, _ = worker.reset(i, episode.number, episode.env_attributes)
             for action in worker.to_actions(episode.actions):
                 worker.calls.beat(STEP, i)
                 observation, _, terminated, truncated, info = worker.envs[i].step(action)

@@ -22,6 +22,8 @@ class ExactResume(Part):
     """Keep the open episodes of a run, and restore them in its environments. Where actions do not
     lead to where an episode was, as in a vector environment, none is known."""
 
+    any_length = ("actions", "attributes")
+
     def __init__(self, parts: Components) -> None:
         self.parts = parts
         self.episodes = OpenEpisodes(parts.num_envs, parts.rollout.actions[0, :0].copy())
@@ -34,19 +36,19 @@ class ExactResume(Part):
                 rollout.info,
                 self.parts.buffers.episode_counts_at_rollout_end,
                 dict(self.parts.env_attributes),
-                rollout.info.added[NAME],
+                rollout.info.told[NAME],
             )
 
     def restore(self, workers: WorkerPool) -> Collection[int]:
         parts = self.parts
         if not parts.worker.can_replay:
             return ()
-        task_params = dict(parts.env_attributes)
-        replies = workers.call(NAME, "restore", self.episodes.open, task_params)
+        env_attributes = dict(parts.env_attributes)
+        replies = workers.call(NAME, "restore", self.episodes.open, env_attributes)
         reset_envs = sorted(chain(*replies))
         counts = parts.buffers.episode_counts
         parts.buffers.episode_counts_at_rollout_end[:] = counts
-        self.episodes.restart(reset_envs, counts - 1, task_params)
+        self.episodes.restart(reset_envs, counts - 1, env_attributes)
         parts.normalize_reward.returns[reset_envs] = 0
         return {*range(parts.num_envs)} - {*reset_envs}
 

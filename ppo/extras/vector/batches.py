@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.episodes import apply_task_params
+from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.infos import Infos, with_last_observations
 from ppo.envs.trees import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
@@ -71,15 +71,15 @@ class Batch:
         of which others are those of the last step, and infos. Raises InvalidEnvOutput."""
         raise NotImplementedError
 
-    def set_training(self, task_params: Mapping[str, Any]) -> None:
-        """Pass task_params to the vector environment's set_training, else set them by name on each
-        environment that it steps, or on itself. Raises EnvironmentUnavailable as apply_task_params
+    def set_training(self, attributes: Mapping[str, Any]) -> None:
+        """Pass attributes to the vector environment's set_training, else set them by name on each
+        environment that it steps, or on itself. Raises EnvironmentUnavailable as set_attributes
         does."""
         if hasattr(self.env, "set_attr") and not hasattr(self.env, "set_training"):
-            for name, value in task_params.items():
+            for name, value in attributes.items():
                 self.env.set_attr(name, value)
         else:
-            apply_task_params(self.env, task_params)
+            set_attributes(self.env, attributes)
 
     def render(self):
         return self.env.render()

@@ -101,8 +101,8 @@ class Column(Env):
             columns.info(i),
         )
 
-    def set_training(self, **task_params) -> None:
-        self.columns.batch.set_training(task_params)
+    def set_training(self, **env_attributes) -> None:
+        self.columns.batch.set_training(env_attributes)
 
     def render(self):
         return self.columns.render()

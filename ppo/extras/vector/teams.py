@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Dict
 from numpy import ndarray
 
-from ppo.envs.episodes import apply_task_params
+from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK, without_mask
 from ppo.extras.checks.observations import check_results
@@ -107,9 +107,9 @@ class Team(Batch):
         for env in self.copies:
             env.close()
 
-    def set_training(self, task_params: Mapping[str, Any]) -> None:
+    def set_training(self, env_attributes: Mapping[str, Any]) -> None:
         for env in self.copies:
-            apply_task_params(env.unwrapped, task_params)
+            set_attributes(env.unwrapped, env_attributes)
 
     def _reset(self, number: int, seed: int) -> None:
         env = self.copies[number]

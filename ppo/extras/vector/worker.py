@@ -13,7 +13,8 @@ from ppo.envs.heartbeat import ALL
 from ppo.envs.infos import info_of
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.values import describe_value
-from ppo.envs.worker import DONE, RolloutInfo, Worker
+from ppo.envs.worker import DONE, Attributes, RolloutInfo, Worker
+from ppo.extensions import NOTHING
 from ppo.extras.checks.batches import CheckBatch, check_rewards
 from ppo.extras.checks.flags import CheckFlags
 from ppo.extras.vector.make import make_columns
@@ -46,8 +47,8 @@ class BatchWorker(Worker):
         self.applied: Any = ()
         return self.columns.envs
 
-    def begin(self, task_params=()) -> bool:
-        super().begin(task_params)
+    def begin(self, env_attributes: Attributes = NOTHING) -> bool:
+        super().begin(env_attributes)
         if self.rollout.present.size:
             self.rollout.present[0] = self.columns.present
         return DONE
@@ -64,7 +65,7 @@ class BatchWorker(Worker):
             self._write_columns(t)
         seeds: list[int] = []
         if ended.any():
-            self._apply_task_params()
+            self._set_attributes()
             seeds = self._seeds(np.flatnonzero(ended))
         self._begin(t + 1, columns.restart(ended, seeds))
         return DONE
@@ -82,7 +83,7 @@ class BatchWorker(Worker):
 
     def _start_all(self, row: int) -> None:
         """Begin an episode in each column."""
-        self._apply_task_params()
+        self._set_attributes()
         columns = self.columns
         columns.reset(self._seeds(range(len(self.own_ids))))
         self._begin(row, columns.present)
@@ -105,7 +106,7 @@ class BatchWorker(Worker):
         for i in np.flatnonzero(begun):
             self.start_episode(row, int(i))
 
-    def reset(self, i: int, episode: int, task_params):
+    def reset(self, i: int, episode: int, env_attributes: Attributes) -> tuple[Any, Any]:
         """Return the first observation of the episode that the batch has begun in a column."""
         return self.envs[i].reset()
 
@@ -158,10 +159,10 @@ class BatchWorker(Worker):
         self.calls.num_calls += len(self.own_ids) - 1
         self.calls.beat(call, ALL)
 
-    def _apply_task_params(self) -> None:
-        if self.task_params != self.applied:
-            self.columns.batch.set_training(self.task_params)
-            self.applied = self.task_params
+    def _set_attributes(self) -> None:
+        if self.env_attributes != self.applied:
+            self.columns.batch.set_training(self.env_attributes)
+            self.applied = self.env_attributes
 
     def _seeds(self, columns) -> list[int]:
         """Return a seed for the next episode of some columns: that of a single environment."""
