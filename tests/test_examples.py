@@ -209,7 +209,7 @@ def test_every_command_of_the_documentation_is_one() -> None:
             Config(**given)
 
 
-EVERYDAY = ("README.md", "docs/usage.md", "docs/tuning.md", "docs/your-own.md")
+EVERYDAY = ("README.md", "docs/usage.md", "docs/your-own.md")
 BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
 SLOW = (
     "Lander",

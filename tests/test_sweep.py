@@ -1,4 +1,4 @@
-"""The sweep of Weights & Biases in docs/tuning.md: its flags, and a run as an agent starts it."""
+"""The sweep of Weights & Biases in docs/usage.md: its flags, and a run as an agent starts it."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from ppo.run.loggers.logger import GROUPED
 from ppo.system.files import read_json_lines
 from tests.running import ROOT, metrics
 
-(TEXT,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), re.DOTALL)
+(TEXT,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "usage.md").read_text(), re.DOTALL)
 SWEEP = yaml.safe_load(TEXT)  # as wandb reads it
 
 

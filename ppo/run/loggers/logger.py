@@ -71,7 +71,7 @@ class Logger:
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         """Show an iteration's metrics, and its histograms if a callback has made them.
 
-        A metric is None if it has no value. Those that all runs have: docs/metrics.md.
+        A metric is None if it has no value. Those that all runs have: docs/usage.md.
         """
 
     def show_progress(self, done: int) -> None:
