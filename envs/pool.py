@@ -93,7 +93,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self.__exit__(type(error))  # the others have started
             raise
 
-    def call(self, name: str, method: str, items: Sequence[Any], *arguments) -> list[Any]:
+    def call(self, name: str, method: str, items: Sequence[Any], *arguments: Any) -> list[Any]:
         """Call a method of a WorkerPart in all workers, with those of the items, one for each
         environment, that are theirs, and further arguments; return the replies. One that replaces
         a lost worker is given no items."""
@@ -163,7 +163,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for worker in self.workers:
             worker.end(seconds, watch)
 
-    def _receive(self, workers: Iterable[WorkerProcess], *command) -> dict[WorkerProcess, Any]:
+    def _receive(self, workers: Iterable[WorkerProcess], *command: Any) -> dict[WorkerProcess, Any]:
         """Wait for the workers' replies, and return them by worker.
 
         A lost worker is replaced. command: sent to its replacement; without one there is no reply.
