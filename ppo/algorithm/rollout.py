@@ -18,7 +18,7 @@ class Rollout(SimpleNamespace):
     """
 
     @property
-    def dones(self):
+    def dones(self) -> ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
 
