@@ -3,9 +3,14 @@
 Sources: Mnih et al. 2015, methods; Machado et al. 2018, section 5. ppo.envs.families.Atari.make
 puts them around each other; ppo.envs.images.ImageStack resizes to 84 x 84 and stacks the images."""
 
+from typing import Any
+
 import numpy as np
 from ale_py import Action, ALEState
 from gymnasium import Env, Wrapper, spaces
+from numpy import ndarray
+
+from ppo.envs.episodes import Info, StepResult
 
 FRAMES_PER_SECOND = 60
 
@@ -22,12 +27,18 @@ class AtariGame(Env):
     SAVED = ("held",)
 
     def __init__(
-        self, env, frame_skip: int, noop_max: int, stickiness: float, in_color: bool = False
+        self,
+        env: Env,
+        frame_skip: int,
+        noop_max: int,
+        stickiness: float,
+        in_color: bool = False,
     ) -> None:
         """env: ale_py's, without sticky actions; its emulator is used directly, without a colour
         image of each frame."""
         self.env = env
-        self.ale = env.unwrapped.ale
+        emulator: Any = env.unwrapped
+        self.ale = emulator.ale
         self.spec = env.spec
         self.action_space = env.action_space
         self.render_mode = env.render_mode
@@ -35,14 +46,14 @@ class AtariGame(Env):
         self.frame_skip = frame_skip
         self.noop_max = noop_max
         self.stickiness = stickiness
-        self.actions = [Action.__members__[name] for name in env.unwrapped.get_action_meanings()]
+        self.actions = [Action.__members__[name] for name in emulator.get_action_meanings()]
         self.read_screen = self.ale.getScreenRGB if in_color else self.ale.getScreenGrayscale
         channels = (3,) if in_color else ()
         shape = (2, *self.ale.getScreenDims(), *channels)
         self.screen, self.screen_before = np.zeros(shape, np.uint8)
         self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 
-    def reset(self, *, seed: int | None = None, **options):
+    def reset(self, *, seed: int | None = None, **options: Any) -> tuple[ndarray, Info]:
         """Start a game; the seed determines the number of no-op frames and which actions stick."""
         super().reset(seed=seed)
         self.held = 0  # the index of the last frame's action, no-op
@@ -56,7 +67,7 @@ class AtariGame(Env):
         self.read_screen(self.screen)
         return self.screen.copy(), {"lives": ale.lives()}
 
-    def step(self, action: int):
+    def step(self, action: int) -> StepResult:
         ale = self.ale
         reward = 0.0
         for frame in range(1, self.frame_skip + 1):
@@ -74,14 +85,14 @@ class AtariGame(Env):
         info = {"lives": ale.lives()}
         return self.screen.copy(), reward, terminated, ale.game_truncated(), info
 
-    def render(self):
+    def render(self) -> Any:
         """Return the game's colours (H, W, 3), if it was made with render_mode="rgb_array"."""
         return self.env.render()
 
     def close(self) -> None:
         self.env.close()
 
-    def save_emulator(self):
+    def save_emulator(self) -> bytes:
         """Serialize the emulator's state in 0.1 ms, without its random generator, which no game
         uses (of the 104 of ale_py, with two seeds each)."""
         return self.ale.cloneState().serialize()
@@ -102,13 +113,13 @@ class EndOnLifeLoss(Wrapper):
         super().__init__(env)
         self.life_lost = False  # and the game goes on
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         if not self.life_lost:
             self.last = self.env.reset(**options)
         self.lives = self.last[1]["lives"]
         return self.last
 
-    def step(self, action: int):
+    def step(self, action: int) -> StepResult:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.last = (observation, info)
         # Some games, such as Qbert, go on for some frames after the last life: wait for their end.
@@ -128,7 +139,7 @@ class FireOnReset(Wrapper):
         super().__init__(env)
         self.fire = fire
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         self.env.reset(**options)
         observation, _, _, _, info = self.env.step(self.fire)
         return observation, info

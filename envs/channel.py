@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from struct import Struct
+from typing import Any
 
 SIZE = Struct("!Q")  # of the pickled message that follows
 MAX_BYTES_AT_ONCE = 2**20
@@ -25,7 +26,7 @@ class Channel:
         self.received = bytearray()  # of a message that has not arrived as a whole
         self.num_bytes = 0  # sent and received so far
 
-    def send(self, message) -> None:
+    def send(self, message: Any) -> None:
         """Send a message. What does not fit in the socket is sent by further calls of flush."""
         pickled = ForkingPickler.dumps(message)
         self.unsent = memoryview(b"".join((self.unsent, SIZE.pack(len(pickled)), pickled)))
@@ -43,7 +44,7 @@ class Channel:
         except OSError:  # nobody will read it; receive tells so, after what was sent before
             self.unsent = memoryview(b"")
 
-    def receive(self):
+    def receive(self) -> Any:
         """Return the next message, None if it has not arrived as a whole.
 
         Raises EOFError, or another OSError, if the other end is closed."""

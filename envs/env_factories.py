@@ -1,11 +1,14 @@
 """Environments as Python gives them: ids, classes, and functions that make one."""
 
 import pickle
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ppo.envs.registrations import Registrations
 from ppo.errors import ConfigError
 
+EnvLike = str | Callable[..., Any]  # an id, or a class or function that makes an environment
 unpickle = cache(pickle.loads)  # cached, so that all environments of a process share one class
 
 
@@ -23,7 +26,7 @@ class EnvObject(EnvName):
     pickled: bytes
 
 
-def as_env_name(env) -> EnvName:
+def as_env_name(env: EnvLike) -> EnvName:
     """Return what --env_name takes for an id, a class, or a function that makes an environment.
 
     Raises ConfigError if env is none of these, or cannot be sent to other processes."""
@@ -34,7 +37,7 @@ def as_env_name(env) -> EnvName:
     return label
 
 
-def _as_object(env) -> EnvObject:
+def _as_object(env: Any) -> EnvObject:
     """Return the label of a class or function. Raises as as_env_name does."""
     name = getattr(env, "__name__", type(env).__name__).strip("<>")
     if not callable(env):

@@ -1,6 +1,7 @@
 """Apply --env_kwargs and --wrapper: keyword arguments and wrappers of an environment."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from gymnasium import Env
@@ -12,12 +13,12 @@ NUMBER = re.compile(r"\{(?:(\d+) *\+ *)?(?:(\d+) *\* *)?index\}")
 MISWRITTEN = re.compile(r'\{[^{}"]*(?:index|\d *[+*])[^{}"]*\}')  # such as {index+9000}, {9000+id}
 
 
-def tasks_of(env_kwargs) -> list[dict[str, Any]]:
+def tasks_of(env_kwargs: dict[str, Any] | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the keyword arguments of all tasks: one, unless --env_kwargs is a list."""
     return env_kwargs if isinstance(env_kwargs, list) else [env_kwargs]
 
 
-def fill_in(env_kwargs, index: int):
+def fill_in(env_kwargs: Any, index: int) -> Any:
     """Replace {index}, {9000+index} and {9000+10*index} in all texts of nested keyword arguments.
 
     A text that consists of such an expression alone becomes an integer. Raises
@@ -43,7 +44,7 @@ def fill_in(env_kwargs, index: int):
     return int(filled) if NUMBER.fullmatch(env_kwargs) else filled
 
 
-def wrap(env, wrappers):
+def wrap(env: Env, wrappers: Iterable[str]) -> Env:
     """Put wrappers around an environment, the first one innermost.
 
     wrappers: texts such as "module:Class(name=1)". Raises EnvironmentUnavailable for one that

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, SupportsFloat
 
 from gymnasium import Env, Wrapper
 
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.system.files import MAX_NUMBER
 
+Info = dict[str, Any]
+StepResult = tuple[Any, SupportsFloat, bool, bool, Info]  # as gymnasium has it
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 NO_METRIC = re.compile(
     r"_|(action_mask|episode|final_info|final_observation|TimeLimit\.truncated"
@@ -24,12 +26,12 @@ class RecordEpisode(Wrapper):
 
     SAVED = ("total", "length")
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         self.total = 0.0
         self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.total += float(reward)
         self.length += 1
@@ -46,7 +48,7 @@ def names_metric(key: str) -> bool:
     return not NO_METRIC.match(key)
 
 
-def episode_metrics(info) -> dict[str, float]:
+def episode_metrics(info: Info) -> dict[str, float]:
     """Return the numbers and booleans in the info of an episode's last step, by name.
 
     This includes info["episode_metrics"] and arrays of one element, but no values that are not
@@ -82,7 +84,7 @@ def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
         setattr(layer, name, value)
 
 
-def close_env(env) -> str:
+def close_env(env: Any) -> str:
     """Close an environment or a batch; return a description of what it raises, or "" if nothing."""
     try:
         env.close()
@@ -91,7 +93,7 @@ def close_env(env) -> str:
     return ""
 
 
-def layers(env) -> Iterator[Any]:
+def layers(env: Any) -> Iterator[Any]:
     """Yield an environment's wrappers from the outermost, then the environment itself."""
     while isinstance(env, Wrapper):
         yield env

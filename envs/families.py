@@ -1,7 +1,7 @@
 """Families of environments with their own preprocessing: a class for each, listed in FAMILIES."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -9,6 +9,9 @@ from gymnasium.envs.registration import EnvSpec
 from ppo.envs.env_kwargs import wrap
 from ppo.envs.episodes import RecordEpisode
 from ppo.envs.inspection import inspected
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 
 class Atari:
@@ -39,7 +42,7 @@ class Atari:
             "sticky_actions": spec.kwargs.get("repeat_action_probability", 0.25),  # as ale_py
         }
 
-    def make(self, spec: EnvSpec, config) -> gymnasium.Env:
+    def make(self, spec: EnvSpec, config: "Config") -> gymnasium.Env:
         """Make a game with all preprocessing but resizing and stacking, which ObserveParts does.
 
         The id's own frame skip is turned off. Raises gymnasium.error.Error without a ROM."""
@@ -65,7 +68,8 @@ class Atari:
                 "pip install --force-reinstall ale_py"
             ) from error
         in_color = config.image == "color"
-        game = AtariGame(emulator, config.frame_skip, config.noop_max, stickiness, in_color)
+        frame_skip = int(config.frame_skip)
+        game = AtariGame(emulator, frame_skip, config.noop_max, stickiness, in_color)
         env: Any = game
         if config.wrapper:
             env = inspected(config, wrap(game, config.wrapper))

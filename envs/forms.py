@@ -1,12 +1,17 @@
 """The forms in which environments come: each by itself, unless an extension knows another."""
 
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import EnvSpec
 
 from ppo.envs.env_kwargs import fill_in, tasks_of
 from ppo.envs.errors import OtherForm
 from ppo.envs.lookup import explained_errors, look_up
 from ppo.extensions import Form, names_of
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 SINGLE = "single"
 CORE = Form(
@@ -23,8 +28,8 @@ def form_named(name: str) -> Form:
     return {**names_of("forms"), SINGLE: CORE}[name]
 
 
-def form_of(spec, made=None) -> str:
-    """Return the name of the form in which environments of an EnvSpec come, as far as it tells.
+def form_of(spec: EnvSpec, made: Any = None) -> str:
+    """Return the name of the form in which environments of a spec come, as far as it tells.
     made: what it has made, if that is no gymnasium.Env."""
     for name, form in names_of("forms").items():
         if resolve_name(form.suits)(spec, made):
@@ -32,7 +37,7 @@ def form_of(spec, made=None) -> str:
     return SINGLE
 
 
-def in_its_form(config, field: str, *arguments, **options) -> Any:
+def in_its_form(config: "Config", field: str, *arguments: Any, **options: Any) -> Any:
     """Call what the form of an environment has in a field with the config, of which the flags of
     EnvironmentFlags are used, and further arguments; return its result.
 

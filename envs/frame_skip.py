@@ -5,6 +5,8 @@ from typing import Any
 from gymnasium import Env, Wrapper
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
+from ppo.envs.episodes import StepResult
+
 
 class RepeatAction(Wrapper):
     """Repeat each action several times, or until the episode ends, and sum the rewards."""
@@ -13,7 +15,7 @@ class RepeatAction(Wrapper):
         super().__init__(env)
         self.times = times
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)

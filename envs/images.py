@@ -1,5 +1,7 @@
 """Preprocess image observations: gray or colours, resizing, stacking."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -28,7 +30,9 @@ class ImageStack:
     fills the whole stack. The returned array is reused. space: its Box; treatment: a description
     for the user. Raises gymnasium.error.Error for too many channels."""
 
-    def __init__(self, image_space, size: int, num_images: int, in_color: bool = False) -> None:
+    def __init__(
+        self, image_space: spaces.Box, size: int, num_images: int, in_color: bool = False
+    ) -> None:
         shape = image_space.shape
         self.is_transposed = len(shape) == 3 and shape[0] < min(shape[1:])
         if self.is_transposed:
@@ -64,7 +68,7 @@ class ImageStack:
         """Restore the images from what was returned last."""
         self.planes = list(cv2.split(stacked))
 
-    def __call__(self, image) -> np.ndarray:
+    def __call__(self, image: Any) -> np.ndarray:
         """Push an image (H, W), (H, W, C) or (C, H, W), and return the stack."""
         if self.is_transposed:
             image = np.moveaxis(image, 0, -1)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy import ndarray
 
 from ppo.envs.errors import InvalidEnvOutput
@@ -42,7 +43,7 @@ def info_of(infos: Infos, i: int, num_envs: int) -> dict[str, Any]:
     return info
 
 
-def _has(infos: Infos, key, i: int) -> bool:
+def _has(infos: Infos, key: str, i: int) -> bool:
     """Return whether infos[key] has a value for column i."""
     mask = infos.get(f"_{key}")
     if mask is not None:
@@ -51,14 +52,16 @@ def _has(infos: Infos, key, i: int) -> bool:
     return isinstance(values, dict) or _num_rows(values) <= i or values[i] is not None
 
 
-def _num_rows(values) -> int:
+def _num_rows(values: Any) -> int:
     if isinstance(values, (list, tuple)):
         return len(values)
     shape = getattr(values, "shape", ())
     return shape[0] if shape else 0
 
 
-def with_last_observations(observations, infos: Infos, ended: ndarray, space):
+def with_last_observations(
+    observations: Any, infos: Infos, ended: ndarray, space: Space[Any]
+) -> tuple[Any, ndarray]:
     """Return observations with those in infos of the columns ended, and (n,) bool where found."""
     for key in LAST_OBSERVATIONS:
         if infos.get(key) is not None:

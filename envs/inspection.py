@@ -2,11 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gymnasium import Env, Wrapper
 
 from ppo.envs.episodes import layers
 from ppo.extensions import functions_of
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 
 class Inspector(Wrapper):
@@ -21,7 +25,7 @@ class Inspector(Wrapper):
         self.faults = Counter[str]()
 
 
-def inspected(config, env: Env) -> Env:
+def inspected(config: "Config", env: Env) -> Env:
     """Put the inspectors of extensions around an environment, or none."""
     for inspect in functions_of("inspect"):
         env = inspect(config, env)

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EADDRINUSE
 from functools import partial
@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_i
 
 from ppo.envs.env_factories import EnvObject, unpickle
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
-from ppo.envs.families import FAMILIES
+from ppo.envs.families import FAMILIES, Atari
 from ppo.errors import PPOError, suggest
 from ppo.extensions import names_of
 from ppo.system.imports import hidden_module, import_code
@@ -50,7 +50,9 @@ def canonical_id(env_name: str) -> str:
     return ALIASES.get(env_name, env_name)
 
 
-def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
+def find_family(
+    env_name: str, env_kwargs: dict[str, Any]
+) -> tuple[str, str | None, dict[str, Any]]:
     """Return an environment's current id, the name of its family (None without one), and what
     "auto" means for its flags, by name. Raises EnvironmentUnavailable if there is no such
     environment, or WorkerError for what its module raises."""
@@ -62,7 +64,7 @@ def find_family(env_name: str, env_kwargs) -> tuple[str, str | None, Any]:
     return env_name, family.name, family.auto_values(spec)
 
 
-def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
+def look_up(env_name: str, env_kwargs: dict[str, Any]) -> tuple[EnvSpec, Atari | None]:
     """Return an environment's EnvSpec, of the latest version if the id has none, and its family.
 
     The family is None if no class of FAMILIES matches."""
@@ -106,7 +108,7 @@ def look_up(env_name: str, env_kwargs) -> tuple[EnvSpec, Any]:
     return spec, None
 
 
-def _maker_of(name: str):
+def _maker_of(name: str) -> Callable[..., Any] | None:
     """Return what an extension makes environments of an id by, or None."""
     for beginning, path in names_of("makers").items():
         if name.startswith(beginning):
@@ -114,7 +116,7 @@ def _maker_of(name: str):
     return None
 
 
-def takes(entry_point, name: str) -> bool:
+def takes(entry_point: Any, name: str) -> bool:
     """Return whether a class or function has a parameter; those written in C tell none."""
     with suppress(TypeError, ValueError):
         return name in signature(entry_point).parameters

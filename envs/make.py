@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium import Env, Space, Wrapper
@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
-from ppo.envs.episodes import RecordEpisode, close_env
+from ppo.envs.episodes import Info, RecordEpisode, StepResult, close_env
 from ppo.envs.errors import EnvironmentUnavailable, OtherForm
 from ppo.envs.forms import SINGLE, form_of
 from ppo.envs.frame_skip import RepeatAction, stack_vectors
@@ -23,11 +23,14 @@ from ppo.envs.spaces import holds_numbers, leaves
 from ppo.extensions import functions_of
 from ppo.system.hardware import physical_memory
 
-Finish = Callable[[Any, Env], Env]
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
+Finish = Callable[["Config", Env], Env]
 COPIES = 8  # of an observation that a process holds at once: bounds of its spaces, and results
 
 
-def preprocess(config, env: Env) -> Env:
+def preprocess(config: "Config", env: Env) -> Env:
     """Join the parts of an environment's observations in one Box, unless they are one of numbers
     already, and stack them.
 
@@ -38,23 +41,23 @@ def preprocess(config, env: Env) -> Env:
     if not is_plain:
         num_images = 4 if frame_stack == "auto" else frame_stack
         env = ObserveParts(env, config.image, config.screen_size, num_images)
-    if frame_stack not in ("auto", 1) and not getattr(env, "stacks", ()):
+    if frame_stack != "auto" and frame_stack > 1 and not getattr(env, "stacks", ()):
         env = stack_vectors(env, frame_stack)
     return env
 
 
-def as_it_is(config, env: Env) -> Env:
+def as_it_is(config: "Config", env: Env) -> Env:
     """Return an environment whose observations are not preprocessed, in place of preprocess."""
     return env
 
 
-def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
+def make_env(config: "Config", index: int = 0, finish: Finish = preprocess) -> Env:
     """Make an environment with all wrappers, whose observations are arrays in one Box.
 
-    config: a resolved ppo.config.config.Config, of which the flags of EnvironmentFlags are used;
-    index: the environment's number in the whole run, which --env_kwargs may contain, and which a
-    class or function with a parameter of this name is given; finish: makes what the policy sees
-    from (config, environment), whose observations are still as the environment gives them.
+    config: resolved, of which the flags of EnvironmentFlags are used; index: the environment's
+    number in the whole run, which --env_kwargs may contain, and which a class or function with a
+    parameter of this name is given; finish: makes what the policy sees from (config, environment),
+    whose observations are still as the environment gives them.
     Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
     a kind that no policy can use, OtherForm if it is no gymnasium.Env; WorkerError if it raises."""
     env_name = config.env_name
@@ -72,7 +75,7 @@ def make_env(config, index: int = 0, finish: Finish = preprocess) -> Env:
         return Watched(env) if HEARTBEAT.is_watched else env
 
 
-def _make_checked(spec: EnvSpec, config) -> Env:
+def _make_checked(spec: EnvSpec, config: "Config") -> Env:
     """Make an environment with the user's wrappers, inspectors, RepeatAction and RecordEpisode."""
     entry_point: Any = spec.entry_point
     is_env_class = isinstance(entry_point, type) and issubclass(entry_point, Env)
@@ -86,19 +89,20 @@ def _make_checked(spec: EnvSpec, config) -> Env:
     env = wrap(env, config.wrapper)
     check_spaces(config, env)
     env = wrap_by_extensions(config, inspected(config, env))
-    if config.frame_skip > 1:
-        env = RepeatAction(env, config.frame_skip)
+    frame_skip = int(config.frame_skip)
+    if frame_skip > 1:
+        env = RepeatAction(env, frame_skip)
     return RecordEpisode(env)
 
 
-def wrap_by_extensions(config, env: Env) -> Env:
+def wrap_by_extensions(config: "Config", env: Env) -> Env:
     """Put the wrappers of extensions around an environment."""
     for add_wrapper in functions_of("wrap"):
         env = add_wrapper(config, env)
     return env
 
 
-def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
+def _make_single(name: str, make: Callable[..., Any], /, **kwargs: Any) -> Env:
     """Return what a user's class or function makes. Raises OtherForm."""
     made = make(**kwargs)
     if not isinstance(made, Env):
@@ -111,7 +115,7 @@ def _make_single(name: str, make: Callable[..., Any], /, **kwargs):
     return made
 
 
-def check_spaces(config, env) -> None:
+def check_spaces(config: "Config", env: Any) -> None:
     """Raise EnvironmentUnavailable if no policy can use an environment's spaces."""
     observes = getattr(env, "observation_space", None)
     actions = getattr(env, "action_space", None)
@@ -140,15 +144,15 @@ def check_spaces(config, env) -> None:
 class Watched(Wrapper):
     """Send a heartbeat at every call of an environment."""
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         HEARTBEAT.beat(RESET)
         return self.env.reset(**options)
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         HEARTBEAT.beat(STEP)
         return self.env.step(action)
 
-    def render(self):
+    def render(self) -> Any:
         HEARTBEAT.beat(RENDER)
         return self.env.render()
 

@@ -4,13 +4,16 @@ Statistics stay frozen while a rollout is collected and are updated once from al
 normalisation is turned off, both classes return what they are given."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
 
 from ppo.envs.shared_memory import SharedArray
 from ppo.system.state_dict import State
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 EPSILON = 1e-8
 CLIP = 10.0
@@ -64,9 +67,9 @@ class NormalizeObservation:
         self,
         shape: Sequence[int],
         enabled: bool,
-        is_scaled=True,
+        is_scaled: ndarray | bool = True,
         is_packed: bool = False,
-        dtype=np.float32,
+        dtype: "DTypeLike" = np.float32,
     ) -> None:
         self.enabled = enabled
         self.is_packed = is_packed
@@ -78,10 +81,10 @@ class NormalizeObservation:
         highest[:] = np.where(is_scaled, CLIP, np.inf)
         self._attach()
 
-    def __getstate__(self):
+    def __getstate__(self) -> tuple[Any, ...]:
         return self.shifts, self.tables, self.enabled, self.is_packed, self.statistics
 
-    def __setstate__(self, state) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.shifts, self.tables, self.enabled, self.is_packed, self.statistics = state
         self._attach()
 
@@ -92,7 +95,7 @@ class NormalizeObservation:
         self.lowest = -self.highest
         self.is_held = False  # whether the statistics stand still
 
-    def __call__(self, observations: ndarray):
+    def __call__(self, observations: ndarray) -> ndarray:
         """Return observations (..., *observation), normalised."""
         if not self.enabled:
             return observations
@@ -147,7 +150,7 @@ class NormalizeReward:
     Rewards are not centred, and the deviation is that of R = gamma R + r over all steps (Baselines,
     VecNormalize). R restarts at 0 after every termination and truncation."""
 
-    def __init__(self, num_envs: int, gamma: float, enabled) -> None:
+    def __init__(self, num_envs: int, gamma: float, enabled: bool) -> None:
         self.statistics = RunningMeanStd(())
         self.returns = np.zeros(num_envs)
         self.gamma = gamma

@@ -6,9 +6,10 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Env, Wrapper, spaces
+from gymnasium import Env, Space, Wrapper, spaces
 from numpy import ndarray
 
+from ppo.envs.episodes import Info, StepResult
 from ppo.envs.spaces import holds_numbers, leaves
 
 Boxes = dict[str, Any]  # by the names of their parts
@@ -18,7 +19,7 @@ ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones cou
 FINE = 1e-3  # a float32 that is rounded to multiples of this or less is precise enough
 
 
-def kind_of(space, image: str) -> str:
+def kind_of(space: Space[Any], image: str) -> str:
     """Return how a leaf space is observed: "pixels", "categories", "numbers" or "left out".
 
     image: how uint8 arrays (H, W) and (H, W, C) are observed: "gray" or "color", as pixels,
@@ -26,8 +27,9 @@ def kind_of(space, image: str) -> str:
     numbers are left out."""
     if not holds_numbers(space):
         return "left out"
-    is_box = isinstance(space, spaces.Box)
-    if not is_box or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return "numbers"
+    if len(space.shape) not in (2, 3):
         return "numbers"
     is_small = max(space.shape[:2]) < MIN_SIDE_OF_PIXELS
     if image == "categories" or (image == "auto" and is_small):
@@ -35,7 +37,7 @@ def kind_of(space, image: str) -> str:
     return "pixels"
 
 
-def num_numbers(space, image: str) -> int:
+def num_numbers(space: Space[Any], image: str) -> int:
     """Return how many numbers an observation of a space holds besides pixels, which are resized."""
     found = (leaf for _, leaf in leaves(space) if kind_of(leaf, image) != "left out")
     return sum(spaces.flatdim(leaf) for leaf in found if kind_of(leaf, image) != "pixels")
@@ -111,13 +113,13 @@ class ObserveParts(Wrapper):
         self.space.shown = shown
         self.space.treatment = treatment
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[ndarray, Info]:
         observation, info = self.env.reset(**options)
         for stack in self.stacks:
             stack.clear()
         return self._read(observation), info
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._read(observation), reward, terminated, truncated, info
 
@@ -125,7 +127,7 @@ class ObserveParts(Wrapper):
         """Restore the image stack from the last observation, which must be a single image."""
         self.stacks[0].restore(observation)
 
-    def _read(self, observation):
+    def _read(self, observation: Any) -> ndarray:
         found = {
             name: read(reduce(getitem, path, observation)) for name, path, read in self.readers
         }
@@ -139,7 +141,7 @@ def encode_categories(image: ndarray) -> ndarray:
     return ONE_HOT.take(image.ravel(), axis=0, mode="clip").ravel()
 
 
-def join(vectors: Boxes, images: Boxes):
+def join(vectors: Boxes, images: Boxes) -> Any:
     """Join the Boxes of all parts to the Box of flattened observations, with parts and places."""
     parts = vectors | images
     boxes = [*parts.values()]
@@ -160,7 +162,7 @@ def join(vectors: Boxes, images: Boxes):
     return space
 
 
-def pack(space, parts: Mapping[str, Any]):
+def pack(space: Any, parts: Mapping[str, Any]) -> ndarray:
     """Pack parts, given by name, into one flattened observation; missing parts are zeros.
 
     Raises ValueError for a part of another size."""
@@ -175,7 +177,7 @@ def pack(space, parts: Mapping[str, Any]):
     return observation
 
 
-def rounded_parts(space, rows: ndarray) -> Iterator[tuple[str, float]]:
+def rounded_parts(space: Any, rows: ndarray) -> Iterator[tuple[str, float]]:
     """Yield the name of each part that float32 rounds to about as much as it varies in flattened
     observations (n, *observation), and that to whose multiples it is rounded."""
     for name, box in getattr(space, "parts", {"observation": space}).items():

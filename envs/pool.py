@@ -90,7 +90,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self.__exit__(type(error))  # the others have started
             raise
 
-    def call(self, name: str, method: str, items: Sequence[Any], *arguments) -> list[Any]:
+    def call(self, name: str, method: str, items: Sequence[Any], *arguments: Any) -> list[Any]:
         """Call a method of a WorkerPart in all workers, with those of the items, one for each
         environment, that are theirs, and further arguments; return the replies. One that replaces
         a lost worker is given no items."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pkgutil import resolve_name
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gymnasium import Env
+from gymnasium import Env, Space
 from gymnasium.spaces import Box
 
 from ppo.envs.env_kwargs import tasks_of
-from ppo.envs.episodes import close_env
+from ppo.envs.episodes import Info, close_env
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.forms import SINGLE, in_its_form
 from ppo.envs.inspection import problems_of
@@ -18,6 +18,9 @@ from ppo.envs.make import as_it_is, make_env, preprocess
 from ppo.envs.spaces import ACTION_MASK, leaves
 from ppo.extensions import added_columns
 from ppo.guard import guard
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 PURPOSE = "the first look"
 
@@ -32,14 +35,14 @@ class Spaces(NamedTuple):
     observations before they are preprocessed."""
 
     observations: Box
-    actions: Any
+    actions: Space[Any]
     has_masks: bool
     warnings: tuple[str, ...] = ()
     reward_threshold: float | None = None
     form: str = SINGLE
     team_size: int = 1
     has_absent: bool = False
-    shown: Any = None
+    shown: Space[Any] | None = None
 
     def is_like(self, other: "Spaces") -> bool:
         """Return whether one policy fits both: the same numbers are observed and the same actions
@@ -51,14 +54,14 @@ class Spaces(NamedTuple):
         )
 
 
-def find_env(config):
+def find_env(config: "Config") -> tuple[str, str | None, dict[str, Any]]:
     """Call find_family by the guard. Raises EnvironmentUnavailable, or WorkerError if the
     environment crashes or hangs there."""
     env_kwargs = tasks_of(config.env_kwargs)[0]
     return guard().call(PURPOSE, config, find_family, config.env_name, env_kwargs)
 
 
-def spaces_of(config) -> Spaces:
+def spaces_of(config: "Config") -> Spaces:
     """Call probe_all by the guard.
 
     Raises EnvironmentUnavailable if the environment cannot be made or its spaces differ by task,
@@ -66,7 +69,7 @@ def spaces_of(config) -> Spaces:
     return guard().call(PURPOSE, config, probe_all, config)
 
 
-def probe_all(config) -> Spaces:
+def probe_all(config: "Config") -> Spaces:
     """Inspect an environment of each task, and that of --eval_env.
 
     Raises EnvironmentUnavailable if one cannot be made or their spaces differ, WorkerError for
@@ -74,7 +77,7 @@ def probe_all(config) -> Spaces:
     tasks = tasks_of(config.env_kwargs)
     first, *others = [in_its_form(config, "look", index) for index in range(len(tasks))]
     if config.eval_env:
-        evaluated = SimpleNamespace(**{**vars(config), "env_name": config.eval_env})
+        evaluated: Any = SimpleNamespace(**{**vars(config), "env_name": config.eval_env})
         others.append(in_its_form(evaluated, "look", 0))
     if not all(first.is_like(other) for other in others):
         raise EnvironmentUnavailable(
@@ -84,7 +87,7 @@ def probe_all(config) -> Spaces:
     return first
 
 
-def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
+def look_at(config: "Config", index: int, make: Callable[..., Env] = make_env) -> Spaces:
     """Make an environment, reset it, and take a step, at random if all actions are allowed. make:
     as make_env, as which it raises."""
     made = make(config, index, as_it_is)
@@ -109,23 +112,23 @@ def look_at(config, index: int, make: Callable[..., Env] = make_env) -> Spaces:
     )
 
 
-def has_masks(env: Env, info) -> bool:
+def has_masks(env: Env, info: Info) -> bool:
     """Return whether an info has a mask of actions that counts."""
     return ACTION_MASK in info and not isinstance(env.action_space, Box)
 
 
-def warnings_of(config, *problems: str) -> tuple[str, ...]:
+def warnings_of(config: "Config", *problems: str) -> tuple[str, ...]:
     """Return a warning for the author of an environment of each problem but ""."""
     return tuple(f"environment {config.env_name}: {problem}" for problem in problems if problem)
 
 
-def _shapes(observations) -> dict[str, tuple[Any, ...]]:
+def _shapes(observations: Box) -> dict[str, tuple[Any, ...]]:
     """Return shape and kind of dtype of each part of observations, by name."""
     parts = getattr(observations, "parts", {"": observations})
     return {name: (box.shape, box.dtype.kind) for name, box in parts.items()}
 
 
-def _choices(actions) -> list[tuple[Any, ...]]:
+def _choices(actions: Space[Any]) -> list[tuple[Any, ...]]:
     """Return what describes each leaf of an action space, but the precision of numbers."""
     return [
         (path, leaf.shape, leaf.dtype.kind, leaf.low.tolist(), leaf.high.tolist())

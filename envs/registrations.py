@@ -4,7 +4,7 @@ import os
 import pickle
 import sys
 from functools import cache, partial
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -23,7 +23,7 @@ class Registrations:
         self.process = os.getpid()
         self.pickled = tuple(_pickle(*item) for item in gymnasium.registry.items())
 
-    def __setstate__(self, state) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
         if self.process != os.getpid():  # what comes back must not replace the originals
             _register(self.pickled)
@@ -63,7 +63,7 @@ def _refused(name: str, error: Exception) -> EnvSpec:
     return EnvSpec(name, partial(_refuse, name, f"{type(error).__name__}: {error}"))
 
 
-def _refuse(name: str, reason: str, /, **kwargs) -> Any:
+def _refuse(name: str, reason: str, /, **kwargs: Any) -> NoReturn:
     raise EnvironmentUnavailable(
         f"environment {name} cannot be sent to other processes ({reason}): register it with an "
         'entry_point like "module:Class", and make what it holds in __init__'

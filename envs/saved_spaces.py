@@ -2,10 +2,10 @@
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Space
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from ppo.envs.forms import SINGLE
@@ -14,6 +14,9 @@ from ppo.envs.probe import Spaces
 from ppo.envs.spaces import holds_numbers
 from ppo.extensions import names_of
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
 MAX_SIZE = 2**24  # numbers of a space, and choices of an action, that a file may claim
 LEFT_OUT = "left out"  # the kind of a leaf that no policy reads, such as Text
 
@@ -21,7 +24,7 @@ LEFT_OUT = "left out"  # the kind of a leaf that no policy reads, such as Text
 class _OnlySpaces(Env):
     """An environment of which nothing is known but its spaces."""
 
-    def __init__(self, observations, actions) -> None:
+    def __init__(self, observations: Space[Any], actions: Space[Any]) -> None:
         self.observation_space = observations
         self.action_space = actions
 
@@ -37,7 +40,7 @@ def save_spaces(spaces: Spaces) -> dict[str, Any]:
     }
 
 
-def read_spaces(saved, config) -> Spaces:
+def read_spaces(saved: Any, config: "Config") -> Spaces:
     """Return the Spaces of a saved run, whose observations are preprocessed as config says.
 
     saved: as save_spaces returns it, from an untrusted file: sizes are checked
@@ -68,7 +71,7 @@ def read_spaces(saved, config) -> Spaces:
         raise ValueError(f"its spaces are damaged: {error}") from error
 
 
-def _save(space) -> dict[str, Any]:
+def _save(space: Any) -> dict[str, Any]:
     """Return a space as JSON values."""
     if isinstance(space, Dict):
         return {"kind": "Dict", "parts": [[key, _save(x)] for key, x in space.spaces.items()]}
@@ -94,7 +97,7 @@ def _shortest(bounds: np.ndarray) -> Any:
     return first.item() if (bounds == first).all() else bounds.tolist()
 
 
-def _read(saved) -> Any:
+def _read(saved: Any) -> Any:
     """Return a space of _save. Raises ValueError for one that is too large, and whatever the
     constructors of spaces raise."""
     kind = saved["kind"]

@@ -8,11 +8,15 @@ from io import BytesIO
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from pickle import Unpickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from ppo.system.hardware import ALIGNMENT
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 PROCESSES = multiprocessing.get_context("spawn")
 
@@ -24,20 +28,20 @@ class SharedArray:
     to a process that is already running, it is copied. The memory has no name in the file system,
     so that nothing is left over however a process ends."""
 
-    def __init__(self, shape: Sequence[int], dtype) -> None:
+    def __init__(self, shape: Sequence[int], dtype: "DTypeLike") -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         size = math.prod(shape) * self.dtype.itemsize
         self._memory = PROCESSES.RawArray("b", size + ALIGNMENT)
         self._offset = -ctypes.addressof(self._memory) % ALIGNMENT  # the same in each process
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen():
             return vars(self)
         return {**vars(self), "_memory": bytearray(self._memory)}
 
     @property
-    def array(self):
+    def array(self) -> ndarray:
         return np.ndarray(self.shape, self.dtype, self._memory, self._offset)
 
 
@@ -57,7 +61,7 @@ class Parcel:
 
     def unpack(self) -> Any:
         """Return the object."""
-        return _Unpickler(BytesIO(self.memory.array), self.arrays).load()
+        return _Unpickler(BytesIO(self.memory.array.data), self.arrays).load()
 
 
 class _Pickler(ForkingPickler):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim
 from numpy import ndarray
 
@@ -16,7 +17,7 @@ UNLIMITED = 1e9  # a bound beyond this is none: MuJoCo writes 1e10, others the l
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 
-def action_converter(space, squash: bool = False, scale: bool = False) -> Converter:
+def action_converter(space: Space[Any], squash: bool = False, scale: bool = False) -> Converter:
     """Return a function from the policy's actions (n, D) to the actions of n environments.
 
     squash: scale tanh(action) to a Box's bounds; otherwise clip to them, here only, so that the
@@ -40,6 +41,7 @@ def action_converter(space, squash: bool = False, scale: bool = False) -> Conver
     start = getattr(space, "start", 0)
     if isinstance(space, Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
+    assert space.shape is not None
     shape = (-1, *space.shape)
     return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
 
@@ -59,7 +61,7 @@ def are_scaled(box: Box) -> ndarray:
     return ~fits & (low < high) & (farthest < UNLIMITED)
 
 
-def scaled_bounds(space) -> list[str]:
+def scaled_bounds(space: Space[Any]) -> list[str]:
     """Return the bounds of those numbers of a space that are scaled, each pair once."""
     found = []
     for _, leaf in leaves(space):
@@ -83,7 +85,7 @@ def scale_of(box: Box, squash: bool, scale: bool) -> tuple[ndarray, ndarray] | N
     return np.where(chosen, middle, zero), np.where(chosen, half, one)
 
 
-def clipping_bounds(space, squash: bool = False, scale: bool = False) -> ndarray:
+def clipping_bounds(space: Space[Any], squash: bool = False, scale: bool = False) -> ndarray:
     """Return the bounds (2, D) to which action_converter clips the columns of a policy's actions:
     infinite for choices, squashed numbers, and those that have one value only."""
     columns = []
@@ -105,7 +107,7 @@ def _box_converter(space: Box, squash: bool, scale: bool) -> Converter:
     is_whole = dtype.kind in "iu"
     scaling = scale_of(space, squash, scale)
 
-    def convert(actions: ndarray):
+    def convert(actions: ndarray) -> ndarray:
         rows = actions.reshape(shape)
         if squash:
             rows = np.tanh(rows)
@@ -121,7 +123,7 @@ def _box_converter(space: Box, squash: bool, scale: bool) -> Converter:
 
 
 def action_columns(
-    space, actions: Sequence[ndarray], squash: bool = False, scale: bool = False
+    space: Space[Any], actions: Sequence[ndarray], squash: bool = False, scale: bool = False
 ) -> ndarray:
     """Return the policy's actions (n, D) that action_converter turns into these: its inverse.
 
@@ -144,7 +146,7 @@ def action_columns(
     return np.concatenate(columns, axis=1, dtype=dtype, casting="unsafe")
 
 
-def mask_converter(space) -> Converter:
+def mask_converter(space: Space[Any]) -> Converter:
     """Return a function from an environment's action mask to the policy's, (M,) bool.
 
     The policy's mask has K columns for each discrete choice, where K is the size of the largest.
@@ -154,7 +156,7 @@ def mask_converter(space) -> Converter:
     if parts := _parts(space):
         converters = {key: mask_converter(part) for key, part in parts.items()}
 
-        def convert_parts(allowed) -> ndarray:
+        def convert_parts(allowed: Any) -> ndarray:
             if isinstance(space, Tuple):
                 allowed = enumerate(allowed or ())
             given = dict(allowed or {})
@@ -166,7 +168,7 @@ def mask_converter(space) -> Converter:
     sizes = choices_of(space)
     exists = np.arange(sizes.max()) < sizes[:, None]
 
-    def convert(allowed):
+    def convert(allowed: Any) -> ndarray:
         mask = exists.copy()
         if allowed is not None:
             numbers = allowed if isinstance(allowed, ndarray) else np.hstack(allowed)
@@ -184,7 +186,7 @@ def mask_converter(space) -> Converter:
     return convert
 
 
-def check_columns(space, columns: ndarray) -> None:
+def check_columns(space: Space[Any], columns: ndarray) -> None:
     """Raise ValueError unless columns (n, D) are a policy's actions in a space."""
     if columns.shape[1] != _num_columns(space):
         raise ValueError(f"actions of {columns.shape[1]} numbers are not of {space}")
@@ -196,7 +198,7 @@ def check_columns(space, columns: ndarray) -> None:
             raise ValueError(f"an action is outside of {leaf}")
 
 
-def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
+def are_allowed(space: Space[Any], columns: ndarray, masks: ndarray) -> ndarray:
     """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
     allowed = np.ones(len(columns), np.bool_)
     for leaf, own in split_columns(space, columns):
@@ -209,13 +211,13 @@ def are_allowed(space, columns: ndarray, masks: ndarray) -> ndarray:
     return allowed
 
 
-def holds_numbers(space) -> bool:
+def holds_numbers(space: Space[Any]) -> bool:
     """Return whether every leaf of a space has a fixed number, at least 1, of numbers."""
     kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
     return all(isinstance(leaf, kinds) and flatdim(leaf) for _, leaf in leaves(space))
 
 
-def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield (path, space) for each leaf of a nested space; a path is the tuple of keys to it.
 
     path: that of the space itself."""
@@ -226,7 +228,7 @@ def leaves(space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...],
         yield from leaves(part, (*path, key))
 
 
-def choices_of(leaf) -> ndarray:
+def choices_of(leaf: Any) -> ndarray:
     """Return the number of choices (D,) that each column of a discrete leaf has."""
     if isinstance(leaf, MultiBinary):
         return np.full(math.prod(leaf.shape), 2)
@@ -235,14 +237,14 @@ def choices_of(leaf) -> ndarray:
     return np.array([leaf.n])
 
 
-def split_columns(space, columns: ndarray) -> Iterator[tuple[Any, ndarray]]:
+def split_columns(space: Space[Any], columns: ndarray) -> Iterator[tuple[Any, ndarray]]:
     """Pair each leaf of an action space with its own of the policy's columns (n, D)."""
     parts = [leaf for _, leaf in leaves(space)]
     cuts = np.cumsum([_num_columns(leaf) for leaf in parts])[:-1]
     return zip(parts, np.split(columns, cuts, axis=1), strict=True)
 
 
-def _parts(space) -> dict[Any, Any]:
+def _parts(space: Space[Any]) -> dict[Any, Any]:
     """Return the parts of a Tuple or a Dict, by index or name."""
     if isinstance(space, Tuple):
         return dict(enumerate(space))
@@ -251,7 +253,7 @@ def _parts(space) -> dict[Any, Any]:
     return {}
 
 
-def _num_columns(space) -> int:
+def _num_columns(space: Space[Any]) -> int:
     """Return the number of columns D that actions of a space have."""
     return sum(math.prod(leaf.shape) for _, leaf in leaves(space))
 

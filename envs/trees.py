@@ -2,18 +2,21 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from numpy import ndarray
 
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import holds_numbers
 from ppo.envs.values import describe_value
 
+if TYPE_CHECKING:
+    import torch  # heavy
 
-def map_arrays(function: Callable[..., Any], *trees):
+
+def map_arrays(function: Callable[..., Any], *trees: Any) -> Any:
     """Apply a function to the arrays of nested dicts and tuples that are alike."""
     first = trees[0]
     if isinstance(first, dict):
@@ -23,7 +26,7 @@ def map_arrays(function: Callable[..., Any], *trees):
     return function(*trees)
 
 
-def with_rows(observations, columns: ndarray, rows):
+def with_rows(observations: Any, columns: ndarray, rows: Any) -> Any:
     """Return a copy of observations (n, ...) with rows (k, ...) in the k columns (n,) bool."""
 
     def replace(array: ndarray, own: ndarray) -> ndarray:
@@ -34,7 +37,7 @@ def with_rows(observations, columns: ndarray, rows):
     return map_arrays(replace, observations, rows)
 
 
-def to_arrays(observations, space, num_rows: int):
+def to_arrays(observations: Any, space: Space[Any], num_rows: int) -> Any:
     """Return observations as numpy arrays (num_rows, ...), nested as space is.
 
     Parts that hold no numbers, such as texts, become arrays of objects. Raises InvalidEnvOutput
@@ -61,21 +64,21 @@ def to_arrays(observations, space, num_rows: int):
     return array
 
 
-def malformed(observations, num_rows: int, space) -> InvalidEnvOutput:
+def malformed(observations: Any, num_rows: int, space: Space[Any]) -> InvalidEnvOutput:
     """Return the error that observations are no num_rows of a space."""
     return InvalidEnvOutput(
         f"its observations are {describe_value(observations)}, not {num_rows} of {space}"
     )
 
 
-def to_numpy(value) -> ndarray:
+def to_numpy(value: Any) -> ndarray:
     """Return an array of any library as one of numpy, without a copy where they share memory."""
     if hasattr(value, "detach"):  # torch, on any device
         value = value.detach().cpu()
     return np.asarray(value)
 
 
-def find_device(observations):
+def find_device(observations: Any) -> "torch.device | None":
     """Return the device of nested observations if they are torch tensors, else None."""
     if isinstance(observations, (tuple, list)):
         observations = dict(enumerate(observations))
@@ -85,7 +88,7 @@ def find_device(observations):
     return observations.device if hasattr(observations, "detach") else None
 
 
-def to_tensors(actions, device):
+def to_tensors(actions: Any, device: "torch.device") -> Any:
     """Return nested actions as torch tensors on a device."""
     torch = sys.modules["torch"]  # which the vector environment has imported
     return map_arrays(lambda array: torch.as_tensor(array, device=device), actions)

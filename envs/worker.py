@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from pkgutil import resolve_name
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
 from ppo.envs.episodes import (
     WHOLE_EPISODE,
+    Info,
     close_env,
     episode_metrics,
     set_attributes,
@@ -26,6 +27,10 @@ from ppo.envs.shared_memory import SharedArray
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.extensions import NOTHING, added_columns, names_of
 from ppo.system.signals import RAISED_BY_SIGNALS
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+    from ppo.envs.sampler import RolloutSampler
 
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
 DONE = True  # the reply to a command that has nothing to tell; None means that there is none yet
@@ -85,12 +90,11 @@ class WorkerPart:
 class Worker:
     """Step a slice of the environments in one process; with make_sampler, sample their actions.
 
-    config: the run's, resolved; make_sampler(env_ids=, rollout=): makes a
-    ppo.envs.sampler.RolloutSampler, None if the trainer samples actions; shared_rollout: arrays by
-    name, time-major, one column per environment of this rank; episode_counts: (N,), of each;
-    env_ids: their numbers in the whole run, on which their randomness depends; env_indices: those
-    stepped here; heartbeat: (3,), where calls of these environments are reported, see
-    ppo.envs.heartbeat.Heartbeat.
+    config: the run's, resolved; make_sampler(env_ids=, rollout=): None if the trainer samples
+    actions; shared_rollout: arrays by name, time-major, one column per environment of this rank;
+    episode_counts: (N,), of each; env_ids: their numbers in the whole run, on which their
+    randomness depends; env_indices: those stepped here; heartbeat: (3,), where calls of these
+    environments are reported, see ppo.envs.heartbeat.Heartbeat.
 
     steps_whole: whether it steps all of its environments at once, never a half of them; can_replay:
     whether the actions of an open episode lead to where it was; make_env: as that of
@@ -100,8 +104,8 @@ class Worker:
     steps_whole: ClassVar = False
     can_replay: ClassVar = True
 
-    config: Any
-    make_sampler: Callable[..., Any] | None
+    config: "Config"
+    make_sampler: "Callable[..., RolloutSampler] | None"
     shared_rollout: Mapping[str, SharedArray]
     episode_counts: SharedArray
     env_ids: range
@@ -158,7 +162,7 @@ class Worker:
             envs.append(env)
         return envs
 
-    def run(self, method: str, *arguments):
+    def run(self, method: str, *arguments: Any) -> Any:
         """Run a command of the trainer: a method's name and its arguments.
 
         Raises WorkerError, which blames the environment or the policy, if the method raises."""
@@ -177,7 +181,7 @@ class Worker:
                 culprit = f"{called} of {self.config.env_name}"
             raise worker_error(culprit, error) from error
 
-    def call(self, name: str, method: str, *arguments):
+    def call(self, name: str, method: str, *arguments: Any) -> Any:
         """Call a method of what an extension has added by a name."""
         return getattr(self.extension_parts[name], method)(*arguments)
 
@@ -241,13 +245,13 @@ class Worker:
         for env in self.envs:
             close_env(env)
 
-    def _write_mask(self, row: int, i: int, info) -> None:
+    def _write_mask(self, row: int, i: int, info: Info) -> None:
         if self.has_masks:
             self.rollout.action_masks[row, i] = self.to_mask(info.get(ACTION_MASK))
         elif info.get(ACTION_MASK) is not None:
             raise ValueError("its first reset had no action_mask, or its actions are a Box")
 
-    def _end_episode(self, t: int, i: int, observation, terminated: bool, info) -> None:
+    def _end_episode(self, t: int, i: int, observation: Any, terminated: bool, info: Info) -> None:
         """Record the end of environment i's episode."""
         rollout = self.rollout
         index = self.env_indices[i]

@@ -226,13 +226,13 @@ class WorkerProcess:
         self.env_ids = env_ids
         self.deadlines = deadlines
 
-    def send(self, *command) -> None:
+    def send(self, *command: Any) -> None:
         """Send a command: the arguments of Worker.run. What the worker does
         not take at once is sent by poll, which also reports a worker that has died."""
         self.watch.restart()
         self.channel.send(command)
 
-    def poll(self):
+    def poll(self) -> Any:
         """Return the reply to a command, None if there is none yet.
 
         Raises WorkerError if the worker has raised, died or hung."""
@@ -307,10 +307,10 @@ class LocalWorker(WorkerProcess):
         self.worker = self.make()
         self.commands: list[Any] = []
 
-    def send(self, *command) -> None:
+    def send(self, *command: Any) -> None:
         self.commands.append(command)
 
-    def poll(self):
+    def poll(self) -> Any:
         return self.worker.run(*self.commands.pop(0))
 
     def ask_to_end(self) -> None:

@@ -1,12 +1,20 @@
 """Actor-critics by name. Importing this package does not import torch; making a model does."""
 
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from ppo.extensions import Model, names_of
 from ppo.models.errors import ModelMismatch
 from ppo.models.observation_parts import images_of
 from ppo.system.imports import import_named
 from ppo.system.signals import RAISED_BY_SIGNALS
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from gymnasium.spaces import Box
+
+    from ppo.config.config import Config
+    from ppo.models.actor_critic import ActorCritic  # heavy
 
 if __name__ == "models":  # of which every class would exist twice
     raise ImportError("import ppo.models, not models")
@@ -21,7 +29,7 @@ CORE = {
 MODELS: dict[str, Model] = {**CORE, **names_of("models")}
 
 
-def choose_model(name: str, observation_space) -> str:
+def choose_model(name: str, observation_space: "Box") -> str:
     """Return a model's name, with auto resolved.
 
     Raises ModelMismatch if the name is unknown or the model cannot read the observations.
@@ -44,12 +52,13 @@ def choose_model(name: str, observation_space) -> str:
     return name
 
 
-def make_model(config, observation_space, action_space):
+def make_model(
+    config: "Config", observation_space: "Box", action_space: "Space[Any]"
+) -> "ActorCritic":
     """Make an actor-critic whose initial weights are drawn from torch's random stream.
 
-    config: a ppo.config.config.Config in which every auto is resolved. Raises ModelMismatch if
-    images are too small, if the action space does not suit --squash_actions, or if the user's class
-    cannot be used.
+    config: every auto in it is resolved. Raises ModelMismatch if images are too small, if the
+    action space does not suit --squash_actions, or if the user's class cannot be used.
     """
     import numpy as np
 

@@ -42,7 +42,7 @@ class Actor:
         *,
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
-    ):
+    ) -> ndarray:
         """Return actions (n, D) for observations (n, *observation).
 
         noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed

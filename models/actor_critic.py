@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from gymnasium import Space
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 Outputs = tuple[Distribution, Tensor]  # of a model: the distribution of actions, and values (B,)
 Step = tuple[Distribution, Any, Any]
@@ -34,6 +39,7 @@ class ActorCritic(nn.Module):
     state_size = 0  # S, numbers remembered from one step to the next
     policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
+    heads: Callable[[Tensor, Tensor], Outputs]  # from them, where there are some
 
     @cached_property
     def buffer_names(self) -> list[str]:
@@ -48,7 +54,7 @@ class ActorCritic(nn.Module):
         """
         raise NotImplementedError
 
-    def act(self, observations: Tensor, states) -> Step:
+    def act(self, observations: Tensor, states: Tensor) -> Step:
         """Compute the policy for one step of n environments; workers call this.
 
         Returns the distribution, the features (n, num_shared_features) shared with the value head,
@@ -85,7 +91,12 @@ class FeedForward(ActorCritic):
     1 in the value's; biases are zero (Baselines).
     """
 
-    def __init__(self, make_trunk: Callable[[Any], Any], action_space, config) -> None:
+    def __init__(
+        self,
+        make_trunk: "Callable[[str | None], Trunk]",
+        action_space: Space[Any],
+        config: "Config",
+    ) -> None:
         super().__init__()
         self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
         self.state_size = self.policy_trunk.state_size
@@ -107,13 +118,13 @@ class FeedForward(ActorCritic):
         """Return the distribution of actions and values (B,), from features (B, F)."""
         return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
 
-    def act(self, observations: Tensor, states) -> Step:
+    def act(self, observations: Tensor, states: Tensor) -> Step:
         # forward directly: calling a module costs as much as the arithmetic of a small layer
         features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
 
 
-def check_model(model, observation_space) -> None:
+def check_model(model: ActorCritic, observation_space: Box) -> None:
     """Run a user's model on two observations. Raises TypeError for wrong types or shapes."""
     if not isinstance(model, ActorCritic):
         raise TypeError("it does not derive from ActorCritic")

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium.spaces import Dict, flatten_space
+from gymnasium.spaces import Box, Dict, flatten_space
 from torch import Tensor, nn
 
 from ppo.models import MODELS
@@ -14,6 +15,9 @@ from ppo.models.distributions import orthogonal
 from ppo.models.errors import ModelMismatch
 from ppo.models.mlp import VectorTrunk
 from ppo.models.observation_parts import images_of, is_packed, split, vectors_of
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 MakeConvolutions = Callable[[int], list[nn.Module]]  # from the number of channels
 
@@ -28,7 +32,13 @@ class ImageTrunk(Trunk):
     Raises ModelMismatch if images of this shape (H, W, C) are too small for the convolutions.
     """
 
-    def __init__(self, make_convolutions: MakeConvolutions, shape, config, size: int) -> None:
+    def __init__(
+        self,
+        make_convolutions: MakeConvolutions,
+        shape: tuple[int, int, int],
+        config: "Config",
+        size: int,
+    ) -> None:
         super().__init__()
         height, width, num_channels = shape
         # Not on the meta device: the shape of the output must be computed.
@@ -52,7 +62,7 @@ class ImageTrunk(Trunk):
         self.layers.to(self.dtype)  # so that they are not converted in every step
         self.layers[0].float()  # PixelConv2d rounds its weights after it has scaled them
 
-    def forward(self, observations: Tensor):
+    def forward(self, observations: Tensor) -> Tensor:
         x = observations.permute(0, 3, 1, 2).to(self.dtype)
         with torch.autocast(x.device.type, torch.bfloat16, self.dtype == torch.bfloat16):
             return self.layers(x).float()
@@ -65,7 +75,7 @@ class PartsTrunk(Trunk):
     rows of bytes (B, n), or a dict of parts, which is already split.
     """
 
-    def __init__(self, space, groups: list[list[str]], trunks: list[Trunk]) -> None:
+    def __init__(self, space: Box, groups: list[list[str]], trunks: list[Trunk]) -> None:
         super().__init__()
         self.space = space
         self.groups = groups
@@ -74,7 +84,7 @@ class PartsTrunk(Trunk):
         self.num_features = trunks[0].num_features
         self.merge = orthogonal(nn.Linear(num_inputs, self.num_features), math.sqrt(2))
 
-    def forward(self, observations):
+    def forward(self, observations: Tensor | dict[str, Tensor]) -> Tensor:
         parts = split(self.space, observations)
         features = [
             trunk(torch.cat([parts[name] for name in names], 1))
@@ -89,7 +99,7 @@ class PixelConv2d(nn.Conv2d):
     The weights are scaled instead of the pixels: there are fewer of them.
     """
 
-    def forward(self, pixels: Tensor):
+    def forward(self, pixels: Tensor) -> Tensor:
         return self._conv_forward(pixels, self.weight * (1 / 255), self.bias)
 
 
@@ -147,7 +157,7 @@ def impala(num_channels: int) -> list[nn.Module]:
 
 
 def make_image_trunk(
-    make_convolutions: MakeConvolutions, observation_space, config, size: int
+    make_convolutions: MakeConvolutions, observation_space: Box, config: "Config", size: int
 ) -> Trunk:
     """Make a trunk of an ImageTrunk for each image and a VectorTrunk for all vectors together.
 
@@ -162,7 +172,7 @@ def make_image_trunk(
     groups = [[name] for name in images]
     vectors = vectors_of(observation_space)
     if vectors:
-        space = flatten_space(Dict(vectors))
+        space: Any = flatten_space(Dict(vectors))
         trunks.append(VectorTrunk(space, config, MODELS["mlp"].hidden_size))
         groups.append([*vectors])
     return PartsTrunk(observation_space, groups, trunks)

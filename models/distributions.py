@@ -6,14 +6,14 @@ with a column for each number of the flattened action space.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,6 +21,10 @@ from ppo.extensions import functions_of
 from ppo.models.errors import ModelMismatch
 from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 # Trapezoidal rule for a standard normal, exact enough while the deviation is below 7.
 NODES = np.linspace(-8, 8, 129)
 WEIGHTS = np.exp(-(NODES**2) / 2)
@@ -184,7 +188,7 @@ class Product(Distribution):
         pairs = zip(self.parts, columns, strict=True)
         return torch.stack([part.kl_from(own) for part, own in pairs]).sum(0)
 
-    def _split(self, table: Tensor, size: str):
+    def _split(self, table: Tensor, size: str) -> Iterator[tuple[Distribution, Tensor]]:
         """Pair each part with its columns of a table. size: the heads' attribute to use."""
         widths = [getattr(head, size) for head in self.heads]
         return zip(self.parts, torch.split(table, widths, -1), strict=True)
@@ -193,7 +197,7 @@ class Product(Distribution):
 class TorchDistribution(Distribution):
     """A distribution of torch.distributions, sampled by torch's global generator, not by noise."""
 
-    def __init__(self, rows) -> None:
+    def __init__(self, rows: "torch.distributions.Distribution") -> None:
         self.log_prob = rows.log_prob
         self.entropy = rows.entropy
         self.sample = lambda noise: rows.sample()
@@ -247,7 +251,7 @@ class GaussianHead(PolicyHead):
 
     action_dtype = np.float32
 
-    def __init__(self, num_features: int, num_actions: int, config) -> None:
+    def __init__(self, num_features: int, num_actions: int, config: "Config") -> None:
         super().__init__()
         self.action_size = num_actions
         self.config = config
@@ -294,15 +298,16 @@ class TorchHead(PolicyHead):
     ModelMismatch for another --inference.
     """
 
-    def __init__(self, space, config) -> None:
+    def __init__(self, space: Space[Any], config: "Config") -> None:
         super().__init__()
         if config.inference != "learner":
             raise ModelMismatch("torch's own distributions need --inference=learner")
+        assert space.shape is not None
         self.action_size = math.prod(space.shape)
         if isinstance(space, spaces.Box):
             self.action_dtype = np.float32
 
-    def forward(self, rows) -> TorchDistribution:
+    def forward(self, rows: "torch.distributions.Distribution") -> TorchDistribution:
         return TorchDistribution(rows)
 
     def draw_noise(self, generator: np.random.Generator, num_steps: int) -> np.ndarray:
@@ -310,15 +315,14 @@ class TorchHead(PolicyHead):
         return np.zeros((num_steps, 0), np.float32)
 
 
-def policy_head(num_features: int, space, config) -> PolicyHead:
+def policy_head(num_features: int, space: Space[Any], config: "Config") -> PolicyHead:
     """Make the head from features (..., F) to a Distribution over an action space.
 
     Raises ModelMismatch if actions without bounds are to be squashed.
     """
-    if isinstance(space, spaces.Dict):
-        space = tuple(space.values())
-    if isinstance(space, (tuple, spaces.Tuple)):
-        return ProductHead([policy_head(num_features, part, config) for part in space])
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.values() if isinstance(space, spaces.Dict) else space
+        return ProductHead([policy_head(num_features, part, config) for part in parts])
     if isinstance(space, spaces.Box):
         if config.squash_actions and not space.is_bounded():
             raise ModelMismatch(
@@ -333,8 +337,9 @@ def policy_head(num_features: int, space, config) -> PolicyHead:
     return CategoricalHead(num_features, np.ravel(sizes).tolist())
 
 
-def orthogonal(layer, gain: float):
+def orthogonal(layer: Layer, gain: float) -> Layer:
     """Initialise a layer in place: orthogonal weights (Saxe et al. 2013), zero bias; return it."""
+    assert layer.bias is not None
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

@@ -2,16 +2,20 @@
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
-def layer_sizes(size, num_layers: int) -> list[int]:
+
+def layer_sizes(size: int | str, num_layers: int) -> list[int]:
     """Return the units of each hidden layer.
 
     size: units of each of num_layers layers, or a string such as "256,128" for all of them."""
@@ -23,7 +27,7 @@ def layer_sizes(size, num_layers: int) -> list[int]:
 class VectorTrunk(Trunk):
     """An MLP without output layer, on flattened observations. size: as layer_sizes takes it."""
 
-    def __init__(self, observation_space, config, size) -> None:
+    def __init__(self, observation_space: Box, config: "Config", size: int | str) -> None:
         super().__init__()
         sizes = layer_sizes(size, config.num_layers)
         self.num_features = sizes[-1]

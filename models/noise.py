@@ -1,28 +1,31 @@
 """Noise for sampling actions, and constants shared by the torch and numpy distributions."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy import ndarray
 
+DrawNoise = Callable[[np.random.Generator, int], ndarray]  # of a policy head: (num_steps, *noise)
 MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
 TINY = np.finfo(np.float32).tiny
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
 
-def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int):
+def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> ndarray:
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
     return -np.log(np.maximum(exponential, TINY))
 
 
-def draw_normal(generator: np.random.Generator, num_steps: int, size: int):
+def draw_normal(generator: np.random.Generator, num_steps: int, size: int) -> ndarray:
     """Draw standard normal noise (num_steps, size) for a rollout of one environment."""
     return generator.standard_normal((num_steps, size), dtype=np.float32)
 
 
-def draw_rows(draw_noise, generator: np.random.Generator, num_rows: int):
-    """Draw noise (num_rows, *noise) of a policy head's draw_noise for as many single steps.
+def draw_rows(draw_noise: DrawNoise, generator: np.random.Generator, num_rows: int) -> ndarray:
+    """Draw noise (num_rows, *noise) of a policy head for as many single steps.
 
     Where steps share nothing, one draw of many is the same numbers as many of one, in less time."""
     if getattr(draw_noise, "func", None) in (draw_gumbel, draw_normal):

@@ -1,23 +1,27 @@
 """Split flattened observations into their named parts."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gymnasium.spaces import Box
+    from torch import Tensor  # heavy
 
 Boxes = dict[str, Any]  # by the names of their parts
 
 
-def parts_of(space) -> Boxes:
+def parts_of(space: "Box") -> Boxes:
     """Return the Boxes of all parts, by name, in the order in which observations hold them."""
     return getattr(space, "parts", {"observation": space})
 
 
-def images_of(space) -> Boxes:
+def images_of(space: "Box") -> Boxes:
     """Return the Boxes (H, W, C) uint8 of the parts that are images, by name."""
     parts = parts_of(space).items()
     return {name: box for name, box in parts if box.dtype == "uint8" and len(box.shape) == 3}
 
 
-def vectors_of(space) -> Boxes:
+def vectors_of(space: "Box") -> Boxes:
     """Return the Boxes of the other parts, by name."""
     return {name: box for name, box in parts_of(space).items() if name not in images_of(space)}
 
@@ -28,12 +32,12 @@ def chosen_parts(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [part for part in known if any(f"{part}.".startswith(f"{name}.") for name in names)]
 
 
-def is_packed(space) -> bool:
+def is_packed(space: "Box") -> bool:
     """Return whether observations are packed rows of bytes: an image and other parts."""
     return len(parts_of(space)) > 1 and bool(images_of(space))
 
 
-def split(space, observations):
+def split(space: Any, observations: "Tensor | dict[str, Tensor]") -> "dict[str, Tensor]":
     """Return the parts (B, *part) of observations (B, *observation), by name; vectors of packed
     rows as float32. A dict of parts is returned unchanged: exported models are called with one."""
     import torch  # here, since models are chosen without it

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ppo.algorithm.buffers import SharedBuffers
@@ -31,7 +32,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import CARRIED_TABLES, Episode, RolloutInfo
 from ppo.extensions import functions_of
 from ppo.guard import guard
-from ppo.models.actor_critic import persistent_buffers, to_vector
+from ppo.models.actor_critic import ActorCritic, persistent_buffers, to_vector
 from ppo.models.observation_parts import images_of
 from ppo.parts import Part
 from ppo.peers import Peers
@@ -54,7 +55,7 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 # How the names of the tensors in a state begin that are numpy arrays here.
 ARRAYS = ("normalize_", "next.", "episodes.")
-MakeLearner = Callable[[Any, Config, Peers], Learner]
+MakeLearner = Callable[[ActorCritic, Config, Peers], Learner]
 
 
 class Reports(NamedTuple):
@@ -68,7 +69,10 @@ class Reports(NamedTuple):
 
 
 def make_learner(
-    model, config: Config, peers: Peers | None = None, own: type[Learner] | None = None
+    model: ActorCritic,
+    config: Config,
+    peers: Peers | None = None,
+    own: type[Learner] | None = None,
 ) -> Learner:
     """Make the learner of a model. own: its class, by default that which --learner names. Raises
     ConfigError if it cannot be made."""
@@ -114,7 +118,7 @@ def prepare_process(config: Config, spaces: Spaces) -> None:
     torch.manual_seed(integer_seed(config.seed, Stream.MODEL))
 
 
-def acting_weights(learner: Learner):
+def acting_weights(learner: Learner) -> ndarray:
     """Return a float32 copy (P,) of what the policy acts with: weights, then persistent buffers."""
     buffers = persistent_buffers(learner.model).values()
     return to_vector([learner.weights, *buffers]).cpu().numpy()
@@ -147,7 +151,7 @@ class Components:
         self.learner = self.make_learner(self.model, config, self.peers)
         check_methods(self.learner)
         self.normalize_reward = NormalizeReward(
-            self.num_envs, config.gamma, config.normalize_rewards
+            self.num_envs, config.gamma, bool(config.normalize_rewards)
         )
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)
@@ -197,7 +201,7 @@ class Components:
         self.settings = self.settings.with_changes(changes)
         self.learner.configure(self.config)
 
-    def make_pool(self, **options) -> WorkerPool:
+    def make_pool(self, **options: Any) -> WorkerPool:
         """Start the workers that step the environments. options: further ones of WorkerPool."""
         with within_limits("worker processes", "num_workers"):
             return WorkerPool(

@@ -10,10 +10,13 @@ from multiprocessing import parent_process
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppo.errors import describe
 from ppo.system.output import show
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 EXTRAS = Path(__file__).with_name("extras")
 GROUP = "ppo.extras"  # of entry points
@@ -202,7 +205,7 @@ def names_of(field: str) -> dict[str, Any]:
     }
 
 
-def added_columns(config) -> dict[str, Column]:
+def added_columns(config: "Config") -> dict[str, Column]:
     """Return the tables that a config's flags ask extensions for."""
     columns = names_of("columns").items()
     return {name: column for name, column in columns if resolve_name(column.width)(config)}

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ppo.extensions import NOTHING, functions_of
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
+T = TypeVar("T")
 OnProgress = Callable[[int], object]
 
 
@@ -26,14 +30,21 @@ class Guard:
     def start(self) -> None:
         """Get ready, as environments will be used."""
 
-    def call(self, purpose: str, config: Any, function: Callable[..., Any], *arguments, **options):
+    def call(
+        self,
+        purpose: str,
+        config: "Config",
+        function: Callable[..., T],
+        *arguments: Any,
+        **options: Any,
+    ) -> T:
         """Return function(*arguments, **options).
 
         purpose: names the call in error messages; config: has the flags of the environment. An
         option on_progress is a function of progress, such as the number of finished episodes."""
         return function(*arguments, **options)
 
-    def deadlines(self, config: Any) -> Mapping[str, Deadline]:
+    def deadlines(self, config: "Config") -> Mapping[str, Deadline]:
         """Return the deadline of each call of ppo.envs.heartbeat.CALLS that has one."""
         return NOTHING
 

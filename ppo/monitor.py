@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
@@ -57,7 +58,7 @@ class Monitor:
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
         self.callbacks = list(callbacks)
 
-    def notify(self, method: str, *arguments) -> None:
+    def notify(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks in turn, with the run and further arguments. Raises
         CallbackError for what others than this project raise, CheckpointError if the callback has
         a saved state of other types than a new one."""

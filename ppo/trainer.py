@@ -13,7 +13,7 @@ from ppo.components import Components, MakeLearner, Reports, make_learner, prepa
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
-from ppo.envs.env_factories import as_env_name
+from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.pool import WorkerPool
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.guard import guard
@@ -101,10 +101,10 @@ class Training:
 
 @restored_process()
 def train(
-    env,
+    env: EnvLike | Config,
     config: Config | None = None,
     *,
-    eval_env=None,
+    eval_env: EnvLike | None = None,
     learner: str | MakeLearner = "auto",
     callbacks: Sequence[Callback] = (),
     **flags: Any,
@@ -134,7 +134,7 @@ def train(
     if isinstance(env, Config) and config:
         raise ConfigError("train takes one Config: give the environment first, or only the Config")
     if isinstance(env, Config):
-        env, config = env.env_name, env
+        config, env = env, env.env_name
     values["env_name"] = as_env_name(env)
     given = replace(config, **values) if config else values
     with join_peers() as peers:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import nn
 
 from ppo.system.state_dict import State
 
@@ -14,7 +15,7 @@ class Adam:
     parts of its interface that are used here.
     """
 
-    def __init__(self, weights, lr: float, eps: float) -> None:
+    def __init__(self, weights: nn.Parameter, lr: float, eps: float) -> None:
         self.weights = weights
         self.param_groups: list[State] = [{"params": [weights], "lr": lr}]
         self.eps = eps

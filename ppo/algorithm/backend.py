@@ -1,7 +1,7 @@
 """What a learner computes by: torch, if no extension has another backend for its model."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -10,6 +10,9 @@ from numpy import ndarray
 from ppo.algorithm import losses
 from ppo.algorithm.rollout import Batch, Metrics
 from ppo.models.tensors import as_tensor
+
+if TYPE_CHECKING:
+    from ppo.algorithm.learner import Learner
 
 
 class Backend(Protocol):
@@ -51,7 +54,7 @@ class TorchBackend:
 
     has_modes = True
 
-    def __init__(self, learner) -> None:
+    def __init__(self, learner: "Learner") -> None:
         self.learner = learner
 
     def table(self, array: ndarray) -> Any:

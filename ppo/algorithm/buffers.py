@@ -13,12 +13,12 @@ from ppo.config.config import Config
 from ppo.envs.probe import Spaces
 from ppo.envs.shared_memory import SharedArray
 from ppo.extensions import NOTHING, added_columns
-from ppo.models.actor_critic import named_tensors, to_vector
+from ppo.models.actor_critic import ActorCritic, named_tensors, to_vector
 from ppo.system.hardware import check_memory
 
 
 def rollout_layout(
-    T: int, N: int, spaces: Spaces, model, widths: Mapping[str, int] = NOTHING
+    T: int, N: int, spaces: Spaces, model: ActorCritic, widths: Mapping[str, int] = NOTHING
 ) -> dict[str, Any]:
     """Return shape and dtype of each table of a Rollout. widths: of further tables, by name."""
     head = model.policy_head

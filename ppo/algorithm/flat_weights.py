@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from ppo.config.config import Config
 from ppo.errors import ConfigError
 from ppo.system.imports import check_arguments, import_named, parse_call
 from ppo.system.state_dict import State
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer  # heavy
 
 ADAM_EPSILON = 1e-5  # Baselines
 
@@ -41,7 +45,9 @@ def mask_of(model: nn.Module, prefixes: Sequence[str]) -> Tensor:
     )
 
 
-def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float):
+def make_optimizer(
+    config: Config, weights: Tensor, gradients: Tensor, learning_rate: float
+) -> "Optimizer | Adam":
     """Make the optimizer of a weight vector (P,).
 
     Raises ConfigError if --optimizer does not name a class like those of torch.optim, with keyword
@@ -79,7 +85,7 @@ def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_
         ) from error
 
 
-def stepped_copy(optimizer):
+def stepped_copy(optimizer: "Optimizer | Adam") -> "Optimizer | Adam | None":
     """Return a copy of a new optimizer after a step without gradients, which shows what its state
     is like; None if the user's own cannot be copied."""
     with suppress(Exception):
@@ -91,7 +97,7 @@ def stepped_copy(optimizer):
     return None
 
 
-def try_moments(stepped, moments: State) -> None:
+def try_moments(stepped: "Optimizer | Adam", moments: State) -> None:
     """Make a step with a saved state of an optimizer. stepped: of stepped_copy. Raises ValueError
     if the weights are not finite after it, and whatever the user's own optimizer does."""
     was_finite = all(x.isfinite().all() for x in _weights_of(stepped))
@@ -102,5 +108,5 @@ def try_moments(stepped, moments: State) -> None:
         raise ValueError("weights would not be finite after a step with its optimizer's state")
 
 
-def _weights_of(optimizer) -> list[Tensor]:
+def _weights_of(optimizer: "Optimizer | Adam") -> list[Tensor]:
     return [weights for group in optimizer.param_groups for weights in group["params"]]

@@ -20,7 +20,7 @@ from ppo.config.schedule import scheduled
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, NonFinite
 from ppo.extensions import functions_of
-from ppo.models.actor_critic import named_tensors
+from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.peers import Peers
 from ppo.system.process import flush_denormals
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -53,7 +53,7 @@ class Learner:
     still, None for none; backend, what computes all this.
     """
 
-    def __init__(self, model, config: Config, peers: Peers | None = None) -> None:
+    def __init__(self, model: ActorCritic, config: Config, peers: Peers | None = None) -> None:
         _check_model(model, config)
         self.model = model.eval()  # but for gradient steps
         self.config = config
@@ -377,7 +377,7 @@ class Learner:
             group["lr"] = self.learning_rate
 
 
-def _check_model(model, config: Config) -> None:
+def _check_model(model: ActorCritic, config: Config) -> None:
     """Raise ConfigError if a model cannot be learned with these settings."""
     is_split = config.num_minibatches > config.num_envs and not config.batch_size
     if model.state_size and is_split:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppo.config.config import Config
 from ppo.config.flags import check_values
@@ -17,11 +17,18 @@ from ppo.system.files import parse_json
 from ppo.system.imports import import_class, make_named
 from ppo.system.state_dict import State
 
+if TYPE_CHECKING:
+    from ppo.components import Components
+    from ppo.envs.worker import Episode
+    from ppo.policy.policy import Policy
+    from ppo.run.folder import RunFolder
+    from ppo.run.loggers.logger import Histograms
+
 
 class Callback:
     """Base class of callbacks: override what you need.
 
-    run: the Run that is watched. All methods are called in the trainer's process (rank 0 of
+    run: the one that is watched. All methods are called in the trainer's process (rank 0 of
     several), between two rollouts. An exception in one ends the run; its state after the last
     complete iteration is saved. About a second after a signal, whatever still runs is cut off.
 
@@ -30,23 +37,23 @@ class Callback:
 
     is_late = False
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: "Run") -> None:
         """Prepare for the first iteration. Called after load_state_dict if the run is resumed."""
 
-    def on_iteration(self, run) -> None:
+    def on_iteration(self, run: "Run") -> None:
         """React to a finished iteration: read run.metrics, run.rollout and run.batch."""
 
-    def on_episode(self, run, episode) -> None:
-        """React to a ppo.envs.worker.Episode that ended in this iteration; before on_iteration."""
+    def on_episode(self, run: "Run", episode: "Episode") -> None:
+        """React to an episode that ended in this iteration; before on_iteration."""
 
-    def on_evaluation(self, run, result) -> None:
-        """React to a ppo.run.summary.Evaluation, during training or at its end."""
+    def on_evaluation(self, run: "Run", result: Evaluation) -> None:
+        """React to an evaluation, during training or at its end."""
 
-    def on_checkpoint(self, run) -> None:
+    def on_checkpoint(self, run: "Run") -> None:
         """React to a checkpoint of the last iteration, which a thread is now writing. What changes
         here is saved with the next one."""
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "Run") -> None:
         """Finish after the final evaluation; not called if a signal or an error ended the run."""
 
     def state_dict(self) -> State:
@@ -62,21 +69,20 @@ class Callback:
 class Run:
     """A run as callbacks see it.
 
-    parts: its ppo.components.Components; folder: its ppo.run.folder.RunFolder; notify: calls a
-    method of all callbacks; returns: of the last 100 episodes; rows: the metrics before a resumed
-    run; metrics, rollout, batch: of the last iteration; is_best: whether a callback has found it to
-    be the best so far.
+    notify: calls a method of all callbacks; returns: of the last 100 episodes; rows: the metrics
+    before a resumed run; metrics, rollout, batch: of the last iteration; is_best: whether a
+    callback has found it to be the best so far.
     """
 
-    parts: Any
-    folder: Any
+    parts: "Components"
+    folder: "RunFolder"
     notify: Callable[..., None]
     returns: Sequence[float]
     rows: Sequence[State] = ()
     metrics: State = field(default_factory=dict)
     rollout: Any = None
     batch: Any = None
-    histograms: Any = None  # of the last iteration, for loggers, if a callback has made them
+    histograms: "Histograms | None" = None  # for loggers, if a callback has made them
     is_best: bool = False
     is_save_due: bool = False
     stop_reason: str = ""
@@ -88,12 +94,12 @@ class Run:
         return self.parts.config
 
     @property
-    def iteration(self):
+    def iteration(self) -> int:
         """Number of iterations so far, including those before a resume."""
         return self.parts.iteration
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Number of environment steps so far, of all processes."""
         return self.parts.step
 
@@ -101,8 +107,8 @@ class Run:
         """Return whether this iteration is a multiple of every; False for None."""
         return bool(every and self.iteration % every == 0)
 
-    def policy(self):
-        """Return the current policy as a ppo.Policy, which acts and evaluates."""
+    def policy(self) -> "Policy":
+        """Return the current policy, which acts and evaluates."""
         return self.parts.policy()
 
     def log(self, name: str, value: float | None) -> None:
@@ -120,7 +126,7 @@ class Run:
         """Save a checkpoint of this iteration."""
         self.is_save_due = True
 
-    def set_env(self, **attributes) -> None:
+    def set_env(self, **attributes: Any) -> None:
         """Change the training task: from its next episode on, each environment gets attributes.
 
         They are passed to the environment's set_training(**attributes), else set by name on it, and
@@ -129,7 +135,7 @@ class Run:
         """
         self.parts.env_attributes.update(parse_json(json.dumps(attributes, allow_nan=False)))
 
-    def change(self, **settings) -> None:
+    def change(self, **settings: Any) -> None:
         """Give flags that may change during a run, such as learning_rate, other values from the
         next iteration on. Raises ConfigError for another flag, or an unsuitable value."""
         known = Config.names(live=True)

@@ -1,7 +1,9 @@
 """Flags of commands that load policies, and the folder of a checkpoint."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy import ndarray
 
 from ppo.config.config import flags_of_extensions
 from ppo.config.flags import Flags, flag
@@ -35,7 +37,7 @@ class TrustFlags(Flags):
 class PolicyFlags(PlayFlags, TrustFlags):
     """Flags of commands that load policies."""
 
-    def load(self, path: Path, **changes) -> Policy:
+    def load(self, path: Path, **changes: Any) -> Policy:
         """Load the policy of a checkpoint.
 
         changes: flags with other values than the run's; those that are None change nothing. Raises
@@ -61,7 +63,7 @@ def folder_of(checkpoint: Path) -> Path:
     return checkpoint.parent
 
 
-def interval_text(interval) -> str:
+def interval_text(interval: ndarray | None) -> str:
     """Return text that describes a 95 % confidence interval (2,), empty for None."""
     if interval is None:
         return ""

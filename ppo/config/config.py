@@ -120,6 +120,6 @@ def import_paths(settings: Settings, name: str) -> list[str]:
     ]
 
 
-def as_texts(setting) -> list[str]:
+def as_texts(setting: Any) -> list[str]:
     """Return a setting, which may be a list, as a list of texts."""
     return setting if isinstance(setting, list) else [str(setting)]

@@ -70,7 +70,7 @@ def unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     return found
 
 
-def check_nesting(value, levels: int = MAX_LEVELS) -> None:
+def check_nesting(value: Any, levels: int = MAX_LEVELS) -> None:
     """Raise RecursionError if lists and dicts are nested in more levels than these."""
     if isinstance(value, (dict, list)):
         if not levels:
@@ -79,7 +79,7 @@ def check_nesting(value, levels: int = MAX_LEVELS) -> None:
             check_nesting(part, levels - 1)
 
 
-def not_in_json(value) -> Iterator[Any]:
+def not_in_json(value: Any) -> Iterator[Any]:
     """Yield the parts of a value that JSON would refuse, or give back as something else."""
     if type(value) is dict and all(type(key) is str for key in value):
         for part in value.values():

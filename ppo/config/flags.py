@@ -47,7 +47,7 @@ def seconds_of(duration: str) -> float:
     return float(duration[:-1]) * SECONDS[duration[-1]]
 
 
-def flag(default, help: str, *aliases: str, **metadata):
+def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     """Define a field of Flags: its default, its sentence for --help, and other names of the flag.
 
     The field's annotation says which values it takes: those of the first type in it (Any: a JSON
@@ -106,7 +106,7 @@ class Flags:
 
     @classmethod
     @cache
-    def names(cls, **metadata) -> tuple[str, ...]:
+    def names(cls, **metadata: Any) -> tuple[str, ...]:
         """Return the names of the flags that have all of this metadata."""
         return tuple(
             option.name for option in fields(cls) if metadata.items() <= option.metadata.items()
@@ -249,7 +249,7 @@ def check_values(kind: type[Flags], values: Settings) -> Settings:
     return {name: convert(options[name], value) for name, value in values.items()}
 
 
-def convert(option: Field[Any], value):
+def convert(option: Field[Any], value: Any) -> Any:
     """Convert a value, or its text, to what the field holds. Raises ConfigError if the field does
     not take it."""
     try:
@@ -264,7 +264,7 @@ def convert(option: Field[Any], value):
         raise ConfigError(f"--{option.name}={value}: expected {_expected(option)}") from None
 
 
-def _convert(option: Field[Any], value):
+def _convert(option: Field[Any], value: Any) -> Any:
     """Convert a value, or its text, to what the field holds.
 
     Raises KeyError, TypeError, ValueError or RecursionError if the field does not take it.
@@ -301,7 +301,7 @@ def _convert(option: Field[Any], value):
     raise ValueError
 
 
-def _check_json(arguments) -> Settings:
+def _check_json(arguments: Any) -> Settings:
     """Return a copy of keyword arguments. Raises TypeError or ValueError if they are none,
     ConfigError if JSON, which a checkpoint holds, would change one of them."""
     for name, value in dict(**arguments).items():
@@ -322,7 +322,7 @@ def _check_text(text: str, metadata: Settings) -> str:
     return text
 
 
-def _parse_number(digits: str, kind, metadata):
+def _parse_number(digits: str, kind: type[float], metadata: Settings) -> float:
     """Convert digits to an int or a float. Raises ValueError if it is outside of the limits, not
     finite, or not whole for an int."""
     number = float(digits)

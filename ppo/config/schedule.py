@@ -1,7 +1,20 @@
 """Coefficients that change while a run is trained."""
 
+from collections.abc import Callable
+from typing import Any, overload
 
-def scheduled(setting, remaining: float):
+
+@overload
+def scheduled(setting: float | str | Callable[..., float], remaining: float) -> float: ...
+
+
+@overload
+def scheduled(
+    setting: float | str | Callable[..., float] | None, remaining: float
+) -> float | None: ...
+
+
+def scheduled(setting: Any, remaining: float) -> Any:
     """Return the value of a coefficient at some time in a run.
 
     remaining: the fraction of the run that is left, 1 at its start. setting: a number or None,

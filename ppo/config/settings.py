@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
-from ppo.envs.env_factories import as_env_name
+from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.families import FAMILIES
 from ppo.envs.probe import Spaces, find_env, spaces_of
 from ppo.envs.spaces import scaled_bounds
@@ -103,7 +103,7 @@ def settings_of(flags: Settings | Config, saved: Settings | None = None) -> RunS
     return replace(settings, notes=(*notes, *settings.notes))
 
 
-def tuned_config(env, **flags: Any) -> Config:
+def tuned_config(env: EnvLike, **flags: Any) -> Config:
     """Return the config that a command line with these flags leads to: the values tuned for the
     environment or its family, except where flags replace them.
 
@@ -123,7 +123,8 @@ class Environment:
         names = {*EnvironmentFlags.names(), *Config.names(environment=True)}
         names.remove("num_envs")
         self.flags = {name: values.get(name, Config.defaults()[name]) for name in names}
-        self.env_name, self.family, self.auto = find_env(SimpleNamespace(**self.flags))
+        config: Any = SimpleNamespace(**self.flags)
+        self.env_name, self.family, self.auto = find_env(config)
         self.flags["env_name"] = self.env_name
 
     def with_values(self, values: Settings) -> "Environment":
@@ -141,7 +142,8 @@ class Environment:
             for name, x in self.flags.items()
             if x == "auto" and name in self.auto
         }
-        return spaces_of(SimpleNamespace(**{**self.flags, **auto}))
+        config: Any = SimpleNamespace(**{**self.flags, **auto})
+        return spaces_of(config)
 
 
 def _resolve(given: Config, environment: Environment) -> RunSettings:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env
@@ -17,13 +17,16 @@ from ppo.guard import OnProgress, ignore
 from ppo.policy.spectators import Seen, Spectator
 from ppo.run.summary import Evaluation
 
+if TYPE_CHECKING:
+    from ppo.policy.policy import Policy  # which evaluates by this
+
 Act = Callable[..., Sequence[Any]]
 MAX_STEPS = Config.eval_max_steps  # longer than the time limit of any usual environment
 
 
 def evaluate_envs(
-    config,
-    policy,
+    config: Config,
+    policy: "Policy",
     seeds: Sequence[int],
     *,
     act: Act,
@@ -38,7 +41,7 @@ def evaluate_envs(
 
     Raises as Policy.evaluate."""
 
-    def finish(config, env: Env) -> Env:
+    def finish(config: Config, env: Env) -> Env:
         for spectator in spectators:
             env = spectator.wrap(env)
         return preprocess(config, env)

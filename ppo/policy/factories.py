@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.envs.normalize import NormalizeObservation
@@ -15,8 +16,13 @@ from ppo.extensions import functions_of
 from ppo.models import make_model
 from ppo.models.observation_parts import images_of, is_packed, parts_of, vectors_of
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+    from ppo.models.actor import Actor  # heavy, as the next
+    from ppo.models.actor_critic import ActorCritic
 
-def new_model(config, spaces: Spaces, to_act: bool = False):
+
+def new_model(config: "Config", spaces: Spaces, to_act: bool = False) -> "ActorCritic":
     """Make a run's model with its initial weights, which config.seed determines.
 
     torch's random state does not change. to_act: for acting on the CPU, in float32 if it does not
@@ -34,7 +40,7 @@ def new_model(config, spaces: Spaces, to_act: bool = False):
         return make_model(config, spaces.observations, spaces.actions)
 
 
-def empty_model(config, spaces: Spaces):
+def empty_model(config: "Config", spaces: Spaces) -> "ActorCritic":
     """Make a run's model for its names and shapes only: on the meta device, where it takes no
     memory, but for a user's own class on the CPU. Raises ModelMismatch as make_model does."""
     import torch  # here for the same reason as above
@@ -47,44 +53,45 @@ def empty_model(config, spaces: Spaces):
 class ActorFactory:
     """Make actors of a run's model from weights, in any process. config: the run's, resolved."""
 
-    config: Any
+    config: "Config"
     spaces: Spaces
     device: str = "cpu"
 
-    def __call__(self, weights: ndarray):
-        """Return a ppo.models.actor.Actor with weights (P,)."""
+    def __call__(self, weights: ndarray) -> "Actor":
+        """Return an actor with weights (P,)."""
         from ppo.models.actor import Actor  # imports torch
 
         return Actor(self.make_model(), weights)
 
-    def make_model(self):
+    def make_model(self) -> "ActorCritic":
         """Make the model of an actor. Raises ModelMismatch as make_model does."""
         model = new_model(self.config, self.spaces, to_act=self.device == "cpu")
         return model.to(self.device)
 
 
-def actor_factory(model, config, spaces: Spaces) -> Callable[[ndarray], Any]:
+def actor_factory(
+    model: "ActorCritic", config: "Config", spaces: Spaces
+) -> Callable[[ndarray], Any]:
     """Return what makes actors of a model on the CPU: an extension's, or an ActorFactory."""
     made = (make(model, config, spaces) for make in functions_of("actor"))
     return next(filter(None, made), ActorFactory(config, spaces))
 
 
-def new_normalizer(config, spaces: Spaces) -> NormalizeObservation:
+def new_normalizer(config: "Config", spaces: Spaces) -> NormalizeObservation:
     """Make a run's observation normaliser, with initial statistics, for all parts but images."""
     space = spaces.observations
+    enabled = bool(config.normalize_observations)
     if len(parts_of(space)) == 1:
-        return NormalizeObservation(space.shape, config.normalize_observations, dtype=space.dtype)
+        return NormalizeObservation(space.shape, enabled, dtype=space.dtype)
     names = normalized_parts(config, space)
     vectors = vectors_of(space)
     is_scaled = [np.full(box.shape, name in names) for name, box in vectors.items()]
     columns = np.concatenate([np.ones(0, np.bool_), *is_scaled])
     dtype = np.result_type(np.float32, *(box.dtype for box in vectors.values()))
-    return NormalizeObservation(
-        columns.shape, config.normalize_observations, columns, is_packed(space), dtype
-    )
+    return NormalizeObservation(columns.shape, enabled, columns, is_packed(space), dtype)
 
 
-def normalized_parts(config, space) -> list[str]:
+def normalized_parts(config: "Config", space: Box) -> list[str]:
     """Return the names of the parts of observations that are standardised."""
     names = [*vectors_of(space)]
     for choose in functions_of("standardized"):
@@ -92,7 +99,7 @@ def normalized_parts(config, space) -> list[str]:
     return names if config.normalize_observations else []
 
 
-def describe_observations(config, space) -> list[str]:
+def describe_observations(config: "Config", space: Box) -> list[str]:
     """Return lines for the user: how each part of an observation is preprocessed, and for images
     also frame skip and stack, model, precision, device and torch's threads."""
     parts = []

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Space
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers import DtypeObservation, ReshapeObservation
 from numpy import ndarray
@@ -26,13 +26,16 @@ from ppo.envs.trees import to_numpy
 from ppo.envs.values import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
 from ppo.models.observation_parts import parts_of
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
 Rows = tuple[ndarray, bool]  # (n, ...), and whether they are a batch; n is 1 for one
 
 
-def preprocess_for_predict(config, env: Env) -> Env:
+def preprocess_for_predict(config: "Config", env: Env) -> Env:
     """Preprocess an environment, but so that read_observations can tell one of its observations
     from n that the environment itself shows: the one-hot vector of a Discrete is of floats, and a
-    scalar stays one. config: as in ppo.envs.make.make_env."""
+    scalar stays one."""
     env = preprocess(config, env)
     part = _single_part(env.observation_space)
     if part and isinstance(part.space, Discrete):
@@ -42,7 +45,9 @@ def preprocess_for_predict(config, env: Env) -> Env:
     return env
 
 
-def read_observations(space, observation, needed: Sequence[str], reader: str = "policy") -> Rows:
+def read_observations(
+    space: Box, observation: Any, needed: Sequence[str], reader: str = "policy"
+) -> Rows:
     """Return observations as rows (n, *observation), and whether they are a batch; n is 1 for one.
 
     observation: what the environment itself shows, but images as Policy.make_env shows them; n of
@@ -76,7 +81,7 @@ def read_observations(space, observation, needed: Sequence[str], reader: str = "
     return np.stack(packed), is_batch
 
 
-def split_masks(observation, info):
+def split_masks(observation: Any, info: Any) -> tuple[Any, Any]:
     """Return what is observed beside an action mask, and infos with that.
 
     observation, info: of one or of n, as read_observations and read_infos read them."""
@@ -95,7 +100,7 @@ def split_masks(observation, info):
     return rest if isinstance(rest, (Mapping, tuple)) else {"observation": rest}, info
 
 
-def _read_list(space, observations: list[Any], needed: Sequence[str], reader: str) -> Rows:
+def _read_list(space: Box, observations: list[Any], needed: Sequence[str], reader: str) -> Rows:
     """Read n nested observations."""
     found = []
     for i, observation in enumerate(observations):
@@ -109,7 +114,7 @@ def _read_list(space, observations: list[Any], needed: Sequence[str], reader: st
     return np.concatenate(found), True
 
 
-def _read_array(space, array: ndarray, needed: Sequence[str]) -> Rows:
+def _read_array(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
     """Read an array: in the form of space, or as an environment with a single part shows it.
 
     n choices of a Discrete, whole numbers, may be of the shape of a one-hot vector, and a batch of
@@ -151,10 +156,10 @@ def _read_part(part: Part, array: ndarray, name: str) -> Rows:
     return np.stack([part.read(row) for row in rows]), is_batch
 
 
-def _read_rows(space, array: ndarray, needed: Sequence[str]) -> Rows:
+def _read_rows(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
     """Read an array in the form of space, which may be a stack of vectors."""
     rows, is_batch = _as_rows(array, space, "observation")
-    layer = getattr(space, "layer", space)
+    layer: Any = getattr(space, "layer", space)
     if not hasattr(layer, "shown"):
         _check_finite(rows, "observation", is_batch)
         return rows, is_batch
@@ -176,7 +181,7 @@ def _read_rows(space, array: ndarray, needed: Sequence[str]) -> Rows:
     return rows, is_batch
 
 
-def _are_choices(leaf, vectors: ndarray) -> ndarray:
+def _are_choices(leaf: Space[Any], vectors: ndarray) -> ndarray:
     """Return which vectors (..., k) gymnasium.spaces.flatten makes of a space of choices."""
     are_bits = ((vectors == 0) | (vectors == 1)).all(-1)
     if isinstance(leaf, MultiBinary):
@@ -186,7 +191,7 @@ def _are_choices(leaf, vectors: ndarray) -> ndarray:
     return are_bits & (counts == 1).all(-1)
 
 
-def _is_nested(space, observation) -> bool:
+def _is_nested(space: Box, observation: Any) -> bool:
     """Return whether an observation is given by its parts."""
     if isinstance(observation, ndarray):  # the usual case
         return False
@@ -194,38 +199,38 @@ def _is_nested(space, observation) -> bool:
     return is_tuple or isinstance(observation, Mapping)
 
 
-def _value_of(observation, name: str, path: tuple[Any, ...]):
+def _value_of(observation: Any, name: str, path: tuple[Any, ...]) -> Any:
     """Return a part of a nested observation. Raises LookupError or TypeError if it is missing."""
     if isinstance(observation, Mapping) and (name in observation or not path):
         return observation[name]
     return reduce(getitem, path, observation)
 
 
-def _shown(space) -> dict[str, Part]:
+def _shown(space: Box) -> dict[str, Part]:
     """Return the parts of an observation as the environment shows them, by name."""
     return getattr(space, "shown", None) or {"observation": Part((), space, np.asarray)}
 
 
-def _single_part(space) -> Part | None:
+def _single_part(space: Space[Any]) -> Part | None:
     """Return the only part of what an environment shows, if that is no dict or tuple and is
     preprocessed to another shape."""
     part = getattr(space, "shown", {}).get("observation")
     return part if part and not part.path and part.space.shape != space.shape else None
 
 
-def _to_array(value, name: str) -> ndarray:
+def _to_array(value: Any, name: str) -> ndarray:
     try:
         return to_numpy(value)
     except (TypeError, ValueError):  # such as a list of arrays of different shapes
         raise ValueError(f"{name} is no array of numbers: give one") from None
 
 
-def _fits(array: ndarray, space) -> bool:
+def _fits(array: ndarray, space: Space[Any]) -> bool:
     """Return whether an array is of the shape of a space, or of n of it."""
     return array.shape == space.shape or (array.shape[1:] == space.shape and array.size > 0)
 
 
-def _as_rows(rows: ndarray, space, name: str) -> Rows:
+def _as_rows(rows: ndarray, space: Any, name: str) -> Rows:
     """Return rows (n, *shape) of a space, and whether they are a batch: one value and a batch are
     told apart by their shapes, here only. Raises ValueError for another shape or kind of dtype."""
     if not _fits(rows, space):
@@ -243,7 +248,7 @@ def _as_rows(rows: ndarray, space, name: str) -> Rows:
     return rows, is_batch
 
 
-def _converted(rows: ndarray, dtype, name: str, is_batch: bool) -> ndarray:
+def _converted(rows: ndarray, dtype: np.dtype[Any], name: str, is_batch: bool) -> ndarray:
     """Return rows (n, ...) in another dtype. Raises ValueError if more than precision would be
     lost, as of pixels between 0 and 1."""
     is_number = rows.dtype.kind in "biuf"
@@ -277,7 +282,7 @@ def _check(are_right: ndarray, rows: ndarray, name: str, is_batch: bool, problem
     raise ValueError(f"{row}{subject} {problem}: {value}")
 
 
-def read_infos(info, num_rows: int, is_batch: bool) -> Sequence[Any]:
+def read_infos(info: Any, num_rows: int, is_batch: bool) -> Sequence[Any]:
     """Return an info for each row. info: None; one; of a batch, a list of them, or one dict as
     gymnasium's vector environments return it. Raises ValueError for another number of them."""
     if info is None:
@@ -292,7 +297,7 @@ def read_infos(info, num_rows: int, is_batch: bool) -> Sequence[Any]:
 
 
 def read_actions(
-    space, actions, num_rows: int, is_batch: bool, squash: bool, scale: bool
+    space: Space[Any], actions: Any, num_rows: int, is_batch: bool, squash: bool, scale: bool
 ) -> ndarray:
     """Return the policy's columns (n, D) of an environment's action or, of a batch, of n of them.
 

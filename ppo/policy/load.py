@@ -6,12 +6,12 @@ from typing import Any
 from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_with
-from ppo.envs.env_factories import as_env_name
+from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
 from ppo.errors import ConfigError
-from ppo.models.actor_critic import named_tensors, to_vector
+from ppo.models.actor_critic import ActorCritic, named_tensors, to_vector
 from ppo.policy.factories import actor_factory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
@@ -22,7 +22,10 @@ from ppo.system.state_dict import State, add_prefix, select_prefix
 
 @restored_process()
 def load_policy(
-    path: str | Path, env_name=None, model: str | None = None, **changes: Any
+    path: str | Path,
+    env_name: EnvLike | None = None,
+    model: str | None = None,
+    **changes: Any,
 ) -> Policy:
     """Load the policy of a checkpoint, or of a file of Policy.save.
 
@@ -61,7 +64,7 @@ def load_policy(
 
 def check_fits(
     settings: RunSettings, state: State, to_resume: bool = False
-) -> tuple[Any, NormalizeObservation]:
+) -> tuple[ActorCritic, NormalizeObservation]:
     """Compare the sizes that settings imply with a checkpoint's tensors, before memory is taken for
     them; return an actor-critic whose weights have no values, and a normaliser of the checkpoint's
     statistics.

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium import Env
 
+from ppo.config.config import Config
 from ppo.envs.env_kwargs import tasks_of
 from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
@@ -39,7 +40,7 @@ class Policy(PolicyNetwork):
     env_attributes: State = field(default_factory=dict)
     refusal: str = ""
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))
 
     def make_env(
@@ -63,12 +64,14 @@ class Policy(PolicyNetwork):
         set_attributes(env, self.env_attributes)
         return env
 
-    def first_index(self, config) -> int:
+    def first_index(self, config: Config) -> int:
         """Return the index of the first environment that is made by a config beside those of
         training, which keeps each with the arguments of its index."""
         return config.num_envs * len(config.env_kwargs)
 
-    def environment_config(self, render_mode: str | None = None, env_name: str | None = None):
+    def environment_config(
+        self, render_mode: str | None = None, env_name: str | None = None
+    ) -> Config:
         """Return the settings of an environment like those of training, or of another one. Raises
         CheckpointError if none can be made."""
         if self.refusal:

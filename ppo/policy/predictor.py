@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
@@ -16,6 +16,11 @@ from ppo.models.observation_parts import parts_of
 from ppo.policy.factories import ActorFactory
 from ppo.policy.inputs import read_actions, read_infos, read_observations, split_masks
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+    from ppo.models.actor import Actor  # heavy, as the next
+    from ppo.models.distributions import Distribution
+
 
 @dataclass(eq=False)
 class PolicyNetwork:
@@ -24,7 +29,7 @@ class PolicyNetwork:
     config: the run's, resolved; weights: (P,) float32, the model's parameters and persistent
     buffers; make_actor: makes a ppo.models.actor.Actor, or what acts like one, from weights."""
 
-    config: Any
+    config: "Config"
     spaces: Spaces
     weights: ndarray
     make_actor: Callable[[ndarray], Any]
@@ -38,13 +43,13 @@ class PolicyNetwork:
         self.generator = np.random.default_rng(self.config.seed)
 
     @cached_property
-    def actor(self):
+    def actor(self) -> Any:
         """The network, made on first use: a policy that is only pickled does not need it."""
         return self.make_actor(self.weights)
 
     @cached_property
-    def torch_actor(self):
-        """The network in torch, a ppo.models.actor.Actor, which knows values and distributions."""
+    def torch_actor(self) -> "Actor":
+        """The network in torch, which knows values and distributions."""
         from ppo.models.actor import Actor
 
         if isinstance(self.actor, Actor):
@@ -72,8 +77,12 @@ class PolicyNetwork:
         vars(self).pop("state", None)
 
     def predict(
-        self, observation, deterministic: bool = True, info=None, state: ndarray | None = None
-    ):
+        self,
+        observation: Any,
+        deterministic: bool = True,
+        info: Any = None,
+        state: ndarray | None = None,
+    ) -> Any:
         """Return the action for an observation, as the environment's step takes it, or n for n.
 
         observation: as the environment or make_env() shows it, or n of them, as
@@ -87,7 +96,7 @@ class PolicyNetwork:
         actions = self.act(rows, infos, states, deterministic)
         return actions if is_batch else actions[0]
 
-    def values(self, observation, state: ndarray | None = None):
+    def values(self, observation: Any, state: ndarray | None = None) -> Any:
         """Return the value of an observation, a float, or (n,) of n: the expected discounted sum of
         the rewards to come, in units of those learned from (--normalize_rewards divides them).
 
@@ -97,7 +106,9 @@ class PolicyNetwork:
         values = self.torch_actor.values(self.normalize(rows), states)
         return values if is_batch else values.item()
 
-    def log_probs(self, observation, action, info=None, state: ndarray | None = None):
+    def log_probs(
+        self, observation: Any, action: Any, info: Any = None, state: ndarray | None = None
+    ) -> Any:
         """Return the logarithm of an action's probability (density, where actions are numbers), a
         float, or (n,) of n actions, for n observations.
 
@@ -112,8 +123,10 @@ class PolicyNetwork:
         log_probs = distribution.log_prob(self.torch_actor.tensor(columns)).cpu().numpy()
         return log_probs if is_batch else log_probs.item()
 
-    def distribution(self, observation, info=None, state: ndarray | None = None):
-        """Return the ppo.models.distributions.Distribution of n actions; n is 1 for an observation.
+    def distribution(
+        self, observation: Any, info: Any = None, state: ndarray | None = None
+    ) -> "Distribution":
+        """Return the distribution of n actions; n is 1 for an observation.
 
         Its tensors are of the policy's columns (n, D), a column for each number of an action, in
         [-1, 1] where --scale_actions scales it to its bounds. The arguments: as of predict, but no
@@ -124,11 +137,11 @@ class PolicyNetwork:
     def act(
         self,
         observations: ndarray,
-        infos,
+        infos: Sequence[Any],
         states: ndarray,
         deterministic: bool = True,
         generator: np.random.Generator | None = None,
-    ):
+    ) -> Any:
         """Return n actions, as step takes them, for observations (n, *observation) and n infos;
         overwrite the recurrent states (n, S) by the next ones. generator: of random actions, by
         default the policy's own."""
@@ -141,7 +154,7 @@ class PolicyNetwork:
         return self.to_actions(columns)
 
     def _read(
-        self, observation, info, state: ndarray | None, for_critic: bool = False
+        self, observation: Any, info: Any, state: ndarray | None, for_critic: bool = False
     ) -> tuple[ndarray, Sequence[Any], ndarray, bool]:
         """Return rows (n, *observation), n infos, states (n, S), and whether it is a batch."""
         space = self.spaces.observations
@@ -177,7 +190,7 @@ class PolicyNetwork:
             )
         return state
 
-    def _distribution(self, rows: ndarray, infos: Sequence[Any], states: ndarray):
+    def _distribution(self, rows: ndarray, infos: Sequence[Any], states: ndarray) -> "Distribution":
         return self.torch_actor.distribution(self.normalize(rows), self._masks(infos), states)
 
     def _masks(self, infos: Sequence[Any]) -> ndarray:

@@ -1,6 +1,7 @@
 """Save a policy by itself, in a file like a checkpoint, which ppo.policy.load reads."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,9 +12,12 @@ from ppo.policy.factories import empty_model
 from ppo.run.checkpoint import copy_state, save
 from ppo.system.state_dict import State, add_prefix
 
+if TYPE_CHECKING:
+    from ppo.policy.policy import Policy
 
-def save_policy(policy, path: Path) -> None:
-    """Write the weights, observation statistics, settings, spaces and env_attributes of a Policy.
+
+def save_policy(policy: "Policy", path: Path) -> None:
+    """Write a policy's weights, observation statistics, settings, spaces and env_attributes.
 
     Raises OSError if the file cannot be written, ValueError for numbers that are not finite."""
     state: State = {
@@ -26,7 +30,7 @@ def save_policy(policy, path: Path) -> None:
     save(path, copy_state(state))
 
 
-def model_tensors(policy) -> State:
+def model_tensors(policy: "Policy") -> State:
     """Return the model's parameters and persistent buffers, by name."""
     wanted = named_tensors(empty_model(policy.config, policy.spaces))
     parts = torch.from_numpy(policy.weights).split([x.numel() for x in wanted.values()])

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gymnasium import Env, Wrapper
 
+from ppo.envs.episodes import Info, StepResult
 from ppo.extensions import functions_of
 
 
@@ -39,12 +40,12 @@ class Seen(Wrapper):
         super().__init__(env)
         self.spectators = spectators
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         result = self.env.reset(**options)
         show(self.env, self.spectators)
         return result
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         result = self.env.step(action)
         show(self.env, self.spectators)
         return result

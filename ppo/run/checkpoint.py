@@ -17,6 +17,7 @@ from copy import deepcopy
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread, current_thread
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -136,7 +137,7 @@ def load(path: Path) -> State:
     return _possible(path, _read(path))
 
 
-def impossible(name: str, value) -> str:
+def impossible(name: str, value: Any) -> str:
     """Say why a value of the trainer cannot be part of a state, such as NaN in a tensor or a
     negative count; "" if it can. Callbacks may have any."""
     if name in VALUES:
@@ -244,7 +245,7 @@ def describe_kinds(state: State, wanted: State) -> list[str]:
     return problems
 
 
-def kind_of(value) -> str:
+def kind_of(value: Any) -> str:
     """Return what kind of value a state has, in words."""
     if hasattr(value, "dtype"):
         return "a tensor"
@@ -352,7 +353,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.last_state, self.is_best = copy_state(state), is_best
 
     @property
-    def last_step(self):
+    def last_step(self) -> int:
         """Environment step of the last state that was remembered."""
         return self.last_state["step"]
 

@@ -102,7 +102,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         known = read_json(self.path / "config.json").get("run_id")
         self.run_id = known if isinstance(known, str) and known.isalnum() else token_hex(4)
 
-    def event(self, kind: str, message: str = "", count: int = 1, **details) -> None:
+    def event(self, kind: str, message: str = "", count: int = 1, **details: Any) -> None:
         """Record an event in events.jsonl, and show its message as a warning; from any thread.
 
         kind: if it is one of faults, count is added to it. details: further entries of the line,

@@ -1,14 +1,18 @@
 """Interquartile means, and bootstrap confidence intervals, of several runs or episodes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 RESAMPLES = 2_000
 
 
-def interquartile_mean(values):
+def interquartile_mean(values: "ArrayLike") -> Any:
     """Return the mean (...) of values (n, ...) over the first axis, without the n // 4 lowest and
     highest ones: more robust to outliers than the mean, more efficient than the median (Agarwal et
     al. 2021, section 4.3)."""
@@ -17,7 +21,7 @@ def interquartile_mean(values):
     return ordered[cut : len(ordered) - cut].mean(axis=0)
 
 
-def confidence_interval(values, statistic: Callable[[Any], Any]):
+def confidence_interval(values: "ArrayLike", statistic: Callable[[ndarray], Any]) -> ndarray | None:
     """Return the 95 % percentile bootstrap interval (2, ...) (Efron 1979) of a statistic over the
     first axis of independent values (n, ...); None for fewer than two values. Every call draws the
     same resamples."""

@@ -4,13 +4,16 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ppo.errors import CheckpointError, ConfigError
 from ppo.system.files import MAX_NUMBER, load_json, open_regular
 from ppo.system.output import printable, show
+
+if TYPE_CHECKING:
+    from ppo.run.folder import RunFolder
 
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
@@ -62,7 +65,7 @@ def run_folder(name: str) -> Path:
     return Path(name)
 
 
-def misfit(content, form: Form, name: str = "its content") -> str:
+def misfit(content: Any, form: Form, name: str = "its content") -> str:
     """Return the name of the first part of JSON content that does not have a form, or "".
 
     form: a type (float: any number), a tuple of forms of which one must fit, [form] for a list of
@@ -94,7 +97,7 @@ def read_content(path: Path, form: Form) -> Any:
     return content
 
 
-def read_optional(path: Path, form: Form, default):
+def read_optional(path: Path, form: Form, default: Any) -> Any:
     """Return the content of a JSON file that a run may do without: the default if it is missing or,
     with a warning, if it cannot be used."""
     if not os.path.lexists(path):
@@ -149,11 +152,11 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(folder, config, metrics)
 
 
-def read_rows(run, iteration: int) -> list[Row]:
+def read_rows(run: "RunFolder", iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration, the last one whose state was saved.
 
     Values are texts. There are no rows without a file. A damaged file is renamed, since it will be
-    written anew, and an event names it. run: ppo.run.folder.RunFolder.
+    written anew, and an event names it.
     """
     path = run.path / METRICS
     rows: list[Row] = []

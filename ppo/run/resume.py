@@ -3,6 +3,7 @@
 from copy import copy
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,17 +22,23 @@ from ppo.run.trusted_settings import may_be_same
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer  # heavy
+
+    from ppo.algorithm.adam import Adam
+    from ppo.components import Components
+    from ppo.monitor import Monitor
+
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
 # change, and of what may have any number of rows.
 OPTIONAL = ("generator.cuda",)
 ANY_LENGTH = ("episodes.recent",)
 
 
-def snapshot(parts, monitor) -> State:
+def snapshot(parts: "Components", monitor: "Monitor") -> State:
     """Return the state of a run between two iterations, with the environments of all processes.
 
-    parts: ppo.components.Components; monitor: ppo.monitor.Monitor. The arrays and tensors
-    are not copies.
+    The arrays and tensors are not copies.
     """
     return {
         **parts.state_dict(),
@@ -42,7 +49,9 @@ def snapshot(parts, monitor) -> State:
     }
 
 
-def resume(parts, monitor, checkpoints: Checkpoints, run: RunFolder) -> list[str]:
+def resume(
+    parts: "Components", monitor: "Monitor", checkpoints: Checkpoints, run: RunFolder
+) -> list[str]:
     """Restore a new run from its newest intact checkpoint; return notes for the user.
 
     That is the one which its settings came from, unless another process has saved a newer one
@@ -89,7 +98,9 @@ def compare_settings(settings: RunSettings, state: State) -> dict[str, str]:
     return differences | describe_gone(saved)
 
 
-def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -> list[str]:
+def restore(
+    parts: "Components", monitor: "Monitor", state: State, path: Path | str = "the checkpoint"
+) -> list[str]:
     """Restore a new run from a saved state. path: of its file, for messages.
 
     Returns how the present settings, versions and threads differ from those of the state, as texts
@@ -125,7 +136,9 @@ def restore(parts, monitor, state: State, path: Path | str = "the checkpoint") -
     return differences
 
 
-def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
+def _describe_mismatch(
+    parts: "Components", monitor: "Monitor", state: State, stepped: "Optimizer | Adam | None"
+) -> str:
     """Describe the first entries of a state that are not such as a new run would save; "" if all
     are. Those of callbacks may be any. stepped: the optimizer after a step, or None."""
     wanted = {**parts.state_dict(), **monitor.episodes.state_dict(), "made_with": {}}
@@ -145,7 +158,7 @@ def _describe_mismatch(parts, monitor, state: State, stepped) -> str:
     return describe_mismatch(state, compared, (*ANY_LENGTH, *any_length))
 
 
-def try_attributes(parts) -> None:
+def try_attributes(parts: "Components") -> None:
     """Make a step in an environment of a resumed run with the attributes that callbacks have set,
     as its first look had none. Raises CheckpointError if it fails."""
     if not (parts.env_attributes and parts.settings.checkpoint):

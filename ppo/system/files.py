@@ -64,7 +64,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def _open_regular(path, flags: int) -> int:
+def _open_regular(path: str, flags: int) -> int:
     """Open a regular file at once, as an opener of open; to write, none that a link leads to, which
     could be anywhere. Raises OSError."""
     writes = flags & (os.O_WRONLY | os.O_RDWR)
@@ -109,7 +109,7 @@ def parse_json(text: bytes | str) -> Any:
     return content
 
 
-def _check_json(content, depth: int) -> None:
+def _check_json(content: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ValueError("it is nested too deep")
     if isinstance(content, str):
@@ -152,7 +152,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
                     yield content
 
 
-def write_json(path: Path, content) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically; after an error the old file is unchanged. Raises OSError."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")

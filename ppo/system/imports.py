@@ -10,10 +10,12 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from ppo.errors import ConfigError, PPOError, suggest
 
+T = TypeVar("T")
 RUN_FILES = ("config.json", "metrics.csv", "checkpoints/last.safetensors")
 
 
@@ -36,7 +38,7 @@ def extra(name: str) -> Iterator[None]:
         raise ConfigError(f"{error}: pip install -e '.[{name}]'") from error
 
 
-def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError):
+def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError) -> Any:
     """Return what a flag names as module:Name or file.py:Name.
 
     Raises error_class if there is no such module or name, or if its code raises ImportError,
@@ -55,7 +57,7 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
         ) from error
 
 
-def import_class(flag: str, path: str, base: type):
+def import_class(flag: str, path: str, base: type[T]) -> type[T]:
     """Return a class that a flag names. Raises ConfigError if it is not derived from base, and as
     import_named does."""
     own = import_named(flag, path)
@@ -83,7 +85,12 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def check_arguments(
-    flag: str, text: str, make: Callable[..., Any], given: dict[str, Any], *ours, **named
+    flag: str,
+    text: str,
+    make: Callable[..., Any],
+    given: dict[str, Any],
+    *ours: Any,
+    **named: Any,
 ) -> None:
     """Raise ConfigError if what a flag names does not take the keyword arguments given in the flag,
     beside those of the trainer. If it does not say what it takes, as code in C, pass."""
@@ -101,7 +108,7 @@ def check_arguments(
         raise ConfigError(f"--{flag}={text}: {error}; it takes {known}") from error
 
 
-def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **options):
+def make_named(flag: str, path: str, make: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Return what a class that a flag names makes of arguments. Raises ConfigError if its __init__
     raises another exception than a PPOError."""
     try:
@@ -114,7 +121,7 @@ def make_named(flag: str, path: str, make: Callable[..., Any], *arguments, **opt
         ) from error
 
 
-def import_code(module: str):
+def import_code(module: str) -> ModuleType:
     """Return a module, imported by its name or from a .py file, which can import its neighbours.
 
     Installed packages come first: the folder of a file, and the working folder if what is named is

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 ERASE_LINE = "\r\x1b[K"
 MAX_SHOWN = 10_000  # characters of a message, also in events.jsonl
@@ -53,7 +53,7 @@ class LineWriter(io.TextIOBase):
         self.stream = stream
         self.waiting = ""
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     def fileno(self) -> int:

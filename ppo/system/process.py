@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
+from typing import Any
 
 from ppo.system.state_dict import State
 
@@ -94,7 +95,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _loaded_libraries():
+def _loaded_libraries() -> Any:
     """Return the controller of numpy's libraries, which takes some 30 ms to find them."""
     import numpy  # noqa: F401
     from threadpoolctl import ThreadpoolController

@@ -1,5 +1,7 @@
 """Histograms of an iteration, for the loggers that show them."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy import ndarray
@@ -52,7 +54,7 @@ def make_histograms(
         log_probs, _ = learner.evaluate_actions(rows)
     before = torch.as_tensor(batch["log_probs"]).cpu()
     tensors["ratios"] = (torch.from_numpy(log_probs) - before).exp()
-    head = learner.model.policy_head
+    head: Any = learner.model.policy_head
     if hasattr(head, "log_std"):
         tensors["log_std"] = head.log_std
     values = {name: _some_values(tensor) for name, tensor in tensors.items()}

@@ -83,7 +83,9 @@ class RecurrentTrunk(Trunk):
 
 
 class Recurrent(FeedForward):
-    """A policy and a value on the features of one RecurrentTrunk."""
+    """A policy and a value on the features of one trunk."""
+
+    policy_trunk: RecurrentTrunk
 
     def forward(
         self,
@@ -100,7 +102,7 @@ class Recurrent(FeedForward):
             features = features[rows]
         return self.heads(features, features)
 
-    def act(self, observations: Tensor, states) -> Step:
+    def act(self, observations: Tensor, states: Tensor) -> Step:
         features, states = self.policy_trunk.step(observations, states)
         return self.policy_head(features), features, states
 

@@ -103,6 +103,7 @@ def curve(runs: Sequence[RunRecord], x: str, y: str) -> list[ndarray]:
     grid = np.linspace(start, end, POINTS)
     values = [np.interp(grid, xs, ys) for xs, ys in curves]
     interval = confidence_interval(values, interquartile_mean)
+    assert interval is not None
     return [grid, interquartile_mean(values), *interval]
 
 

@@ -22,6 +22,7 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.transfer.flags import TeacherFlags
 from ppo.models.actor_critic import named_tensors
 from ppo.models.distributions import TorchHead
+from ppo.models.noise import EMPTY
 from ppo.models.observation_parts import chosen_parts, images_of, parts_of, vectors_of
 from ppo.parts import Part
 from ppo.peers import Peers
@@ -71,7 +72,8 @@ class Teacher:
         found = []
         for first in range(0, num_rows, NUM_ROWS):
             rows, allowed = (table[first : first + NUM_ROWS] for table in flat)
-            distribution, *_ = self.model.act(to_device(self.normalize(self.read(rows))), None)
+            inputs = (self.normalize(self.read(rows)), EMPTY)  # without states
+            distribution, *_ = self.model.act(*map(to_device, inputs))
             if allowed.size:
                 distribution = distribution.masked(to_device(allowed))
             found.append(distribution.parameters())

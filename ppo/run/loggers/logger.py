@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numpy import ndarray
 
@@ -150,7 +150,7 @@ class Loggers(AbstractContextManager["Loggers"]):
         self.metrics_file.close()
         self._call_all("abort" if exception[0] is KeyboardInterrupt else "close")
 
-    def _call_all(self, method: str, *arguments) -> None:
+    def _call_all(self, method: str, *arguments: Any) -> None:
         for name, logger in list(self.loggers.items()):
             with self._guard(name):
                 getattr(logger, method)(*arguments)
