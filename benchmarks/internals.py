@@ -1,68 +1,12 @@
-"""All that benchmarks know of the trainer's internals; who changes those adapts this file only.
-
-python -m benchmarks.internals --flags runs main.py without its safeguards, for
-benchmarks.overheads; worker processes, which import the main module, are without them too.
-benchmarks.throughput imports measure_worker and num_sides.
-"""
+"""All that benchmarks know of the trainer's internals; who changes those adapts this file only."""
 
 import math
-import sys
 import time
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from ppo.config.config import Config
-
-
-def remove_safeguards() -> None:
-    """Take supervision, checks of data and losses, and copies of the state out of the trainer."""
-    import torch
-
-    import ppo.envs.make
-    import ppo.trainer
-    from ppo.envs.heartbeat import Heartbeat
-    from ppo.envs.pool import WorkerPool
-    from ppo.extras.resume.episodes import OpenEpisodes
-    from ppo.run.checkpoint import Checkpoints
-
-    always = torch.tensor(True)
-    take_snapshot = ppo.trainer.snapshot
-    copy_state = Checkpoints.keep
-
-    def wait_for_reply(worker: Any) -> Any:
-        if not worker.channel:
-            return worker.poll()
-        worker.channel.end.setblocking(True)
-        return worker.channel.receive()
-
-    def wait_for_replies(pool: Any, workers: Any, *command: Any) -> dict[Any, Any]:
-        return {worker: wait_for_reply(worker) for worker in workers}
-
-    def first_snapshot(parts: Any, monitor: Any) -> Any:
-        if "first" not in vars(monitor):
-            monitor.first = take_snapshot(parts, monitor)
-        return monitor.first
-
-    def keep_first(checkpoints: Any, state: Any, is_best: bool = False) -> None:
-        if not checkpoints.last_state:
-            copy_state(checkpoints, state)
-
-    patch(ppo.envs.make, "inspected", lambda config, env: env)
-    patch(Heartbeat, "beat", lambda heartbeat, call, environment=0: None)
-    patch(WorkerPool, "_receive", wait_for_replies)
-    patch(OpenEpisodes, "update", lambda episodes, *rollout: None)
-    patch(ppo.trainer, "snapshot", first_snapshot)
-    patch(Checkpoints, "keep", keep_first)
-    patch(torch.Tensor, "isfinite", lambda tensor: always)
-
-
-def patch(owner: Any, name: str, value: Any) -> None:
-    """Replace an attribute. Raises AttributeError if it no longer exists: then the patch is out of
-    date.
-    """
-    getattr(owner, name)
-    setattr(owner, name, value)
 
 
 class Timed:
@@ -133,11 +77,3 @@ def num_sides(config: Config, work: int) -> int:
 
     has_two = config.model == "mlp" and not config.share_trunk and work >= MIN_WORK_FOR_THREADS
     return 2 if has_two else 1
-
-
-if __name__ in ("__main__", "__mp_main__"):  # the trainer, or one of its workers
-    remove_safeguards()
-if __name__ == "__main__":
-    from main import main
-
-    sys.exit(main(sys.argv[1:]))
