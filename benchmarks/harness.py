@@ -268,14 +268,6 @@ def read_json(name: str) -> Result:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def read_all(folder: str) -> dict[str, Result]:
-    """Read all JSON files of a folder in results/, by their names."""
-    return {
-        path.stem: json.loads(path.read_text())
-        for path in sorted((RESULTS / folder).glob("*.json"))
-    }
-
-
 def write_page(name: str, about: str, *parts: str, result: Result | None = None) -> None:
     """Write a page of Markdown in results/ and print it.
 
