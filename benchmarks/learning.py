@@ -12,8 +12,8 @@ times. Another processor rounds otherwise: where they differ, the commit of the 
 here too, and all metrics that both have are compared.
 
 --sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo
-(benchmarks/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread; shown
-are interquartile means of its evaluations, what the same runs had come to when they had been
+(benchmarks/parts/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread;
+shown are interquartile means of its evaluations, what the same runs had come to when they had been
 trained for as many seconds as ours were in the median, and the ratio of the seconds, theirs to
 ours, for as many steps. Compare seconds only if both were measured on the same machine.
 
@@ -47,7 +47,8 @@ from typing import Any
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks import commits, harness, zoo
+from benchmarks import commits, harness
+from benchmarks.parts import zoo
 from ppo.run.intervals import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"

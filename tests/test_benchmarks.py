@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from benchmarks import all as all_benchmarks
-from benchmarks import commits, harness, latency, learning, solve, throughput, zoo
-from benchmarks.internals import measure_worker
-from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
+from benchmarks import commits, harness, latency, learning, solve, throughput
+from benchmarks.parts import limits, zoo
+from benchmarks.parts.workloads import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.config.settings import settings_of
 from ppo.models import make_model
 
+FOLDER = harness.ROOT / "benchmarks"
 NAMES = [
-    path.stem
-    for path in sorted((harness.ROOT / "benchmarks").glob("*.py"))
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+    for path in sorted(FOLDER.rglob("*.py"))
     if "def main()" in path.read_text()
 ]
 per_workload = pytest.mark.parametrize("name", WORKLOADS)
@@ -187,7 +188,7 @@ def test_both_trainers_are_measured_on_a_workload(name: str) -> None:
 def test_an_iteration_takes_longer_than_it_must() -> None:
     flags = WORKLOADS["CartPole-v1"].own_flags()
     runs = [run_ours("CartPole-v1", 10_240, flags, seed=1)]
-    found = throughput.explain(config_of("CartPole-v1", flags), runs)
+    found = limits.explain(config_of("CartPole-v1", flags), runs)
     assert 0 < found["limit"] < 1.5
     result = {"runs": {"ours, 8": runs}, "explained": {"ours, 8": {**found, "memory_mib": 1.0}}}
     assert is_table(throughput.show_explained({"CartPole-v1": result}))
@@ -196,7 +197,7 @@ def test_an_iteration_takes_longer_than_it_must() -> None:
 @pytest.mark.slow
 def test_the_parts_of_a_workers_time_are_measured() -> None:
     config = Config("CartPole-v1", num_envs=4, num_steps=32, num_workers=2)
-    seconds = harness.in_fresh_process(measure_worker, config, 0.1)
+    seconds = harness.in_fresh_process(limits.measure_worker, config, 0.1)
     assert seconds.keys() == {"environment", "inference"}
     assert 0 < min(seconds.values()) < 1
 
