@@ -32,6 +32,7 @@ from safetensors import safe_open
 
 from benchmarks import harness
 
+ENVIRONMENTS = Path(__file__).parent / "environments"  # beside the trainer of any commit
 RECORDED = harness.RESULTS / "digests" / "digests.json"
 
 QUIET = "--logger=none --report=False --eval_episodes=3 --seed=5 --checkpoint_every=3"
@@ -160,7 +161,7 @@ def run(name: str, source: Path, parent: Path) -> None:
         "env": {
             **os.environ,
             "OMP_NUM_THREADS": "2",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(source)]),
+            "PYTHONPATH": os.pathsep.join([str(ENVIRONMENTS), str(source)]),
             "PYTHONWARNINGS": "ignore",
         },
         "stderr": subprocess.PIPE,

@@ -30,8 +30,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_files, harness
-from benchmarks.fault_files import LIMIT, Cell
+from benchmarks import harness
+from benchmarks.parts import fault_files
+from benchmarks.parts.fault_files import LIMIT, Cell
 
 NAME = "tests.misbehaving:Misbehaving"
 IMPORTED = "tests.misbehaving_import:Late"

@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -164,13 +163,11 @@ def train_in(
     flags: str,
     *,
     program: Sequence[str] = MAIN,
-    only_first_row: bool = False,
     **options: Any,
 ) -> Run:
     """Run main.py in a fresh process and read what it leaves in its folder.
 
-    only_first_row: end it when its first iteration is in metrics.csv; options: of subprocess.Popen.
-    Raises SystemExit if it fails.
+    options: of subprocess.Popen. Raises SystemExit if it fails.
     """
     command = [*program, *shlex.split(flags), f"--run_dir={run_dir}"]
     start = time.perf_counter()
@@ -180,11 +177,9 @@ def train_in(
         while process.poll() is None and not num_rows(run_dir):
             time.sleep(0.01)
         seconds_to_first_row = time.perf_counter() - start
-        if only_first_row and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
         process.wait()
     seconds = time.perf_counter() - start
-    if process.returncode and not (only_first_row and num_rows(run_dir)):
+    if process.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with exit code {process.returncode}")
     return read_run(run_dir)._replace(seconds=seconds, seconds_to_first_row=seconds_to_first_row)
 
@@ -271,14 +266,6 @@ def read_json(name: str) -> Result:
     """Read a file in results/; empty if there is none."""
     path = RESULTS / name
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def read_all(folder: str) -> dict[str, Result]:
-    """Read all JSON files of a folder in results/, by their names."""
-    return {
-        path.stem: json.loads(path.read_text())
-        for path in sorted((RESULTS / folder).glob("*.json"))
-    }
 
 
 def write_page(name: str, about: str, *parts: str, result: Result | None = None) -> None:

@@ -61,6 +61,7 @@ RUNS = {
     "lstm": "--env_name=CartPole-v1 --model=lstm --num_iterations=16",
 }
 LOAD = f"{LANDER} --num_workers=0 --total_steps=1000000000000"
+RESULTS = "reliability/kills.json"
 MAX_ATTEMPTS = 10  # to kill a run at a moment when it has a checkpoint and goes on
 
 
@@ -369,7 +370,7 @@ def compare(result: harness.Result, digest: str, rows: list[dict[str, str]]) -> 
 
 def write(result: harness.Result) -> None:
     """Write both campaigns."""
-    harness.write_json("reliability/kills.json", result)
+    harness.write_json(RESULTS, result)
     saving = result["saving"]
     parts = [saving, *result["resume"].values()]
     commands = "`, `".join(dict.fromkeys(part["command"] for part in parts))
@@ -413,7 +414,7 @@ def main() -> None:
     command = harness.command_line()
     result: harness.Result = {"resume": {}}
     if given.only:
-        result = harness.read_all("reliability")["kills"]
+        result = harness.read_json(RESULTS)
     result.update(harness.describe_machine("numpy", "ale-py"))
     if not given.only:
         result["saving"] = {"command": command, **check_saving(given.kills, random.Random(0))}

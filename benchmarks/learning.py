@@ -12,8 +12,8 @@ times. Another processor rounds otherwise: where they differ, the commit of the 
 here too, and all metrics that both have are compared.
 
 --sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo
-(benchmarks/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread; shown
-are interquartile means of its evaluations, what the same runs had come to when they had been
+(benchmarks/parts/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread;
+shown are interquartile means of its evaluations, what the same runs had come to when they had been
 trained for as many seconds as ours were in the median, and the ratio of the seconds, theirs to
 ours, for as many steps. Compare seconds only if both were measured on the same machine.
 
@@ -47,10 +47,12 @@ from typing import Any
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks import commits, harness, zoo
+from benchmarks import commits, harness
+from benchmarks.parts import zoo
 from ppo.run.intervals import confidence_interval, interquartile_mean
 
 FOLDER = harness.ROOT / "runs" / "learning"
+RESULTS = "learning/learning.json"  # "ours" by the name of the run, "sb3" by the environment
 PRESETS = harness.ROOT / "ppo" / "extras" / "presets" / "values"
 TUNED = sorted(path.stem for path in PRESETS.glob("*-v*.json"))
 HIDDEN = (
@@ -113,7 +115,6 @@ RUNS = {
     "Pong": f"{PONG} --model=cnn --total_steps=2000000",
     "Pong-single-frame": f"{PONG} --model=cnn_small --frame_stack=1 --total_steps=600000",
 }
-SB3 = "sb3-"  # the first letters of the files of Stable-Baselines3
 # The runs of ours beside which the zoo's values are trained, the longest first.
 BESIDE = {
     "BipedalWalker-v3": "BipedalWalker-v3",
@@ -145,14 +146,11 @@ PUBLISHED = {
     "Swimmer-v5": "281.6; Tianshou 66.7",
     "Walker2d-v5": "3,479; Tianshou 3,588",
 }
-# Whose curves are drawn. A line is the goal of returns of what is seen as images, and of a team the
-# return of random play.
+# Whose curves are drawn, with a line at this return.
 CURVES = {
     "Pong": 18,
     "Breakout": 300,
     "CarRacing": 700,
-    "simple_spread": -24.9,
-    "multiwalker": -106,
 }
 POINTS = 50  # of a curve in the results
 CHECKED = 10  # first iterations, whose metrics are hashed
@@ -225,27 +223,29 @@ def train_beside(
 ) -> None:
     """Train Stable-Baselines3 beside those runs of ours, one per core at a time. Each run that ends
     is written at once; one that is there is not made again. Raises SystemExit without ours."""
-    results = harness.read_all("learning")
     env_names = [env_name for env_name, run in BESIDE.items() if run in runs]
     if missing := {BESIDE[env_name] for env_name in env_names} - ours.keys():
         raise SystemExit(f"train {', '.join(sorted(missing))} by ours first")
     about = harness.describe("stable-baselines3")
+    results = read("sb3")
     with ThreadPoolExecutor(harness.num_cores()) as threads:
         jobs = {}
         for env_name in env_names:
-            there = {run["seed"] for run in results.get(SB3 + env_name, {"runs": []})["runs"]}
+            there = {run["seed"] for run in results.get(env_name, {"runs": []})["runs"]}
             for seed in sorted({*seeds} - there):
                 own = ours[BESIDE[env_name]]["runs"]
                 jobs[threads.submit(train_by_zoo, env_name, seed, own)] = env_name
         for job in as_completed(jobs):
             env_name = jobs[job]
-            runs_there = results.get(SB3 + env_name, {"runs": []})["runs"]
+            runs_there = results.get(env_name, {"runs": []})["runs"]
             found = sorted(
                 [*runs_there, {**job.result(), "measured": about}], key=lambda run: run["seed"]
             )
-            results[SB3 + env_name] = {"zoo": zoo.ZOO[env_name], "runs": found}
-            harness.write_json(f"learning/{SB3}{env_name}.json", results[SB3 + env_name])
-            print(f"{SB3}{env_name}: {[run['evaluation'] for run in found]}", flush=True)
+            results[env_name] = {"zoo": zoo.ZOO[env_name], "runs": found}
+            write("sb3", results)
+            print(
+                f"Stable-Baselines3, {env_name}: {[run['evaluation'] for run in found]}", flush=True
+            )
 
 
 def train_by_zoo(env_name: str, seed: int, ours: Sequence[harness.Result]) -> harness.Result:
@@ -265,9 +265,9 @@ def show_beside(ours: dict[str, harness.Result], theirs: dict[str, harness.Resul
     rows = []
     machines = []
     for env_name, run in BESIDE.items():
-        if run not in ours or SB3 + env_name not in theirs:
+        if run not in ours or env_name not in theirs:
             continue
-        own, runs = ours[run], theirs[SB3 + env_name]["runs"]
+        own, runs = ours[run], theirs[env_name]["runs"]
         then = [run["at_equal_seconds"] for run in runs]
         ratio = seconds_of(runs) / seconds_of(own["runs"])
         cells = [run, *cells_of(own["runs"]), *cells_of(runs)]
@@ -320,16 +320,21 @@ def draw(results: dict[str, harness.Result]) -> None:
         harness.save_figure(f"learning/{name}.png", figure)
 
 
-def read_ours() -> dict[str, harness.Result]:
-    """Read all results but those of Stable-Baselines3."""
-    found = harness.read_all("learning")
-    return {run: result for run, result in found.items() if not run.startswith(SB3)}
+def read(trainer: str) -> dict[str, harness.Result]:
+    """Read all results of a trainer, "ours" or "sb3"."""
+    return dict(harness.read_json(RESULTS).get(trainer, {}))
+
+
+def write(trainer: str, results: dict[str, harness.Result]) -> None:
+    """Write all results of a trainer, by name, beside those of the other."""
+    by_name = {name: results[name] for name in sorted(results)}
+    harness.write_json(RESULTS, {**harness.read_json(RESULTS), trainer: by_name})
 
 
 def write_page(results: dict[str, harness.Result]) -> None:
     parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results)]
     parts += [f"![{name}]({name}.png)" for name in CURVES]
-    parts += show_beside(results, harness.read_all("learning"))
+    parts += show_beside(results, read("sb3"))
     harness.write_page("learning/README.md", __doc__, *parts)
 
 
@@ -357,7 +362,7 @@ def main() -> None:
         len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})
     ) as threads:
         if given.check:
-            results = {run: x for run, x in read_ours().items() if run in given.runs}
+            results = {run: x for run, x in read("ours").items() if run in given.runs}
             same = threads.map(has_same_bits, results, results.values())
             changed = [run for run, is_same in zip(results, same, strict=True) if not is_same]
             parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")
@@ -367,11 +372,11 @@ def main() -> None:
         }
         for run, jobs in waiting.items():
             result = {**harness.describe(), "runs": [job.result() for job in jobs]}
-            harness.write_json(f"learning/{run}.json", result)
+            write("ours", {**read("ours"), run: result})
             print(f"{run}: {[each['evaluation']['mean'] for each in result['runs']]}", flush=True)
     if given.sb3:
-        train_beside(beside, read_ours(), range(1, given.sb3 + 1))
-    results = read_ours()
+        train_beside(beside, read("ours"), range(1, given.sb3 + 1))
+    results = read("ours")
     draw(results)
     write_page(results)
 

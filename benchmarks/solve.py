@@ -14,10 +14,10 @@ of this id, by rollouts of as many steps, to the same proof in episodes of gymna
 environment (needs envpool).
 
 --sb3: with so many of the seeds, in turn with the others, also Stable-Baselines3 with the values
-that RL-Baselines3-Zoo has tuned, to the same proof and by the same evaluation (benchmarks/zoo.py,
-which is python -m benchmarks.zoo). A run that is not solved after --sb3_seconds of training is
-"> 1,800", and counts as that in a median, a lower bound; "unsolved" is one, also of ours, that was
-not solved after all steps of its values, and counts as longer than any other.
+that RL-Baselines3-Zoo has tuned, to the same proof and by the same evaluation (python -m
+benchmarks.parts.zoo). A run that is not solved after --sb3_seconds of training is "> 1,800", and
+counts as that in a median, a lower bound; "unsolved" is one, also of ours, that was not solved
+after all steps of its values, and counts as longer than any other.
 
 The ratio is that of a row's median to the median of ours on gymnasium's environment. Writes what
 was measured, by the environment or by --name, and a table of it all, to results/solve/, after each
@@ -31,7 +31,8 @@ import shlex
 from functools import partial
 from statistics import median
 
-from benchmarks import harness, zoo
+from benchmarks import harness
+from benchmarks.parts import zoo
 from ppo.extras.presets.presets import load_preset
 
 RESULTS = "solve/solve.json"

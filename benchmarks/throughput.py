@@ -38,35 +38,31 @@ writes NAME.md and NAME.json there.
 """
 
 import argparse
-import itertools
 import json
-import math
 import shlex
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from statistics import median
-from timeit import repeat
-from typing import Any
-
-import numpy as np
 
 from benchmarks import harness
-from benchmarks.internals import measure_worker, num_sides
-from benchmarks.trainers import GAME, OURS, PHASES, WORKLOADS, memory_of, run_ours, run_sb3
+from benchmarks.parts.limits import explain
+from benchmarks.parts.workloads import (
+    GAME,
+    OURS,
+    PHASES,
+    WORKLOADS,
+    memory_of,
+    run_ours,
+    run_sb3,
+)
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 
 QUICK = "CartPole-v1,LunarLander-v3"
 SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
 ON_DEVICE = ("LunarLander-v3", GAME)  # 64 environments each
-BATCH = "benchmarks.torch_cartpole:TorchCartPole"
+BATCH = "benchmarks.environments.torch_cartpole:TorchCartPole"
 SIZE = 64  # environments where the number of workers changes
-# Places in an observation where it is applied, numbers that it reads there, and that it writes.
-Layer = tuple[int, int, int]
-NATURE: list[Layer] = [(20 * 20, 8 * 8 * 4, 32), (9 * 9, 4 * 4 * 32, 64), (7 * 7, 3 * 3 * 64, 64)]
 
 
 def measure(
@@ -103,121 +99,6 @@ def measure(
             memory = memory_of(workload.env_name, 2 * size * workload.num_steps, its)
             result["explained"][who] = {**explain(config, runs[who]), "memory_mib": memory}
     return result
-
-
-def explain(config: Config, runs: list[harness.Result]) -> harness.Result:
-    """Share out the seconds of an iteration, and compare it with the least that it could take."""
-    iteration = config.rollout_size / median(run["steps_per_second"] for run in runs)
-    collecting, learning = (median(run[phase] for run in runs) for phase in PHASES)
-    parts = harness.in_fresh_process(measure_worker, config)
-    parts["waiting"] = collecting - sum(parts.values())
-    parts["learning"] = learning
-    return {
-        "shares": {part: seconds / iteration for part, seconds in parts.items()},
-        "limit": limit(config) / iteration,
-    }
-
-
-def limit(config: Config) -> float:
-    """Compute the seconds that an iteration must take here.
-
-    Strictly on-policy, arithmetic cannot begin before the environments have been stepped.
-    """
-    from ppo.config.settings import settings_of
-
-    settings = settings_of(config)
-    config, spaces = settings.config, settings.spaces
-    num_actions = getattr(spaces.actions, "n", None) or math.prod(spaces.actions.shape)
-    policy, value = layers_of(config, math.prod(spaces.observations.shape), int(num_actions))
-    acting, learning = passes(config, policy, value)
-    cores = harness.num_cores()
-    threads = cores if config.model == "cnn" else 1
-    busy_cores = min(cores, config.num_envs)  # while environments are stepped and act
-    _, inputs, outputs = max([*policy, *value], key=lambda layer: layer[1] * layer[2])
-    rows = config.rollout_size // config.num_minibatches
-    matrices = (rows, inputs, outputs, config.precision, threads)
-    per_second = harness.in_fresh_process(matrix_speed, *matrices)
-    sides = num_sides(config, rows * operations([*policy, *value]) // 2)
-    seconds = acting * threads / busy_cores + learning / min(cores, sides)
-    return config.rollout_size * (seconds / per_second + 1 / environment_speed(config, busy_cores))
-
-
-def layers_of(config: Config, inputs: int, actions: int) -> tuple[list[Layer], list[Layer]]:
-    """List the layers of the policy, and those that the value adds to them."""
-    size = int(config.hidden_size)
-    if config.model == "cnn":
-        return [*NATURE, (1, 7 * 7 * 64, size), (1, size, actions)], [(1, size, 1)]
-    hidden = [(1, inputs, size), (1, size, size)]
-    return [*hidden, (1, size, actions)], [*hidden, (1, size, 1)]
-
-
-def operations(layers: list[Layer]) -> int:
-    """Count multiplications and additions of a forward pass of one observation."""
-    return 2 * sum(map(math.prod, layers))
-
-
-def passes(config: Config, policy: list[Layer], value: list[Layer]) -> tuple[int, int]:
-    """Count the operations for each step: of acting, and of the learner.
-
-    It computes log-probabilities and values once, of a CNN from features that workers have
-    recorded. A backward pass is two forward ones: for the gradient of the weights and for that of
-    the inputs, which no first layer needs.
-    """
-    forward = once = operations([*policy, *value])
-    first_layers = [policy[0], value[0]]
-    if config.model == "cnn":
-        once = operations([policy[-1], value[-1]])
-        first_layers = [policy[0]]
-    learning = once + config.num_epochs * (3 * forward - operations(first_layers))
-    return operations(policy), learning
-
-
-def matrix_speed(rows: int, inputs: int, outputs: int, precision: str, threads: int) -> float:
-    """Measure operations per second of products of matrices in this process.
-
-    The best of five times 0.2 seconds; by numpy for float32 in one thread, else by torch.
-    """
-    multiply: Callable[[], Any]
-    if threads == 1 and precision == "float32":
-        left = np.ones((rows, inputs), np.float32)
-        right = np.ones((inputs, outputs), np.float32)
-        multiply = partial(np.matmul, left, right, out=left @ right)
-    else:
-        import torch
-
-        torch.set_num_threads(threads)
-        ones = partial(torch.ones, dtype=getattr(torch, precision))
-        multiply = partial(torch.mm, ones((rows, inputs)), ones((inputs, outputs)))
-    number = math.ceil(0.2 / min(repeat(multiply, number=3)) * 3)
-    return operations([(rows, inputs, outputs)]) * number / min(repeat(multiply, number=number))
-
-
-def environment_speed(config: Config, cores: int) -> float:
-    """Measure steps per second of the environment and nothing else, on all cores at once."""
-    context = get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(cores, context) as processes:
-        barriers = [manager.Barrier(cores)] * cores
-        return sum(processes.map(step_at_random, [config] * cores, barriers))
-
-
-def step_at_random(config: Config, barrier: Any, budget: float = 2.0) -> float:
-    """Measure steps per second, resets included, with a random policy, in this process."""
-    from ppo.envs.make import make_env
-
-    env = make_env(config)
-    env.action_space.seed(0)
-    actions = itertools.cycle([env.action_space.sample() for _ in range(1000)])
-    env.reset(seed=0)
-    barrier.wait()
-    start = time.perf_counter()
-    for step in itertools.count(1):
-        _, _, terminated, truncated, _ = env.step(next(actions))
-        if terminated or truncated:
-            env.reset(seed=step)
-        seconds = time.perf_counter() - start
-        if seconds > budget:
-            return step / seconds
-    raise AssertionError
 
 
 def compare(results: harness.Result) -> str:

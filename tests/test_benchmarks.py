@@ -9,32 +9,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 
 from benchmarks import all as all_benchmarks
-from benchmarks import (
-    choices,
-    commits,
-    harness,
-    latency,
-    learning,
-    overheads,
-    size,
-    solve,
-    throughput,
-    zoo,
-)
-from benchmarks.car_racing_env import CarRacing
-from benchmarks.trainers import WORKLOADS, run_ours, sb3_envs
+from benchmarks import commits, harness, latency, learning, solve, throughput
+from benchmarks.parts import limits, zoo
+from benchmarks.parts.workloads import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.config.settings import settings_of
 from ppo.models import make_model
 
+FOLDER = harness.ROOT / "benchmarks"
 NAMES = [
-    path.stem
-    for path in sorted((harness.ROOT / "benchmarks").glob("*.py"))
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+    for path in sorted(FOLDER.rglob("*.py"))
     if "def main()" in path.read_text()
 ]
 per_workload = pytest.mark.parametrize("name", WORKLOADS)
@@ -199,10 +188,18 @@ def test_both_trainers_are_measured_on_a_workload(name: str) -> None:
 def test_an_iteration_takes_longer_than_it_must() -> None:
     flags = WORKLOADS["CartPole-v1"].own_flags()
     runs = [run_ours("CartPole-v1", 10_240, flags, seed=1)]
-    found = throughput.explain(config_of("CartPole-v1", flags), runs)
+    found = limits.explain(config_of("CartPole-v1", flags), runs)
     assert 0 < found["limit"] < 1.5
     result = {"runs": {"ours, 8": runs}, "explained": {"ours, 8": {**found, "memory_mib": 1.0}}}
     assert is_table(throughput.show_explained({"CartPole-v1": result}))
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_workers_time_are_measured() -> None:
+    config = Config("CartPole-v1", num_envs=4, num_steps=32, num_workers=2)
+    seconds = harness.in_fresh_process(limits.measure_worker, config, 0.1)
+    assert seconds.keys() == {"environment", "inference"}
+    assert 0 < min(seconds.values()) < 1
 
 
 @pytest.mark.slow
@@ -215,42 +212,6 @@ def test_speed_is_measured_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert all(run["steps_per_second"] > 0 for run in found)
     assert is_table(throughput.show_device(runs))
-
-
-def test_a_choice_is_one_flag_that_suits_the_environment() -> None:
-    for env_name, flags in choices.CHOICES.items():
-        default = vars(config_of(env_name, choices.DEFAULT))
-        for flag in flags:
-            chosen = config_of(env_name, f"{choices.DEFAULT} {flag}")
-            different = [name for name, value in vars(chosen).items() if value != default[name]]
-            assert different == [flag.removeprefix("--").partition("=")[0]]
-
-
-@pytest.mark.parametrize("name", ["MultiBinaryActions", "MultiDiscreteActions", "DictActions"])
-def test_actions_of_a_choice_are_those_that_it_names(name: str) -> None:
-    env = getattr(choices, name)(gymnasium.make("CartPole-v1"))
-    assert name.startswith(type(env.action_space).__name__)
-    env.reset(seed=1)
-    assert env.step(env.action_space.sample())[1] == 1
-
-
-@pytest.mark.slow
-def test_a_choice_is_measured_beside_the_default() -> None:
-    found = choices.measure("CartPole-v1", f"{choices.WRAPPER}:Masks", 3072, 1)
-    assert found["runs"].keys() == {"default", "choice"}
-    assert is_table(choices.show([found]))
-
-
-@pytest.mark.slow
-def test_an_overhead_is_a_ratio_of_speeds() -> None:
-    found = overheads.measure("env_metrics", 1, 4096)
-    assert [len(speeds) for speeds in found["speeds"].values()] == [1, 1]
-    starts = overheads.measure("startup", 1, 0)
-    assert 0 < starts["starts"][0]["begins"] < starts["starts"][0]["finished"]
-    about = {**harness.describe(), **found}
-    _, first, _, second, _ = overheads.show({"startup": {**about, **starts}, "env_metrics": about})
-    assert is_table(first)
-    assert is_table(second)
 
 
 def test_a_policy_answers_in_a_time_that_is_shown() -> None:
@@ -355,23 +316,3 @@ def test_a_run_by_the_zoos_values_ends_when_it_is_solved_or_at_its_limit() -> No
     assert (cut_off["solved"], cut_off["stopped"]) == (False, "seconds")
     with pytest.raises(SystemExit, match="exit code 2"):
         zoo.train("Pendulum-v1", 2, stop_when="solved")
-
-
-def test_car_racing_draws_what_repeated_actions_show() -> None:
-    theirs, ours = gymnasium.make("CarRacing-v3"), CarRacing()
-    theirs.action_space.seed(0)
-    start, _ = theirs.reset(seed=3)
-    assert (ours.reset(seed=3)[0] == start).all()
-    for frame in range(1, 13):
-        action = theirs.action_space.sample()
-        expected, drawn = theirs.step(action), ours.step(action)
-        assert drawn[1:4] == expected[1:4]
-        assert frame % 4 or (drawn[0] == expected[0]).all()
-    ours.reset(seed=3)
-    assert (ours.state == start).all(), "the frames of an episode count from its reset"
-
-
-def test_lines_and_tokens_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "module.py"
-    path.write_text('"""About it."""\n\nx = 1  # why\n')
-    assert size.count([path]) == (3, 3)

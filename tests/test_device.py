@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.torch_cartpole import TorchCartPole
-from benchmarks.trainers import GAME
+from benchmarks.environments.torch_cartpole import TorchCartPole
+from benchmarks.parts.workloads import GAME
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
@@ -22,7 +22,7 @@ CUDA = (
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 )
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
-NAME = "benchmarks.torch_cartpole:TorchCartPole"
+NAME = "benchmarks.environments.torch_cartpole:TorchCartPole"
 N = 16
 
 

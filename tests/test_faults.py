@@ -23,8 +23,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.fault_files import reseal
 from benchmarks.kills import RUNS, check_resume
+from benchmarks.parts.fault_files import reseal
 from ppo.errors import CheckpointError
 from ppo.run.checkpoint import load, save
 from tests.running import ROOT, Call, command, metrics, run_main

@@ -13,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fault_files import seal
+from benchmarks.parts.fault_files import seal
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.flags import allowed_values, parse_flags

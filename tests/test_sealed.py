@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.fault_files import filled, reseal
+from benchmarks.parts.fault_files import filled, reseal
 from ppo import load_policy
 from ppo.errors import CheckpointError
 from tests.running import BRIEF, Call, run_main

@@ -10,10 +10,7 @@ from pkgutil import resolve_name
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from benchmarks import harness
-from ppo.extras.vector.envpool import ENVPOOL, make_envpool
 
 GAME = "PongNoFrameskip-v4"
 PHASES = ("seconds_collecting", "seconds_learning")
@@ -207,67 +204,9 @@ def sb3_envs(workload: Workload, is_documented: bool, seed: int) -> Any:
 
     if workload.env_name == GAME:
         return VecFrameStack(make_atari_env(GAME, workload.num_envs, seed), 4)
-    if workload.env_name.startswith(ENVPOOL):
-        return sb3_envpool(workload, seed)
     made = workload.env_name if is_documented else plain_maker(workload.env_name)
     envs: Any = make_vec_env(made, workload.num_envs, vec_env_cls=DummyVecEnv)
     return VecNormalize(envs) if workload.normalizes else envs
-
-
-def sb3_envpool(workload: Workload, seed: int) -> Any:
-    """Make environments of EnvPool, in a thread per core, as a VecEnv of Stable-Baselines3."""
-    from stable_baselines3.common.vec_env import VecEnv
-
-    size = workload.num_envs
-    seeds = range(seed * size, (seed + 1) * size)
-    batch = make_envpool(workload.env_name, size, seeds=seeds, num_threads=harness.num_cores())
-
-    class PoolVecEnv(VecEnv):
-        def __init__(self) -> None:
-            super().__init__(size, batch.observation_space, batch.action_space)
-            self.returns = np.zeros(size)
-            self.lengths = np.zeros(size, int)
-
-        def reset(self) -> Any:
-            return batch.reset(seeds)[0]
-
-        def step_async(self, actions: Any) -> None:
-            self.actions = actions
-
-        def step_wait(self) -> Any:
-            observations, rewards, terminations, truncations, _ = batch.step(self.actions)
-            self.returns += rewards
-            self.lengths += 1
-            ended = terminations | truncations
-            infos: list[dict[str, Any]] = [{} for _ in range(size)]
-            for i in np.flatnonzero(ended):
-                infos[i] = {
-                    "terminal_observation": observations[i],
-                    "TimeLimit.truncated": bool(truncations[i]),
-                    "episode": {"r": self.returns[i], "l": self.lengths[i]},
-                }
-            if ended.any():
-                observations, _ = batch.restart(ended, np.flatnonzero(ended))
-                self.returns[ended] = 0
-                self.lengths[ended] = 0
-            return observations, rewards, ended, infos
-
-        def close(self) -> None:
-            batch.close()
-
-        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-            return [None] * size  # as for render_mode, of which it asks
-
-        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            raise NotImplementedError
-
-        def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
-            raise NotImplementedError
-
-        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-            return [False] * size
-
-    return PoolVecEnv()
 
 
 def plain_maker(env_name: str) -> Callable[[], Any]:

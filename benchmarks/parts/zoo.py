@@ -1,9 +1,10 @@
-"""A run of Stable-Baselines3 with the zoo's values: python -m benchmarks.zoo --env=CartPole-v1
-[--seed=1] [--total_steps=STEPS] [--seconds=SECONDS] [--stop_when=solved] [--num_threads=THREADS]
+"""A run of Stable-Baselines3 with the zoo's values: python -m benchmarks.parts.zoo
+--env=CartPole-v1 [--seed=1] [--total_steps=STEPS] [--seconds=SECONDS] [--stop_when=solved]
+[--num_threads=THREADS]
 
 Trains by PPO of Stable-Baselines3 with the values that RL-Baselines3-Zoo has tuned: the file
 hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo at commit 208b6fd, which agrees with the release
-rl_zoo3 2.9.2 in all values that benchmarks/zoo.json has; there, too, LunarLander is v3. Robots of
+rl_zoo3 2.9.2 in all values that zoo.json has; there, too, LunarLander is v3. Robots of
 MuJoCo have the values of v4, Pong those of all games of Atari. What the zoo leaves out is
 Stable-Baselines3's default. Environments are made as by the zoo: one after another in the only
 process, each with a Monitor, none able to render.
@@ -23,15 +24,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.trainers import GAME, plain_maker
+from benchmarks.parts.workloads import GAME, plain_maker
 
 MLP = "MlpPolicy"
 # "lin_0.1" falls linearly from 0.1 to 0.
-ZOO: dict[str, dict[str, Any]] = json.loads((harness.ROOT / "benchmarks/zoo.json").read_text())
+ZOO: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text())
 OF_THE_ENVIRONMENT = {"n_envs", "n_timesteps", "normalize", "frame_stack"}
 WINDOW = 100  # episodes that running means are taken over, as in ppo/callbacks/statistics.py
 EPISODES = 100  # of an evaluation, and of a proof
@@ -240,7 +242,7 @@ def train(env_name: str, seed: int, **flags: Any) -> harness.Result:
     Raises SystemExit if it fails.
     """
     given = {"env": env_name, "seed": seed, **flags}
-    command = [sys.executable, "-m", "benchmarks.zoo"]
+    command = [sys.executable, "-m", "benchmarks.parts.zoo"]
     command += [f"--{name}={value}" for name, value in given.items() if value is not None]
     start = time.perf_counter()
     done = subprocess.run(command, cwd=harness.ROOT, stdout=subprocess.PIPE, text=True)
@@ -252,6 +254,7 @@ def train(env_name: str, seed: int, **flags: Any) -> harness.Result:
 
 def main() -> None:
     parser = harness.make_parser(__doc__, seed=1)
+    parser.prog = "python -m benchmarks.parts.zoo"
     parser.add_argument("--env", required=True, choices=ZOO, metavar="ENV", help=", ".join(ZOO))
     parser.add_argument("--total_steps", type=int, help="default: the zoo's")
     parser.add_argument("--seconds", type=float, help="of training, at most")

@@ -128,9 +128,9 @@ SIGNALLED = (
 )
 # What blocks, by flags; the console does so as nobody reads what it prints.
 BLOCKED = {
-    "callback": "--callback=benchmarks.fault_files:BlockedCallback",
-    "callback that catches all": "--callback=benchmarks.fault_files:StubbornCallback",
-    "logger": "--logger=benchmarks.fault_files:BlockedLogger",
+    "callback": "--callback=benchmarks.parts.fault_files:BlockedCallback",
+    "callback that catches all": "--callback=benchmarks.parts.fault_files:StubbornCallback",
+    "logger": "--logger=benchmarks.parts.fault_files:BlockedLogger",
     "console": "--verbose=2",
 }
 SECONDS_TO_STAND = 2.0  # without another iteration: it is blocked
