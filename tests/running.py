@@ -22,7 +22,6 @@ from ppo.envs.heartbeat import SHAPE
 from ppo.envs.probe import Spaces, probe_all
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
-from ppo.extras.supervision.isolation import Isolation
 from ppo.guard import Deadline
 from ppo.models import make_model
 from ppo.run.summary import Evaluation, RunSummary
@@ -122,6 +121,8 @@ def worker_of(parts: Components, num_envs: int) -> Worker:
 
 def deadlines(step: float, reset: float) -> Mapping[str, Deadline]:
     """Return the deadlines of calls that so many seconds lead to."""
+    from ppo.extras.supervision.isolation import Isolation
+
     return Isolation().deadlines(SimpleNamespace(step_timeout=step, reset_timeout=reset))
 
 

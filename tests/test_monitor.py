@@ -17,8 +17,8 @@ from ppo.guard import guard
 from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
+from tests.extras.distributed.test_distributed import Two
 from tests.running import make_components
-from tests.test_distributed import Two
 
 SMALL = {
     "num_envs": 2,
