@@ -1,16 +1,13 @@
 """From a rollout to the batch that is learned from, and its minibatches."""
 
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from ppo import Learner
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
-from ppo.extras.fast.backend import NumpyBackend, keeps_gradients
 from tests.running import make_components, worker_of
 
 
@@ -93,63 +90,3 @@ def test_minibatches_differ_between_iterations_and_repeat_with_the_seed() -> Non
     assert first == again
     assert first != second
     assert sorted(chain(*first)) == [*range(64)]
-
-
-class Conversions:
-    """Count calls of torch.from_numpy, torch.as_tensor and Tensor.numpy."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sizes: dict[str, list[int]] = {"to torch": [], "to numpy": []}
-        for owner, name, way, size in (
-            (torch, "from_numpy", "to torch", np.size),
-            (torch, "as_tensor", "to torch", np.size),
-            (torch.Tensor, "numpy", "to numpy", torch.Tensor.numel),
-        ):
-            convert = getattr(owner, name)
-
-            def counted(table: Any, *rest: Any, _do=convert, _way=way, _size=size, **more: Any):
-                self.sizes[_way].append(int(_size(table)))
-                return _do(table, *rest, **more)
-
-            monkeypatch.setattr(owner, name, counted)
-
-
-def test_numpy_learns_from_a_rollout_that_never_becomes_a_tensor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """But for its values and returns, of which torch computes the explained variance."""
-    parts = make_components("Counting-v0", num_envs=4, num_steps=16, num_minibatches=2)
-    rollout = parts.finish_collect(1, worker_of(parts, 4).collect(1))
-    conversions = Conversions(monkeypatch)
-    batch = parts.make_batch(rollout)
-    assert conversions.sizes == {"to torch": [], "to numpy": []}
-    assert all(isinstance(table, np.ndarray) for table in batch.values())
-    assert np.shares_memory(batch["actions"], rollout.actions)
-    parts.learner.update(batch, 1)
-    assert conversions.sizes["to torch"] == [64, 64]
-    assert set(conversions.sizes["to numpy"]) <= {64}  # an epoch's permutation of 64 rows
-
-
-def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
-    class Doubled(Learner):
-        def advantages(self, *tables: Any) -> Any:
-            return 2 * super().advantages(*tables)
-
-    class Other(Learner):
-        def loss(self, minibatch: Batch, distribution: Any, values: Any) -> Any:
-            return super().loss(minibatch, distribution, values)
-
-    assert keeps_gradients(Doubled)
-    assert not keeps_gradients(Other)
-    made = make_components("Counting-v0", learner=f"{__name__}:Own").learner
-    assert isinstance(made, Own)
-    assert isinstance(made.backend, NumpyBackend)
-    plain, doubled = (collected(**options)[1] for options in ({}, {"learner": f"{__name__}:Own"}))
-    np.testing.assert_allclose(doubled["advantages"], 2 * plain["advantages"], rtol=1e-6)
-
-
-class Own(Learner):
-    """For --learner."""
-
-    def advantages(self, *tables: Any) -> Any:
-        return 2 * super().advantages(*tables)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ppo.run.checkpoint import LAST, load
-from tests.extras.resume.test_resume import assert_same
-from tests.running import BRIEF, metrics, run_main
+from tests.running import BRIEF, assert_same, metrics, run_main
 
 LEVELS = "--env_name=tests.hooks:Levels"
 RISING = "--callback=tests.hooks:Rising"
@@ -141,40 +140,3 @@ def test_an_attribute_that_the_environment_lacks_is_named(tmp_path: Path) -> Non
     expected = "error: set_env(colour=red): the environment has neither set_training nor an attr"
     assert expected in done.stderr
     assert load(folder / "checkpoints" / LAST)["iteration"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flag", "code", "message"),
-    [
-        ("--stop_when=env/success_rate>0.0", 0, "env/success_rate>0.0: it is"),
-        ("--stop_when=env/sucess_rate>0.5", 2, "did you mean env/success_rate?"),
-        ("--stop_when=evalution>5", 2, "--stop_when: there is no metric evalution in this run"),
-        ("--best_by=env/succes", 2, "--best_by: there is no metric env/succes in this run"),
-        ("--stop_when=solved", 2, "names no reward_threshold"),
-        ("--max_time=0s", 0, "seconds>=0"),
-    ],
-)
-def test_conditions_end_a_run(tmp_path: Path, flag: str, code: int, message: str) -> None:
-    folder = tmp_path / "run"
-    done = brief(flag, f"--run_dir={folder}")
-    assert done.returncode == code, done.stderr
-    assert message in done.stdout + done.stderr
-    if code == 0:
-        assert message in json.loads((folder / "summary.json").read_text())["stopped"]
-
-
-@pytest.mark.slow
-def test_solved_is_proved_by_an_evaluation(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    done = run_main(
-        "--env_name=CartPole-v1",
-        "--stop_when=solved",
-        "--num_workers=0",
-        f"--run_dir={folder}",
-        "--seed=1",
-    )
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["stopped"].startswith("solved>=475.0: it is")
-    assert summary["evaluation"]["mean"] >= 475

@@ -5,7 +5,6 @@ import os
 import re
 from pathlib import Path
 
-import imageio.v3
 import numpy as np
 import pytest
 
@@ -60,29 +59,6 @@ def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
         assert Path(entry["checkpoint"]).resolve().stem == f"{step:012d}"
         assert entry["interval_95"] is None
         assert f"return {entry['mean']:.1f}" in out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
-def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"out{suffix}"
-    done = run_main(
-        "evaluate",
-        str(cartpole_run),
-        "--episodes=2",
-        f"--video={path}",
-        f"--output={tmp_path / 'e.json'}",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"video: {path}" in done.stdout
-    (entry,) = json.loads((tmp_path / "e.json").read_text())
-    frames = imageio.v3.imread(path, index=None if suffix == ".mp4" else ...)
-    assert frames.shape[1:] == (400, 600, 3)
-    if suffix == ".mp4":  # a gif joins frames that are alike
-        assert len(frames) == sum(entry["lengths"]) + 2
-        assert imageio.v3.immeta(path)["codec"] == "h264"
-    assert len(np.unique(frames[:, ::20, ::20].reshape(len(frames), -1), axis=0)) > 5  # it moves
-    assert [file.name for file in tmp_path.glob(".tmp-*")] == []
 
 
 @pytest.mark.slow

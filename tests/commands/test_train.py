@@ -8,35 +8,13 @@ import pytest
 from ppo.commands.train import configure, train
 from ppo.config.config import Config
 from ppo.errors import CheckpointError
-from ppo.extras.presets.presets import load_preset
 from ppo.run import checkpoint
-
-
-def test_flags_go_before_presets() -> None:
-    given, settings = configure(["--env=CartPole-v1", "--num-epochs=3"])
-    assert given == {"env_name": "CartPole-v1", "num_epochs": "3"}
-    tuned = load_preset("CartPole-v1", "", str)
-    assert settings.given == Config(**{**tuned, "env_name": "CartPole-v1", "num_epochs": 3})
-    (note,) = settings.notes
-    assert note.startswith("tuned preset (turned off by --preset=none): ")
-    assert "num_epochs" not in note
-    _, settings = configure(["--env=CartPole-v1", "--preset=none"])
-    assert settings.given == Config(env_name="CartPole-v1", preset="none")
-    assert settings.notes == ()
 
 
 def test_an_old_id_is_replaced_and_said() -> None:
     _, settings = configure(["--env_name=LunarLander-v2", "--preset=none"])
     assert settings.config.env_name == "LunarLander-v3"
     assert settings.notes == ("LunarLander-v2 is now LunarLander-v3",)
-
-
-def test_a_familys_preset_follows_from_the_environment_and_its_arguments() -> None:
-    _, settings = configure(["--env_name=ALE/Pong-v5"])
-    assert settings.config.end_on_life_loss is True
-    _, settings = configure(["--env_name=ALE/Pong-v5", '--env_kwargs={"obs_type": "ram"}'])
-    assert (settings.config.end_on_life_loss, settings.config.entropy_coef) == (False, 0.01)
-    assert "learning_rate=linear:0.001" in settings.notes[0]  # of vectors with discrete actions
 
 
 def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_copy: Path) -> None:

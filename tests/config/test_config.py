@@ -6,20 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-import gymnasium
 import pytest
 
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError
-from ppo.extras.presets.presets import PRESETS as FOLDER
-from ppo.extras.presets.presets import load_preset
-from ppo.extras.tools.tune.space import SPACES
 from ppo.run.reader import run_folder
 from ppo.run.trusted_settings import folder_to_resume
-
-PRESETS = sorted(FOLDER.glob("*.json"))
-OTHER_TRAINERS = ("baselines-cnn", "baselines-mlp", "labml-breakout", "lightning", "tutorial")
 
 
 def config_of(line: str) -> Config:
@@ -176,44 +169,6 @@ def test_iterations_are_whole_rollouts_and_at_most_those_asked_for():
 def test_a_config_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().seed = 1
-
-
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_is_a_config_named_after_an_environment_or_where_it_is_from(path):
-    values = json.loads(path.read_text())
-    assert path.stem in gymnasium.registry or path.stem in ("Atari", *SPACES, *OTHER_TRAINERS)
-    assert (
-        load_preset("auto", path.stem, fail)
-        == load_preset("auto", f"EnvPool/{path.stem}", fail)
-        == load_preset("auto", "Other-v0", lambda: path.stem)
-        == load_preset(path.stem, "Other-v0", fail)
-        == load_preset(str(path), "Other-v0", fail)
-        == values
-    )
-    assert Config(env_name=path.stem, **values) != Config(env_name=path.stem)
-
-
-def fail() -> str:
-    raise AssertionError("the environment was looked at")
-
-
-def test_without_a_preset_nothing_is_tuned():
-    assert load_preset("none", PRESETS[0].stem, fail) == {}
-
-
-@pytest.mark.parametrize("content", ["", "[]", "3", '{"gamme": 1}', '{"gamma": 2}', '{"a": {'])
-def test_a_preset_of_ones_own_that_holds_no_flags_is_refused(content, tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError) as caught:
-        load_preset(str(path), "CartPole-v1", fail)
-    assert_one_sentence(str(caught.value), f"--preset={path}: it cannot be read (")
-
-
-def test_an_unknown_preset_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError) as caught:
-        load_preset("fast", "CartPole-v1", fail)
-    assert_one_sentence(str(caught.value), "--preset=fast", *(path.stem for path in PRESETS))
 
 
 def schedule(remaining: float) -> float:

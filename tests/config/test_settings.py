@@ -1,17 +1,11 @@
 """The meaning of auto for a run, and flags that mean nothing for an environment."""
 
-import json
-
-import gymnasium
-import numpy as np
 import pytest
 import torch
 
 from ppo.config.config import Config
-from ppo.config.settings import settings_of, tuned_config
+from ppo.config.settings import settings_of
 from ppo.errors import ConfigError
-from ppo.extras.presets.presets import PRESETS
-from ppo.trainer import train
 
 
 def test_auto_means_what_suits_the_observations_and_the_machine(monkeypatch):
@@ -87,71 +81,6 @@ def test_sizes_of_layers_are_for_an_mlp_that_is_not_shared():
 def test_sticky_actions_follow_the_games_id():
     for name, probability in (("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)):
         assert settings_of(Config(env_name=name)).config.sticky_actions == probability
-
-
-class Grid(gymnasium.Env):
-    """Shows a grid of kinds of things, as MiniGrid does."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (7, 7, 3), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        return self.observation_space.low, 0.0, True, False, {}
-
-
-FAMILY_OF = {
-    "Taxi-v4": "discrete",
-    "tests.environments:Target-v0": "continuous",
-    "tests.environments:Picture": "images",
-    "CarRacing-v3": "CarRacing-v3",
-    "tests.config.test_settings:Grid": "categories",
-    "PongNoFrameskip-v4": "Atari",
-    "CartPole-v1": "CartPole-v1",
-}
-
-
-@pytest.mark.parametrize("env_name", FAMILY_OF)
-def test_values_follow_from_what_is_observed_and_done(env_name):
-    settings = settings_of({"env_name": env_name})
-    tuned = json.loads((PRESETS / f"{FAMILY_OF[env_name]}.json").read_text())
-    assert settings.given == Config(env_name=env_name, **tuned)
-    assert settings.auto["preset"] == FAMILY_OF[env_name]
-    (note,) = settings.notes
-    assert note.startswith("tuned preset")
-    assert "learning_rate=" in note
-
-
-def test_flags_count_more_than_tuned_values():
-    settings = settings_of({"env_name": "Taxi-v4", "gamma": "0.5", "num_minibatches": "8"})
-    config = settings.given
-    assert (config.gamma, config.num_minibatches) == (0.5, 8)
-    assert config.batch_size is None  # which would count more than --num_minibatches
-    (note,) = settings.notes
-    assert f"learning_rate={config.learning_rate}" in note
-    assert "gamma=" not in note
-    assert "batch_size=" not in note
-    assert settings_of({"env_name": "Taxi-v4", "preset": "none"}).notes == ()
-    assert settings_of({"env_name": "Taxi-v4"}, {"gamma": 0.7}).config.gamma == 0.7
-    resumed = settings_of({"env_name": "Taxi-v4", "num_minibatches": "8"}, {"batch_size": 128})
-    assert resumed.config.batch_size is None
-
-
-def test_tuned_config_is_what_a_call_of_train_leads_to():
-    tuned = tuned_config("CartPole-v1", gamma=0.5)
-    assert (tuned.gamma, tuned.num_epochs) == (0.5, 2)
-    assert settings_of({"env_name": "CartPole-v1", "gamma": 0.5}).given == tuned
-    with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma"):
-        tuned_config("CartPole-v1", gamme=0.5)
-
-
-def test_two_configs_are_refused():
-    plain = Config(env_name="CartPole-v1")
-    with pytest.raises(ConfigError, match="train takes one Config"):
-        train(plain, plain)
 
 
 def test_auto_stays_auto_where_it_may_follow_another_machine_or_flag():

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.test_end_to_end import nothing_left
 from tests.end_to_end.test_ends import SHORT, assert_saved, run_in
-from tests.end_to_end.test_faults import events, num_rows, saved, wait_until
-from tests.running import ROOT, command, run_main
+from tests.running import ROOT, command, events, nothing_left, num_rows, run_main, saved, wait_until
 
 SLOW = pytest.mark.slow
 CODES = {"SIGTERM": 143, "SIGUSR1": 143, "SIGHUP": 129, "SIGINT": 130}

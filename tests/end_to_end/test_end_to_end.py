@@ -22,7 +22,7 @@ import main
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.run.folder import fault_kinds
 from tests.environments import Faulty
-from tests.running import ROOT, command, metrics, on_terminal, run_main
+from tests.running import ROOT, command, metrics, nothing_left, on_terminal, run_main
 
 COLUMNS = [
     "iteration",
@@ -434,25 +434,6 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return process
-
-
-def process_group(stat: Path) -> int | None:
-    """Return the group of a process by its file in /proc; None if it is dead or a zombie."""
-    try:
-        state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-    except OSError:
-        return None
-    return None if state == "Z" else int(group)
-
-
-def nothing_left(group: int) -> bool:
-    """Whether all processes of a group end within a second of its leader's end."""
-    deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:
-        if group not in map(process_group, Path("/proc").glob("[0-9]*/stat")):
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @pytest.mark.slow_but_first

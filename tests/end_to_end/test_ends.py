@@ -18,9 +18,19 @@ import numpy as np
 import pytest
 
 from ppo.run.checkpoint import load
-from tests.end_to_end.test_end_to_end import nothing_left
-from tests.end_to_end.test_faults import events, num_rows, saved, start, wait_until
-from tests.running import ROOT, TINY, command, metrics, run_main
+from tests.running import (
+    ROOT,
+    TINY,
+    command,
+    events,
+    metrics,
+    nothing_left,
+    num_rows,
+    run_main,
+    saved,
+    start,
+    wait_until,
+)
 
 SHORT = tuple(
     f"--{name}={value}"

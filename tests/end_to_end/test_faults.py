@@ -27,8 +27,19 @@ from benchmarks.fault_files import reseal
 from benchmarks.kills import RUNS, check_resume
 from ppo.errors import CheckpointError
 from ppo.run.checkpoint import load, save
-from tests.end_to_end.test_end_to_end import nothing_left
-from tests.running import ROOT, Call, command, metrics, run_main
+from tests.running import (
+    ROOT,
+    Call,
+    command,
+    events,
+    metrics,
+    nothing_left,
+    num_rows,
+    run_main,
+    saved,
+    start,
+    wait_until,
+)
 
 SLOW = pytest.mark.slow
 ITERATION = 4 * 32
@@ -78,38 +89,8 @@ def fault(tmp_path: Path, kinds: str, **options: Any) -> list[str]:
     return [FAULT, *SMALL, f"--env_kwargs={json.dumps(about)}", f"--run_dir={tmp_path / 'run'}"]
 
 
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    return [line for line in lines if line["kind"] == kind]
-
-
 def iterations(folder: Path) -> list[int]:
     return [int(row["iteration"]) for row in metrics(folder)]
-
-
-def saved(folder: Path) -> list[Path]:
-    """The checkpoints of a run, the oldest first."""
-    return sorted((folder / "checkpoints").glob("0*.safetensors"))
-
-
-def start(*arguments: str, **options: Any) -> subprocess.Popen:
-    """main.py as the leader of a process group of its own."""
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(
-        command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options
-    )
-
-
-def wait_until(is_so: Callable[[], object], process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def num_rows(folder: Path) -> int:
-    return len(metrics(folder)) if (folder / "metrics.csv").exists() else 0
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.test_faults import events
-from tests.running import ROOT, metrics, run_main
+from tests.running import ROOT, events, metrics, run_main
 from tests.starting import KINDS
 
 SMALL = (

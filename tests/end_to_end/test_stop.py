@@ -12,10 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_end_to_end import nothing_left
 from tests.end_to_end.test_ends import LONG, SHORT, assert_saved, run_in
-from tests.end_to_end.test_faults import events, fault, num_rows, saved, start, wait_until
-from tests.running import ROOT, command, metrics, run_main
+from tests.end_to_end.test_faults import fault
+from tests.running import (
+    ROOT,
+    command,
+    events,
+    metrics,
+    nothing_left,
+    num_rows,
+    run_main,
+    saved,
+    start,
+    wait_until,
+)
 
 TERM, INT, USR1, HUP = (
     signal.SIGTERM,

@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.test_end_to_end import nothing_left
-from tests.end_to_end.test_faults import events, num_rows, start, wait_until
-from tests.running import ROOT, TINY, metrics, run_main
+from tests.running import (
+    ROOT,
+    TINY,
+    events,
+    metrics,
+    nothing_left,
+    num_rows,
+    run_main,
+    start,
+    wait_until,
+)
 
 SHORT = tuple(
     f"--{name}={value}" for name, value in {**TINY, "verbose": 1, "preset": "none"}.items()

@@ -1,11 +1,9 @@
 """Runs whose files come from a stranger: damaged, hostile, huge, or no files at all."""
 
-import fcntl
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,10 +13,8 @@ from typing import Any
 import imageio_ffmpeg  # noqa: F401, which videos need
 import pytest
 
-from ppo.extras.live.changes import PENDING
 from ppo.system.files import open_regular, parse_json, read_json_lines
-from tests.extras.live.test_changes import events_of, wait_until
-from tests.running import BRIEF, ROOT, Call, command, metrics
+from tests.running import ROOT, Call, command, metrics
 
 DEEP = "[" * 100_000 + "]" * 100_000
 EVIL = """
@@ -283,71 +279,6 @@ def test_a_name_is_drawn_as_it_is(cartpole_copy: Path, tmp_path: Path, call: Cal
     page = tmp_path / "page.html"
     assert call("report", *(str(run) for run in runs), f"--output={page}")[::2] == (0, "")
     assert "$x^$" in page.read_text()
-
-
-@pytest.mark.slow
-def test_an_untrusted_change_is_not_imported_by_a_resumed_run(
-    cartpole_copy: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "evil.py").write_text(EVIL)
-    for values in ({"eval_env": f"{tmp_path}/evil.py:E"}, {"wrapper": [f"{tmp_path}/evil.py:f()"]}):
-        (cartpole_copy / "set-21.json").write_text(json.dumps(values))
-        done = subprocess.run(
-            command(f"--resume={cartpole_copy}", "--total_steps=5632", "--eval_episodes=1"),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 3
-        assert f"ppo set cannot change {min(values)}" in done.stderr
-        assert len(metrics(cartpole_copy)) == 20
-        assert not (tmp_path / "imported").exists()
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_without_a_change_that_it_cannot_accept(tmp_path: Path, call: Call) -> None:
-    run = tmp_path / "run"
-    endless = [flag for flag in BRIEF if "steps=2560" not in flag]
-    process = subprocess.Popen(
-        command(*endless, f"--run_dir={run}"), cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_until((run / "metrics.csv").exists)
-        placed: list[Any] = ['{"env_name": "evil.py:E"}', "[" * 10**5, os.mkfifo, Path.mkdir]
-        for count, content in enumerate(placed, 1):
-            damage(tmp_path / PENDING, content)
-            (tmp_path / PENDING).rename(run / PENDING)
-            wait_until(lambda count=count: len(events_of(run, "set_refused")) == count)
-        assert call("set", str(run), "num_epochs=2")[0] == 0
-        wait_until(lambda: events_of(run, "set"))
-        last = len(metrics(run))
-        wait_until(lambda: len(metrics(run)) > last + 2)
-        assert process.poll() is None
-    finally:
-        process.send_signal(signal.SIGTERM)
-        errors = process.communicate()[1]
-    assert process.returncode == 143
-    kept = sorted(run.glob("set-*.json.refused-*"))
-    assert len(kept) == len(placed)
-    assert next(x.read_text() for x in kept if x.is_file()) == placed[0]
-    assert "cannot be used (ppo set cannot change env_name): it is not applied, and kept as" in (
-        errors
-    )
-    assert call(f"--resume={run}", f"--num_iterations={len(metrics(run)) + 2}")[0] == 0
-
-
-@pytest.mark.parametrize("content", ["{", '{"num_envs": 16}', "[]", os.mkfifo])
-def test_set_overwrites_no_file_that_it_has_not_written(
-    content: Any, cartpole_copy: Path, call: Call
-) -> None:
-    path = spoil(cartpole_copy, PENDING, content)
-    with (cartpole_copy / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        code, out, errors = call("set", str(cartpole_copy), "num_epochs=2")
-    assert (code, out, errors.count("\n")) == (3, "", 1)
-    assert errors.startswith(f"error: {path} cannot be used (")
-    assert not path.is_file() or path.read_text() == content
 
 
 def test_metrics_that_are_no_file_are_set_aside(cartpole_copy: Path, call: Call) -> None:

@@ -16,7 +16,7 @@ from ppo import Config, load_policy, train
 from ppo.envs.observations import ObserveParts, pack
 from ppo.extras.tools.export import export
 from ppo.models.observation_parts import chosen_parts, images_of, parts_of, split, vectors_of
-from ppo.policy.factories import describe_observations, normalized_parts
+from ppo.policy.factories import describe_observations
 from tests.running import make_components, trained
 
 THREE = {
@@ -171,33 +171,6 @@ def test_the_start_says_what_is_done_to_every_part(name: str) -> None:
 def test_a_dict_of_parts_is_chosen_by_its_name(names: str, chosen: str) -> None:
     known = ["arm.camera", "arm.hand.left", "armed", "goal"]
     assert chosen_parts([names], known) == chosen.split()
-
-
-def test_the_numbers_within_a_dict_are_normalised_by_its_name() -> None:
-    parts = make_components("Lights", **THREE, normalize_observations=True, normalize_keys="arm")
-    assert normalized_parts(parts.config, parts.spaces.observations) == ["arm.position"]
-
-
-@pytest.mark.parametrize("keys", [None, "distance", "switch"])
-def test_only_the_keys_asked_for_are_normalised_and_pixels_never(keys: str | None) -> None:
-    parts = make_components(
-        "Camera", **THREE, normalize_observations=True, normalize_keys=keys, num_envs=2
-    )
-    with parts.make_pool() as workers:
-        rollout = parts.finish_collect(1, workers.collect(1))
-    parts.update_statistics(rollout)
-    rows = rollout.observations.reshape(-1, rollout.observations.shape[-1])
-    assert rows.dtype == np.uint8
-    space = parts.spaces.observations
-    before = split(space, torch.from_numpy(rows))
-    after = split(space, torch.from_numpy(parts.normalize_observation(rows)))
-    assert torch.equal(before["picture"], after["picture"])
-    for name in ("distance", "switch"):
-        numbers = before[name].double()
-        if keys in (None, name):
-            deviation = numbers[: -parts.num_envs].std(0, unbiased=False)
-            numbers = (numbers - numbers[: -parts.num_envs].mean(0)) / deviation
-        np.testing.assert_allclose(after[name], numbers, atol=2e-2)
 
 
 def test_the_batch_holds_what_the_networks_of_each_part_compute() -> None:

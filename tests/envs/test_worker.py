@@ -20,7 +20,6 @@ from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import Worker
-from ppo.extras.resume.episodes import OpenEpisode
 from tests.reporting import metrics_of
 from tests.running import PLAIN, children, environment_flags, make_components, worker_of
 
@@ -238,30 +237,6 @@ def test_recurrent_states_are_zero_where_episodes_begin() -> None:
     np.testing.assert_array_equal(starts[1:], ends)
 
 
-def test_open_episodes_are_resumed_where_the_last_row_shows_the_same() -> None:
-    first = make_worker()
-    play(first, T)
-    info = first.end()
-    numbers = first.own_counts - 1
-    ends = first.rollout.terminations | first.rollout.truncations
-    lasts = [max(ends[:, i].nonzero()[0], default=-1) + 1 for i in range(2)]
-    episodes = [
-        OpenEpisode(int(numbers[i]), first.rollout.actions[lasts[i] :, i]) for i in range(2)
-    ]
-    second = make_worker()
-    second.rollout.observations[-1] = first.rollout.observations[-1]
-    second.rollout.observations[-1, 1, 1] += 1  # which environment 1 does not show
-    second.own_counts[:] = first.own_counts
-    assert second.call("open_episodes", "restore", episodes, {}) == [1]
-    second.begin()
-    assert second.info.reset_envs == [1]
-    assert second.own_counts.tolist() == [numbers[0] + 1, numbers[1] + 2]
-    np.testing.assert_array_equal(
-        second.rollout.observations[0, 0], first.rollout.observations[-1, 0]
-    )
-    assert info.reset_envs == [0, 1]
-
-
 class Stray(gymnasium.Env):
     """Shows an observation outside of its space at every second step."""
 
@@ -288,17 +263,6 @@ def test_observations_outside_are_counted_for_each_rollout() -> None:
     assert worker.end().faults == {0: {}, 1: {}}
 
 
-def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed() -> None:
-    first = make_worker("envs.test_worker:Stray")
-    play(first, 4)
-    second = make_worker("envs.test_worker:Stray")
-    second.rollout.observations[-1] = first.rollout.observations[4]
-    episodes = [OpenEpisode(0, first.rollout.actions[:4, i]) for i in range(2)]
-    assert second.call("open_episodes", "restore", episodes, {}) == []
-    second.begin()
-    assert second.end().faults == {0: {}, 1: {}}
-
-
 def test_a_mask_that_the_first_reset_did_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="action_mask"):
         make_worker("environments:Masked-v0").begin()
@@ -320,9 +284,3 @@ def test_the_cause_of_an_error_is_named() -> None:
     worker.step(3, range(2))
     with pytest.raises(WorkerError, match=r"^the policy.s actions are not finite: lower --learn"):
         worker.run("step", T + 1, range(2))
-
-
-def test_without_episodes_to_restore_all_environments_are_reset() -> None:
-    worker = make_worker()
-    assert worker.run("call", "open_episodes", "restore", [], {}) == [0, 1]
-    assert worker.rollout.observations[-1, :, 1].tolist() == [0, 0]

@@ -13,8 +13,7 @@ from ppo import Callback, Config, Learner, train
 from ppo.components import Components
 from ppo.config.settings import settings_of
 from ppo.run.checkpoint import LAST, load
-from tests.extras.resume.test_resume import assert_same
-from tests.running import CARTPOLE, TINY
+from tests.running import CARTPOLE, TINY, assert_same
 
 CURIOUS = {
     "env_name": "examples.random_network_distillation:DeepSea",

@@ -13,8 +13,7 @@ from ppo import Callback, Config, load_policy, train
 from ppo.envs.env_factories import as_env_name
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.run.checkpoint import LAST, load
-from tests.extras.resume.test_resume import assert_same
-from tests.running import TINY, metrics, run_main
+from tests.running import TINY, assert_same, metrics, run_main
 
 # All 69 lines of four, as sets of (column, row).
 LINES = [

@@ -11,7 +11,6 @@ from gymnasium import spaces
 from ppo import train
 from ppo.config.config import Config
 from ppo.extensions import Model
-from ppo.extras.recurrent.model import Recurrent
 from ppo.models import MODELS, choose_model, make_model
 from ppo.models.actor_critic import FeedForward
 from ppo.models.cnn import ImageTrunk
@@ -63,7 +62,7 @@ def test_each_entry_makes_a_model_as_it_says(name: str) -> None:
     model = make_network(
         space, DISCRETE, model=name, hidden_size=entry.hidden_size, share_trunk=True
     )
-    assert type(model) is (Recurrent if entry.shares_trunk else FeedForward)
+    assert (type(model) is FeedForward) != entry.shares_trunk
     assert (model.state_size > 0) == entry.shares_trunk
     assert model.policy_trunk.num_features == entry.hidden_size
 

@@ -14,7 +14,6 @@ from torch.distributions import Beta, Categorical, Independent
 
 import main
 from ppo import Config, load_policy, train
-from ppo.extras.recurrent.model import Recurrent, RecurrentTrunk
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.distributions import TorchHead, policy_head
 from tests.running import CARTPOLE, trained
@@ -30,23 +29,6 @@ class Own(ActorCritic):
 
     def forward(self, observations: Tensor) -> tuple[Any, Tensor]:
         return self.policy_head(observations), self.value.expand(len(observations))
-
-
-class Remembering(Recurrent):
-    """A GRU of the user's own."""
-
-    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
-        def make_trunk(layers: Any) -> RecurrentTrunk:
-            return RecurrentTrunk("gru", observation_space, config, 8)
-
-        super().__init__(make_trunk, action_space, config)
-
-
-def test_a_recurrent_model_of_the_user_is_trained(tmp_path: Path) -> None:
-    values = {**CARTPOLE, "total_steps": 2_048, "num_minibatches": 1, "run_dir": str(tmp_path)}
-    summary = train(Config(**values, model="tests.models.test_own_model:Remembering"))
-    assert summary.steps == 2_048
-    assert summary.evaluation.mean > 0
 
 
 @pytest.mark.slow

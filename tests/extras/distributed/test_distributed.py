@@ -26,9 +26,9 @@ from ppo.extras.distributed.torchrun import LAUNCH
 from ppo.peers import Peers
 from ppo.run.checkpoint import load
 from ppo.system import hardware
-from tests.end_to_end.test_faults import events, fault
+from tests.end_to_end.test_faults import fault
 from tests.extras.distributed.rank import numbers
-from tests.running import ROOT, metrics, run_main
+from tests.running import ROOT, events, metrics, run_main
 
 SMALL = (
     "--env_name=CartPole-v1",

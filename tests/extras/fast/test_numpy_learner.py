@@ -4,6 +4,7 @@ import gc
 import threading
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,16 @@ import torch
 
 from ppo.algorithm.backend import TorchBackend
 from ppo.algorithm.learner import Learner
+from ppo.algorithm.rollout import Batch
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.extras.fast import backend
-from ppo.extras.fast.backend import NumpyBackend
+from ppo.extras.fast.backend import NumpyBackend, keeps_gradients
+from tests.algorithm.test_batch import collected
 from tests.extras.fast.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
-from tests.running import learn, make_network, worker_of
+from tests.running import learn, make_components, make_network, worker_of
+from tests.test_components import SMALL
 
 
 def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
@@ -191,3 +195,71 @@ def test_the_thread_ends_with_its_learner() -> None:
     gc.collect()
     thread.join(timeout=10)
     assert not thread.is_alive()
+
+
+class Conversions:
+    """Count calls of torch.from_numpy, torch.as_tensor and Tensor.numpy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: dict[str, list[int]] = {"to torch": [], "to numpy": []}
+        for owner, name, way, size in (
+            (torch, "from_numpy", "to torch", np.size),
+            (torch, "as_tensor", "to torch", np.size),
+            (torch.Tensor, "numpy", "to numpy", torch.Tensor.numel),
+        ):
+            convert = getattr(owner, name)
+
+            def counted(table: Any, *rest: Any, _do=convert, _way=way, _size=size, **more: Any):
+                self.sizes[_way].append(int(_size(table)))
+                return _do(table, *rest, **more)
+
+            monkeypatch.setattr(owner, name, counted)
+
+
+def test_numpy_learns_from_a_rollout_that_never_becomes_a_tensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for its values and returns, of which torch computes the explained variance."""
+    parts = make_components("Counting-v0", num_envs=4, num_steps=16, num_minibatches=2)
+    rollout = parts.finish_collect(1, worker_of(parts, 4).collect(1))
+    conversions = Conversions(monkeypatch)
+    batch = parts.make_batch(rollout)
+    assert conversions.sizes == {"to torch": [], "to numpy": []}
+    assert all(isinstance(table, np.ndarray) for table in batch.values())
+    assert np.shares_memory(batch["actions"], rollout.actions)
+    parts.learner.update(batch, 1)
+    assert conversions.sizes["to torch"] == [64, 64]
+    assert set(conversions.sizes["to numpy"]) <= {64}  # an epoch's permutation of 64 rows
+
+
+def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
+    class Doubled(Learner):
+        def advantages(self, *tables: Any) -> Any:
+            return 2 * super().advantages(*tables)
+
+    class Other(Learner):
+        def loss(self, minibatch: Batch, distribution: Any, values: Any) -> Any:
+            return super().loss(minibatch, distribution, values)
+
+    assert keeps_gradients(Doubled)
+    assert not keeps_gradients(Other)
+    made = make_components("Counting-v0", learner=f"{__name__}:Own").learner
+    assert isinstance(made, Own)
+    assert isinstance(made.backend, NumpyBackend)
+    plain, doubled = (collected(**options)[1] for options in ({}, {"learner": f"{__name__}:Own"}))
+    np.testing.assert_allclose(doubled["advantages"], 2 * plain["advantages"], rtol=1e-6)
+
+
+class Own(Learner):
+    """For --learner."""
+
+    def advantages(self, *tables: Any) -> Any:
+        return 2 * super().advantages(*tables)
+
+
+def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
+    plain, gelu = (
+        make_components("Counting-v0", **SMALL, **x) for x in ({}, {"activation": "gelu"})
+    )
+    assert isinstance(plain.learner.backend, NumpyBackend)
+    assert isinstance(gelu.learner.backend, TorchBackend)

@@ -1,5 +1,6 @@
 """Settings of a running run, changed by ppo set."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import imageio_ffmpeg  # noqa: F401, which videos need
 import pytest
 import torch
 
@@ -16,7 +18,8 @@ from ppo import Config, Learner, train
 from ppo.extras.live.changes import PENDING, forget_changes
 from ppo.run.checkpoint import load, newest_first
 from ppo.system.files import read_json, write_json
-from tests.running import BRIEF, CARTPOLE, Call, command, metrics
+from tests.end_to_end.test_untrusted_files import EVIL, damage, spoil
+from tests.running import BRIEF, CARTPOLE, ROOT, Call, command, metrics
 
 CHANGES = {"learning_rate": "adaptive:0.01", "entropy_coef": "linear:0.02", "num_epochs": 2}
 
@@ -150,3 +153,68 @@ def test_what_cannot_change_is_refused_with_one_sentence(
     code, output, error = call("set", "nowhere", setting)
     assert (code, output, error.count("\n")) == (2, "", 1)
     assert error.startswith(f"error: {message}")
+
+
+@pytest.mark.slow
+def test_an_untrusted_change_is_not_imported_by_a_resumed_run(
+    cartpole_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "evil.py").write_text(EVIL)
+    for values in ({"eval_env": f"{tmp_path}/evil.py:E"}, {"wrapper": [f"{tmp_path}/evil.py:f()"]}):
+        (cartpole_copy / "set-21.json").write_text(json.dumps(values))
+        done = subprocess.run(
+            command(f"--resume={cartpole_copy}", "--total_steps=5632", "--eval_episodes=1"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 3
+        assert f"ppo set cannot change {min(values)}" in done.stderr
+        assert len(metrics(cartpole_copy)) == 20
+        assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_a_change_that_it_cannot_accept(tmp_path: Path, call: Call) -> None:
+    run = tmp_path / "run"
+    endless = [flag for flag in BRIEF if "steps=2560" not in flag]
+    process = subprocess.Popen(
+        command(*endless, f"--run_dir={run}"), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until((run / "metrics.csv").exists)
+        placed: list[Any] = ['{"env_name": "evil.py:E"}', "[" * 10**5, os.mkfifo, Path.mkdir]
+        for count, content in enumerate(placed, 1):
+            damage(tmp_path / PENDING, content)
+            (tmp_path / PENDING).rename(run / PENDING)
+            wait_until(lambda count=count: len(events_of(run, "set_refused")) == count)
+        assert call("set", str(run), "num_epochs=2")[0] == 0
+        wait_until(lambda: events_of(run, "set"))
+        last = len(metrics(run))
+        wait_until(lambda: len(metrics(run)) > last + 2)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate()[1]
+    assert process.returncode == 143
+    kept = sorted(run.glob("set-*.json.refused-*"))
+    assert len(kept) == len(placed)
+    assert next(x.read_text() for x in kept if x.is_file()) == placed[0]
+    assert "cannot be used (ppo set cannot change env_name): it is not applied, and kept as" in (
+        errors
+    )
+    assert call(f"--resume={run}", f"--num_iterations={len(metrics(run)) + 2}")[0] == 0
+
+
+@pytest.mark.parametrize("content", ["{", '{"num_envs": 16}', "[]", os.mkfifo])
+def test_set_overwrites_no_file_that_it_has_not_written(
+    content: Any, cartpole_copy: Path, call: Call
+) -> None:
+    path = spoil(cartpole_copy, PENDING, content)
+    with (cartpole_copy / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, errors = call("set", str(cartpole_copy), "num_epochs=2")
+    assert (code, out, errors.count("\n")) == (3, "", 1)
+    assert errors.startswith(f"error: {path} cannot be used (")
+    assert not path.is_file() or path.read_text() == content

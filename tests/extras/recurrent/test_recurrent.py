@@ -1,6 +1,7 @@
 """The state of an LSTM or a GRU: carried from step to step and rollout to rollout, until an episode
 ends."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
+from ppo import train
 from ppo.algorithm.minibatches import draw_minibatches
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
@@ -19,8 +21,8 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.extras.recurrent.model import RecurrentTrunk
-from tests.running import PLAIN, learn, make_components, make_network, trained, worker_of
+from ppo.extras.recurrent.model import Recurrent, RecurrentTrunk
+from tests.running import CARTPOLE, PLAIN, learn, make_components, make_network, trained, worker_of
 
 N, T, H = 4, 24, 8
 EACH_KIND = pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -410,3 +412,20 @@ def test_more_minibatches_than_environments_are_refused() -> None:
 def test_policy_and_value_cannot_have_memories_of_their_own() -> None:
     with pytest.raises(ConfigError, match=r"^--share_trunk=False: leave it out"):
         make_components("Counting-v0", **SMALL, share_trunk=False)
+
+
+class Remembering(Recurrent):
+    """A GRU of the user's own."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
+        def make_trunk(layers: Any) -> RecurrentTrunk:
+            return RecurrentTrunk("gru", observation_space, config, 8)
+
+        super().__init__(make_trunk, action_space, config)
+
+
+def test_a_recurrent_model_of_the_user_is_trained(tmp_path: Path) -> None:
+    values = {**CARTPOLE, "total_steps": 2_048, "num_minibatches": 1, "run_dir": str(tmp_path)}
+    summary = train(Config(**values, model="tests.extras.recurrent.test_recurrent:Remembering"))
+    assert summary.steps == 2_048
+    assert summary.evaluation.mean > 0

@@ -21,7 +21,7 @@ from ppo.config.settings import settings_of
 from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import LAST, State, copy_state, load
 from ppo.run.resume import restore, snapshot
-from tests.running import PLAIN, learn, make_components, metrics, run_main
+from tests.running import PLAIN, assert_same, learn, make_components, metrics, run_main
 
 
 class Forgetful(gymnasium.Env):
@@ -132,16 +132,6 @@ def train(
             learn(parts, workers.collect(iteration))
             states.append(copy_state(snapshot(parts, monitor)))
     return states, run.told
-
-
-def assert_same(one: State, other: State) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        if isinstance(value, torch.Tensor):
-            assert value.dtype == other[name].dtype, name
-            assert torch.equal(value, other[name]), name
-        else:
-            assert value == other[name], name
 
 
 ONE_ENV = (

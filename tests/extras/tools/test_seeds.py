@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ppo.components import Components
 from ppo.config.config import Config
+from ppo.config.settings import settings_of
 from ppo.errors import ConfigError
 from ppo.extras.tools import seeds
 from ppo.extras.tools.parallel_runs import RunFailed
 from ppo.extras.tools.seeds import train_seeds
+from ppo.monitor import all_callbacks
 from tests.running import ROOT
 
 FLAGS = "--env_name=CartPole-v1 --preset=none --num_workers=0 --eval_episodes=0 --report=False"
@@ -81,3 +84,9 @@ def test_a_signal_reaches_the_runs_of_all_seeds(tmp_path: Path) -> None:
     assert process.returncode == 143
     assert "error: SIGTERM after step " in errors
     assert "error: SIGTERM stopped the runs of all seeds" in errors
+
+
+def test_seeds_are_for_the_command_line() -> None:
+    settings = settings_of(Config(env_name="CartPole-v1", seeds=2))
+    with pytest.raises(ConfigError, match="--seeds=2"):
+        all_callbacks(Components(settings))

@@ -13,9 +13,8 @@ from ppo.config.settings import settings_of
 from ppo.monitor import Monitor, all_callbacks
 from ppo.run.checkpoint import State, copy_state, load, newest_first
 from ppo.run.resume import restore, snapshot
-from tests.end_to_end.test_faults import events, num_rows, start, wait_until
 from tests.extras.resume.test_resume import Events
-from tests.running import metrics, run_main
+from tests.running import events, metrics, num_rows, run_main, start, wait_until
 
 NAMES = ["tests.teams:sync", "tests.teams:Relay"]
 N = 6

@@ -1,15 +1,18 @@
 """Videos: there when they are whole, of frames large enough to see."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import imageio.v2
+import imageio.v3
 import numpy as np
 import pytest
 
 from ppo.extras.watch.film import MIN_FRAME_ROWS, Film
 from ppo.policy.spectators import Seen
+from tests.running import run_main
 
 
 class Flicker(gymnasium.Env):
@@ -60,3 +63,26 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
         Seen(Flicker(), [film]).step(0)  # before a reset
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+    done = run_main(
+        "evaluate",
+        str(cartpole_run),
+        "--episodes=2",
+        f"--video={path}",
+        f"--output={tmp_path / 'e.json'}",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"video: {path}" in done.stdout
+    (entry,) = json.loads((tmp_path / "e.json").read_text())
+    frames = imageio.v3.imread(path, index=None if suffix == ".mp4" else ...)
+    assert frames.shape[1:] == (400, 600, 3)
+    if suffix == ".mp4":  # a gif joins frames that are alike
+        assert len(frames) == sum(entry["lengths"]) + 2
+        assert imageio.v3.immeta(path)["codec"] == "h264"
+    assert len(np.unique(frames[:, ::20, ::20].reshape(len(frames), -1), axis=0)) > 5  # it moves
+    assert [file.name for file in tmp_path.glob(".tmp-*")] == []
