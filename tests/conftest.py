@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def environments_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play environments in the tests' own process, which saves half a second for each run; by
-    main.py, and in tests/test_isolation.py, they are isolated."""
+    main.py, and in tests/extras/supervision/test_isolation.py, they are isolated."""
     from ppo.guard import guard
 
     monkeypatch.setattr(guard(), "start", lambda: None)

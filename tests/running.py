@@ -1,10 +1,12 @@
 """Running the trainer in tests: in this process by its parts, or as a user does, by main.py."""
 
 import csv
+import json
 import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +24,9 @@ from ppo.envs.heartbeat import SHAPE
 from ppo.envs.probe import Spaces, probe_all
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import RolloutInfo, Worker
-from ppo.extras.supervision.isolation import Isolation
 from ppo.guard import Deadline
 from ppo.models import make_model
+from ppo.run.checkpoint import State
 from ppo.run.summary import Evaluation, RunSummary
 
 ROOT = Path(__file__).parents[1]
@@ -122,6 +124,8 @@ def worker_of(parts: Components, num_envs: int) -> Worker:
 
 def deadlines(step: float, reset: float) -> Mapping[str, Deadline]:
     """Return the deadlines of calls that so many seconds lead to."""
+    from ppo.extras.supervision.isolation import Isolation
+
     return Isolation().deadlines(SimpleNamespace(step_timeout=step, reset_timeout=reset))
 
 
@@ -218,3 +222,62 @@ def run_summary(steps: int = 0, returns: Sequence[float] = ()) -> RunSummary:
         evaluation=evaluation,
         checkpoint="",
     )
+
+
+def assert_same(one: State, other: State) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == other[name].dtype, name
+            assert torch.equal(value, other[name]), name
+        else:
+            assert value == other[name], name
+
+
+def process_group(stat: Path) -> int | None:
+    """Return the group of a process by its file in /proc; None if it is dead or a zombie."""
+    try:
+        state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+    except OSError:
+        return None
+    return None if state == "Z" else int(group)
+
+
+def nothing_left(group: int) -> bool:
+    """Whether all processes of a group end within a second of its leader's end."""
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        if group not in map(process_group, Path("/proc").glob("[0-9]*/stat")):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def saved(folder: Path) -> list[Path]:
+    """The checkpoints of a run, the oldest first."""
+    return sorted((folder / "checkpoints").glob("0*.safetensors"))
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen:
+    """main.py as the leader of a process group of its own."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(
+        command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options
+    )
+
+
+def wait_until(is_so: Callable[[], object], process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def num_rows(folder: Path) -> int:
+    return len(metrics(folder)) if (folder / "metrics.csv").exists() else 0

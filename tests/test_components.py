@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from ppo.algorithm.backend import TorchBackend
 from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Rollout
-from ppo.components import Components, make_learner
+from ppo.components import make_learner
 from ppo.config.config import Config
-from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.extras.fast.backend import NumpyBackend
-from ppo.monitor import all_callbacks
 from ppo.run.checkpoint import copy_state
 from ppo.system import hardware
 from tests.running import learn, make_components, worker_of
@@ -35,14 +31,6 @@ def test_layers_that_do_not_fit_are_refused_before_they_are_made(
 
 class OwnLearner(Learner):
     """A learner named by --learner."""
-
-
-def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
-    plain, gelu = (
-        make_components("Counting-v0", **SMALL, **x) for x in ({}, {"activation": "gelu"})
-    )
-    assert isinstance(plain.learner.backend, NumpyBackend)
-    assert isinstance(gelu.learner.backend, TorchBackend)
 
 
 def test_the_learner_may_be_a_class_named_by_a_flag() -> None:
@@ -134,12 +122,6 @@ def test_what_one_run_saves_another_takes_over() -> None:
         else:
             assert again[name] == value, name
     np.testing.assert_array_equal(second.buffers.behaviour_weights, first.learner.weights.numpy())
-
-
-def test_seeds_are_for_the_command_line() -> None:
-    settings = settings_of(Config(env_name="CartPole-v1", seeds=2))
-    with pytest.raises(ConfigError, match="--seeds=2"):
-        all_callbacks(Components(settings))
 
 
 @pytest.fixture

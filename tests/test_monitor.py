@@ -18,7 +18,6 @@ from ppo.monitor import Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
-from tests.test_distributed import Two
 
 SMALL = {
     "num_envs": 2,
@@ -108,24 +107,6 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
     assert f"more than {MAX_METRICS} numbers by different names" in message
-
-
-def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: Path) -> None:
-    theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
-    parts = make_components("Counting-v0", **SMALL)
-    monitor, _, _ = watch(parts, tmp_path)
-    parts.peers = Two((theirs, [(5, "observation_outside", 2)]))
-    monitor.episodes = EpisodeStatistics()
-    rollout = parts.rollout
-    mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
-    rollout.info = rollout.info._replace(
-        episodes=mine, faults={0: {}, 1: {"observation_outside": 3}}
-    )
-    reports = parts.gather_reports(rollout.info)
-    monitor._count(reports)
-    assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
-    assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
-    assert reports.faults == [(1, "observation_outside", 3), (5, "observation_outside", 2)]
 
 
 def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ppo import Callback, Config, Learner, train
-from ppo.errors import CheckpointError, Interrupted, RunInUse
+from ppo.errors import CheckpointError, ConfigError, Interrupted, RunInUse
 from ppo.run.checkpoint import load, newest_first
 from ppo.run.folder import RunFolder, fault_kinds
 from tests.running import metrics
@@ -202,3 +202,9 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         pytest.raises(RunInUse, match="is in use by process"),
     ):
         train(config(tmp_path))
+
+
+def test_two_configs_are_refused():
+    plain = Config(env_name="CartPole-v1")
+    with pytest.raises(ConfigError, match="train takes one Config"):
+        train(plain, plain)

@@ -1,0 +1,160 @@
+"""Keyword arguments and wrappers that flags give to an environment."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ppo.config.config import Config
+from ppo.envs.env_kwargs import fill_in, wrap
+from ppo.envs.episodes import layers
+from ppo.envs.errors import EnvironmentUnavailable
+from ppo.errors import CheckpointError
+from ppo.policy.load import load_policy
+from ppo.trainer import train
+from tests.running import TINY, Call, make_env, spaces_of
+
+OWN = "tests.envs.test_env_kwargs:Growing"
+
+
+class Growing(gymnasium.Wrapper):
+    """Show one number more after the third reset."""
+
+    resets = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.resets += 1
+        observation, info = self.env.reset(**options)
+        if self.resets == 3:
+            self.observation_space = spaces.Box(-9, 9, (5,))
+            observation = np.zeros(5, np.float32)
+        return observation, info
+
+
+class Sized(gymnasium.Env):
+    """Observe a number of zeros."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, size: int, growth: int = 0, index: int = 0) -> None:
+        self.observation_space = spaces.Box(0, 1, (size + growth * index,))
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        return np.zeros(self.observation_space.shape, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{index}", 7),
+        ("{9000+index}", 9007),
+        ("{9000 + 10*index}", 9070),
+        ("{3*index}", 21),
+        ("tcp://h:{9000+index}/{index}", "tcp://h:9007/7"),
+        ("{size}", "{size}"),
+        ({"a": ["{index}", 2.5, None]}, {"a": [7, 2.5, None]}),
+    ],
+)
+def test_the_number_of_the_environment_is_filled_in(text: Any, filled: Any) -> None:
+    assert fill_in(text, 7) == filled
+    assert type(fill_in(text, 7)) is type(filled)
+
+
+@pytest.mark.parametrize("text", ["{index+1}", "{9000+id}", "tcp://h:{10 * env}", "{index:03d}"])
+def test_an_expression_that_cannot_be_filled_in_is_refused(text: str) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"--env_kwargs has \{.+\}: give \{index\}, "):
+        fill_in({"port": [text]}, 7)
+
+
+def test_wrappers_go_around_the_environment_in_order() -> None:
+    texts = [
+        "gymnasium.wrappers:TimeAwareObservation",
+        "gymnasium.wrappers:ClipReward(-1, max_reward=0.5)",
+        f"{Path(__file__)}:Growing",
+    ]
+    env = wrap(gymnasium.make("CartPole-v1"), texts)
+    assert [type(layer).__name__ for layer in layers(env)][:3] == [
+        "Growing",
+        "ClipReward",
+        "TimeAwareObservation",
+    ]
+    env.reset(seed=0)
+    assert env.step(0)[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("gymnasium.wrappers:RescaleAct", "did you mean RescaleAction?"),
+        ("gymnasium.wrappers:RescaleAction", "missing"),
+        ("gymnasium.wrappers:RescaleAction(min_action=low)", "they are no literals"),
+        ("gymnasium.wrappers:RescaleAction(min_action=", "never closed"),
+        ("gymnasium.wrappers:TimeAwareObservation(nothing=1)", "nothing"),
+        ("math:sqrt", "must be real number"),
+    ],
+)
+def test_a_wrapper_that_does_not_fit_is_named(text: str, reason: str) -> None:
+    with pytest.raises(EnvironmentUnavailable) as caught:
+        wrap(gymnasium.make("CartPole-v1"), [text])
+    assert str(caught.value).startswith(f"--wrapper={text} ")
+    assert reason in str(caught.value)
+
+
+def test_a_wrapper_that_changes_spaces_ends_a_run_with_1_and_a_sentence(
+    call: Call, tmp_path: Path
+) -> None:
+    flags = {**TINY, "max_episode_steps": 2, "run_dir": tmp_path / "run", "wrapper": OWN}
+    code, _, errors = call(*(f"--{name}={value}" for name, value in flags.items()))
+    assert code == 1
+    assert "environment 0 of CartPole-v1 raised InvalidEnvOutput: its observation" in errors
+
+
+def test_tasks_must_be_observed_alike() -> None:
+    tasks = [{"size": 2}, {"size": 2}, {"size": 3}]
+    found = spaces_of("tests.envs.test_env_kwargs:Sized", env_kwargs=tasks[:2])
+    assert found.observations.shape == (2,)
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"other spaces .* in the list of --env_kwargs"
+    ):
+        spaces_of("tests.envs.test_env_kwargs:Sized", env_kwargs=tasks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environment_unlike_the_first_look_is_named(tmp_path: Path, num_workers: int) -> None:
+    values = {**TINY, "env_kwargs": {"size": 1, "growth": 3}, "run_dir": str(tmp_path / "run")}
+    values["num_workers"] = num_workers
+    with pytest.raises(EnvironmentUnavailable, match=r"environment 1 .* observes .* \(4,\)"):
+        train("tests.envs.test_env_kwargs:Sized", Config(**values))
+
+
+def test_limits_count_decisions_in_a_game_and_steps_elsewhere() -> None:
+    for name in ("FreewayNoFrameskip-v4", "CartPole-v1"):
+        skip = 4 if "Freeway" in name else 1
+        env = make_env(name, max_episode_steps=5, frame_skip=skip, noop_max=0)
+        env.reset(seed=0)
+        assert [env.step(0)[3] for _ in range(5)] == [False] * 4 + [True]
+    env = make_env("CartPole-v1", max_episode_steps=4, frame_skip=2)
+    env.reset(seed=0)
+    assert [env.step(n % 2)[3] for n in range(2)] == [False, True]
+
+
+def test_wrappers_of_a_checkpoint_are_trusted_if_gymnasiums_or_repeated(tmp_path: Path) -> None:
+    own = "tests.envs.test_env_factories:Plain"
+    texts = ["gymnasium.wrappers:TimeAwareObservation", own]
+    values = {**TINY, "total_steps": 16, "run_dir": str(tmp_path), "wrapper": texts}
+    saved = train(Config(**values)).checkpoint
+    for given in ({}, {"wrapper": ["a:B"]}, {"wrapper": texts[0]}):
+        with pytest.raises(CheckpointError, match=f"would import {own}.*--wrapper={own}"):
+            load_policy(saved, **given).make_env()
+    policy = load_policy(saved, wrapper=texts)
+    assert policy.make_env().observation_space == policy.spaces.observations
+    assert policy.spaces.observations.shape == (5,)
+    assert policy.config.wrapper == texts
+    assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None})).steps == 16

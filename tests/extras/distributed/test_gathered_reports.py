@@ -1,0 +1,27 @@
+"""What ranks report of their episodes, counted together."""
+
+from pathlib import Path
+
+from ppo.callbacks.statistics import EpisodeStatistics
+from ppo.envs.worker import Episode
+from tests.extras.distributed.test_distributed import Two
+from tests.running import make_components
+from tests.test_monitor import SMALL, watch
+
+
+def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
+    parts = make_components("Counting-v0", **SMALL)
+    monitor, _, _ = watch(parts, tmp_path)
+    parts.peers = Two((theirs, [(5, "observation_outside", 2)]))
+    monitor.episodes = EpisodeStatistics()
+    rollout = parts.rollout
+    mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
+    rollout.info = rollout.info._replace(
+        episodes=mine, faults={0: {}, 1: {"observation_outside": 3}}
+    )
+    reports = parts.gather_reports(rollout.info)
+    monitor._count(reports)
+    assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
+    assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
+    assert reports.faults == [(1, "observation_outside", 3), (5, "observation_outside", 2)]

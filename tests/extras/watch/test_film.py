@@ -1,0 +1,88 @@
+"""Videos: there when they are whole, of frames large enough to see."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import imageio.v2
+import imageio.v3
+import numpy as np
+import pytest
+
+from ppo.extras.watch.film import MIN_FRAME_ROWS, Film
+from ppo.policy.spectators import Seen
+from tests.running import run_main
+
+
+class Flicker(gymnasium.Env):
+    """Is rendered in another gray at every step."""
+
+    def __init__(self, size: int = MIN_FRAME_ROWS) -> None:
+        self.size = size
+
+    def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
+        self.gray = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.gray += 60
+        return 0, 0.0, False, False, {}
+
+    def render(self) -> np.ndarray:
+        return np.full((self.size, self.size, 3), self.gray, np.uint8)
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "videos" / name
+    with Film(path) as film:
+        env = Seen(Flicker(), [film])
+        env.reset(seed=0)
+        for action in (0, 1, 0):
+            env.step(action)
+        assert not path.exists()
+    assert len(imageio.v2.mimread(path, memtest=False)) == 4
+    assert [file.name for file in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(100, 400), (150, 450), (400, 400), (500, 500)])
+def test_small_frames_are_enlarged_by_whole_numbers(
+    rows: int, expected: int, tmp_path: Path
+) -> None:
+    with Film(tmp_path / "film.gif") as film:
+        env = Seen(Flicker(rows), [film])
+        env.reset(seed=0)
+        env.step(0)
+    shape = imageio.v2.mimread(tmp_path / "film.gif")[0].shape
+    assert shape[:2] == (expected, expected)
+    assert expected >= MIN_FRAME_ROWS
+
+
+def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
+        Seen(Flicker(), [film]).step(0)  # before a reset
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_video_shows_every_step(cartpole_run: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+    done = run_main(
+        "evaluate",
+        str(cartpole_run),
+        "--episodes=2",
+        f"--video={path}",
+        f"--output={tmp_path / 'e.json'}",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"video: {path}" in done.stdout
+    (entry,) = json.loads((tmp_path / "e.json").read_text())
+    frames = imageio.v3.imread(path, index=None if suffix == ".mp4" else ...)
+    assert frames.shape[1:] == (400, 600, 3)
+    if suffix == ".mp4":  # a gif joins frames that are alike
+        assert len(frames) == sum(entry["lengths"]) + 2
+        assert imageio.v3.immeta(path)["codec"] == "h264"
+    assert len(np.unique(frames[:, ::20, ::20].reshape(len(frames), -1), axis=0)) > 5  # it moves
+    assert [file.name for file in tmp_path.glob(".tmp-*")] == []
