@@ -403,7 +403,7 @@ here. Wrong: """.format(**saving)
 def main() -> None:
     parser = harness.make_parser(__doc__, side_by_side=2)
     parser.add_argument("--kills", type=int, default=200, help="of the process that saves")
-    killed = "that are killed, of each kind; 22 of each of seven are about 200 kills"
+    killed = "that are killed, of each kind; 22 of each of six are about 180 kills"
     parser.add_argument("--runs", type=int, default=22, help=killed)
     parser.add_argument("--loaded", action="store_true", help="half of them on a loaded machine")
     after = "after which no run of a kind is begun"
