@@ -61,7 +61,8 @@ class LastObservation(NamedTuple):
 
 
 class RolloutInfo(NamedTuple):
-    """What workers report of a rollout, beside its tables. Environments are numbered in this rank.
+    """What workers report of a rollout, beside its tables. Environments are numbered as those
+    of this learner.
 
     reset_envs: those that were reset before the rollout; faults: how many each has had, by their
     kinds (see ppo.envs.inspection.Inspector); told: what each WorkerPart tells of
@@ -91,7 +92,7 @@ class Worker:
     """Step a slice of the environments in one process; with make_sampler, sample their actions.
 
     config: the run's, resolved; make_sampler(env_ids=, rollout=): None if the trainer samples
-    actions; shared_rollout: arrays by name, time-major, one column per environment of this rank;
+    actions; shared_rollout: arrays by name, time-major, one column per environment of this learner;
     episode_counts: (N,), of each; env_ids: their numbers in the whole run, on which their
     randomness depends; env_indices: those stepped here; heartbeat: (3,), where calls of these
     environments are reported, see ppo.envs.heartbeat.Heartbeat.

@@ -178,9 +178,9 @@ def _after_fork_in_child() -> None:
 class WorkerProcess:
     """Run a ppo.envs.worker.Worker in its own process, or another object with run and close.
 
-    env_indices, env_ids: its environments' numbers in this rank and in the whole run; deadlines: of
-    calls in ppo.envs.heartbeat.CALLS, after which it counts as hung; cores: those it may run on, ()
-    for all."""
+    env_indices, env_ids: its environments' numbers in this process and in the whole run; deadlines:
+    of calls in ppo.envs.heartbeat.CALLS, after which it counts as hung; cores: those it may run on,
+    () for all."""
 
     make_worker: Callable[..., Any]
     env_indices: range

@@ -59,10 +59,6 @@ class NonFinite(PPOError):
     """A loss, a gradient or a weight is infinite or not a number."""
 
 
-class ExportMismatch(PPOError):
-    """An exported policy does not act as the original does."""
-
-
 class HelpShown(PPOError):
     """Help was printed, as the command line asked."""
 

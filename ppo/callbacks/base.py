@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Callback:
     """Base class of callbacks: override what you need.
 
-    run: the one that is watched. All methods are called in the trainer's process (rank 0 of
+    run: the one that is watched. All methods are called in the trainer's process (the first of
     several), between two rollouts. An exception in one ends the run; its state after the last
     complete iteration is saved. About a second after a signal, whatever still runs is cut off.
 

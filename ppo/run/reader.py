@@ -162,7 +162,7 @@ def read_rows(run: "RunFolder", iteration: int) -> list[Row]:
     rows: list[Row] = []
     try:
         rows, problem = _read_table(path, MAX_DAMAGED_LINES)
-    except (FileNotFoundError, NotADirectoryError):  # the latter in ranks without a folder
+    except (FileNotFoundError, NotADirectoryError):  # the latter without a folder
         return []
     except OSError as error:
         problem = f"{path} cannot be read ({error.strerror or error})"

@@ -40,16 +40,16 @@ class StopSignals(AbstractContextManager["StopSignals"]):
 
     Urgent signals that were ignored before (SIGHUP under nohup) stay ignored. Contexts may be
     nested: the outermost installs the handlers and restores those before, unless they are kept
-    until the process is over. Only in Python's main thread are there signals to record.
-    Signals named by raising() are not only recorded: SIGINT raises KeyboardInterrupt, the others
+    until the process is over. Only in Python's main thread are there signals to record. Signals
+    named by raising() are not only recorded: SIGINT raises KeyboardInterrupt, the others
     Terminated, once. A second SIGINT raises KeyboardInterrupt anywhere; a third ends a process that
-    keeps the handlers on the spot, after saying last_words().
-    A thread hears signals, too. If the main thread does not obey one in time, whatever blocks it,
-    this thread calls last_act(), which saves what there is to save and returns the error to end
-    with. Then it interrupts work that is abandonable(), and ends a process that keeps the handlers.
-    received: the first signal, or that of another rank. at_once: False for several ranks, where
-    nothing is raised: all of them agree to stop together. is_watched: False while other processes
-    are waited for, which have such a thread of their own."""
+    keeps the handlers on the spot, after saying last_words(). A thread hears signals, too. If the
+    main thread does not obey one in time, whatever blocks it, this thread calls last_act(), which
+    saves what there is to save and returns the error to end with. Then it interrupts work that is
+    abandonable(), and ends a process that keeps the handlers. received: the first signal, or that
+    of another process that learns the same policy. at_once: False for several, where nothing is
+    raised: all of them agree to stop together. is_watched: False while other processes are waited
+    for, which have such a thread of their own."""
 
     def __init__(self) -> None:
         self.is_kept = False
@@ -163,9 +163,9 @@ class StopSignals(AbstractContextManager["StopSignals"]):
             return self.error
 
     def agree_to_stop(self, gather: Callable[[Any], list[Any]]) -> bool:
-        """Return whether any rank has received a signal, the same in all ranks. gather: from this
-        rank's value to a list of all ranks'. A signal that arrives meanwhile counts the next
-        time."""
+        """Return whether any process that learns this policy has received a signal, the same in
+        all. gather: from this one's value to a list of all of theirs. A signal that arrives
+        meanwhile counts the next time."""
         for received in filter(None, gather(self.received)):
             self.received = received
             return True

@@ -14,7 +14,7 @@ from ppo.commands.policy_flags import PolicyCommand
 from ppo.config.flags import flag
 from ppo.envs.make import preprocess
 from ppo.envs.spaces import leaves, scale_of
-from ppo.errors import ConfigError, ExportMismatch
+from ppo.errors import ConfigError, PPOError
 from ppo.extras.tools.random_play import play
 from ppo.guard import guard
 from ppo.models.actor import Actor
@@ -28,6 +28,10 @@ from ppo.system.imports import extra
 STATE = "state"
 MAX_DIFFERENCE = 1e-5
 NUM_STEPS = 64  # of random play, on which the exported policy is checked
+
+
+class ExportMismatch(PPOError):
+    """An exported policy does not act as the original does."""
 
 
 class ExportedPolicy(nn.Module):

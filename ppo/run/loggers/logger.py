@@ -33,7 +33,7 @@ GROUPED = {name: f"{group}/{name}" for group, names in GROUPS.items() for name i
 
 
 def by_group(metrics: Metrics) -> Metrics:
-    """Return metrics by the names that TensorBoard and Weights & Biases show, such as losses/loss.
+    """Return metrics by the names that dashboards group them by, such as losses/loss.
 
     Other names, env/..., faults/... and the user's own, stay as they are.
     """
@@ -53,11 +53,12 @@ class Logger:
     """Base class of loggers, which show a run's metrics somewhere. A subclass that is a dataclass
     takes further arguments as fields.
 
-    Methods are called in the trainer's process (rank 0 of several), between two rollouts; training
-    waits for them, so that what is slow belongs in a thread. A logger that raises is dropped, with
-    an event, and training continues. run: its folder (run.path) and its name (run.run_id), which
-    stays when it is resumed. notes: lines to show at the start. first_step: the environment step
-    from which a resumed run continues, 0 for a new one; later steps may have been logged before.
+    Methods are called in the trainer's process (the first of several), between two rollouts;
+    training waits for them, so that what is slow belongs in a thread. A logger that raises is
+    dropped, with an event, and training continues. run: its folder (run.path) and its name
+    (run.run_id), which stays when it is resumed. notes: lines to show at the start. first_step: the
+    environment step from which a resumed run continues, 0 for a new one; later steps may have been
+    logged before.
     """
 
     config: Config
