@@ -43,7 +43,7 @@ def num_numbers(space: Space[Any], image: str) -> int:
     return sum(spaces.flatdim(leaf) for leaf in found if kind_of(leaf, image) != "pixels")
 
 
-class Part(NamedTuple):
+class ShownPart(NamedTuple):
     """A part of an observation as the environment shows it, but an image as its stack shows it.
 
     path: of keys to it; space: of what is shown; read: makes a flat vector of that; kind: that of
@@ -64,9 +64,10 @@ class ObserveParts(Wrapper):
     them, then the pixels of each image, padded with zeros to a multiple of four or eight bytes.
 
     observation_space has four dicts by the names of parts: parts (their Boxes), places (their
-    slices), shown (a Part each) and treatment (descriptions for the user). The name of a nested
-    part joins its keys by dots. image: "gray", "color", "categories" or "auto" (see kind_of), which
-    is gray where there are pixels; size, num_images: of a ppo.envs.images.ImageStack."""
+    slices), shown (a ShownPart each) and treatment (descriptions for the user). The name of a
+    nested part joins its keys by dots. image: "gray", "color", "categories" or "auto" (see
+    kind_of), which is gray where there are pixels; size, num_images: of a
+    ppo.envs.images.ImageStack."""
 
     def __init__(self, env: Env, image: str, size: int, num_images: int) -> None:
         super().__init__(env)
@@ -75,7 +76,7 @@ class ObserveParts(Wrapper):
         vectors: Boxes = {}
         images: Boxes = {}
         treatment = {}
-        shown: dict[str, Part] = {}
+        shown: dict[str, ShownPart] = {}
         dtypes = []  # of numbers
         rounded = [np.dtype(np.float32)]  # and of those among them that are no choices
         for path, leaf in leaves(env.observation_space):
@@ -85,18 +86,20 @@ class ObserveParts(Wrapper):
                 treatment[name] = f"{type(leaf).__name__}, left out"
                 continue
             read: Any = partial(spaces.flatten, leaf)
-            shown[name] = Part(path, leaf, read, kind)
+            shown[name] = ShownPart(path, leaf, read, kind)
             if kind == "pixels":
                 from ppo.envs.images import ImageStack
 
                 read = ImageStack(leaf, size, num_images, image == "color")
                 self.stacks.append(read)
                 images[name] = read.space
-                shown[name] = Part(path, read.space, np.ravel, "color" if read.is_color else kind)
+                shown[name] = ShownPart(
+                    path, read.space, np.ravel, "color" if read.is_color else kind
+                )
                 treatment[name] = read.treatment
             elif kind == "categories":
                 read = encode_categories
-                shown[name] = Part(path, leaf, read, kind)
+                shown[name] = ShownPart(path, leaf, read, kind)
                 vectors[name] = spaces.Box(0, 1, (leaf.low.size * len(ONE_HOT),))
                 treatment[name] = f"{leaf.shape} categories, one-hot"
             else:

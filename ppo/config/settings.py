@@ -211,7 +211,7 @@ def kind_of(spaces: Spaces) -> str:
 
 
 def _has_kind(spaces: Spaces, kind: str) -> bool:
-    """Return whether a part of the observations is of a kind of ppo.envs.observations.Part."""
+    """Return whether a part of the observations is of a kind of ppo.envs.observations.ShownPart."""
     return any(part.kind == kind for part in getattr(spaces.observations, "shown", {}).values())
 
 

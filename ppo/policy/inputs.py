@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ppo.envs.infos import info_of
 from ppo.envs.make import preprocess
-from ppo.envs.observations import Part, pack
+from ppo.envs.observations import ShownPart, pack
 from ppo.envs.spaces import (
     ACTION_MASK,
     action_columns,
@@ -145,7 +145,7 @@ def _read_array(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
     )
 
 
-def _read_part(part: Part, array: ndarray, name: str) -> Rows:
+def _read_part(part: ShownPart, array: ndarray, name: str) -> Rows:
     """Read a part as the environment shows it."""
     rows, is_batch = _as_rows(array, part.space, name)
     if isinstance(part.space, Box):
@@ -206,12 +206,12 @@ def _value_of(observation: Any, name: str, path: tuple[Any, ...]) -> Any:
     return reduce(getitem, path, observation)
 
 
-def _shown(space: Box) -> dict[str, Part]:
+def _shown(space: Box) -> dict[str, ShownPart]:
     """Return the parts of an observation as the environment shows them, by name."""
-    return getattr(space, "shown", None) or {"observation": Part((), space, np.asarray)}
+    return getattr(space, "shown", None) or {"observation": ShownPart((), space, np.asarray)}
 
 
-def _single_part(space: Space[Any]) -> Part | None:
+def _single_part(space: Space[Any]) -> ShownPart | None:
     """Return the only part of what an environment shows, if that is no dict or tuple and is
     preprocessed to another shape."""
     part = getattr(space, "shown", {}).get("observation")

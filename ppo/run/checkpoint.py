@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ppo.envs.values import describe_value
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
-from ppo.run.reader import FILE_NAMES, MILESTONES, Form, misfit, run_folder
+from ppo.run.reader import FILE_NAMES, MILESTONES, Schema, misfit, run_folder
 from ppo.system.files import TEMPORARY, atomic_write, parse_json
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
@@ -42,7 +42,7 @@ MAX_TENSORS = 10_000
 SECONDS_AT_ONCE = 1.0  # to save what is kept after a second Ctrl-C
 SECONDS_FOR_LAST_WORDS = 0.3  # longer than a write usually takes
 # Values of the trainer, by name, with the types of their parts.
-VALUES: Form = {
+VALUES: Schema = {
     "iteration": int,
     "step": int,
     "num_skipped": int,

@@ -28,9 +28,9 @@ MAX_LINE_BYTES = 1 << 20  # of metrics.csv
 COUNTED = {"iteration": 2**53, "step": 2**53, "seconds": 2**40}
 Row = dict[str, Any]
 
-# Forms of JSON, as misfit takes them. None: the value may be null or missing.
-Form = Any
-RESULT: Form = {  # of an evaluation
+# Schemas of JSON, as misfit takes them. None: the value may be null or missing.
+Schema = Any
+RESULT: Schema = {  # of an evaluation
     "mean": (float, None),
     "returns": ([float], None),
     "env": ({str: float}, None),
@@ -41,7 +41,7 @@ RESULT: Form = {  # of an evaluation
     "unfinished": (int, None),
     "max_steps": (int, None),
 }
-RUN_SUMMARY: Form = {
+RUN_SUMMARY: Schema = {
     "seed": (int, None),
     "steps": int,
     "seconds": float,
@@ -49,7 +49,7 @@ RUN_SUMMARY: Form = {
     "stopped": (str, None),
     "evaluation": (RESULT, None),
 }
-CONFIG: Form = {
+CONFIG: Schema = {
     "env_name": str,
     "run_id": (str, None),
     "eval_env": (str, None),
@@ -65,31 +65,31 @@ def run_folder(name: str) -> Path:
     return Path(name)
 
 
-def misfit(content: Any, form: Form, name: str = "its content") -> str:
-    """Return the name of the first part of JSON content that does not have a form, or "".
+def misfit(content: Any, schema: Schema, name: str = "its content") -> str:
+    """Return the name of the first part of JSON content that does not fit a schema, or "".
 
-    form: a type (float: any number), a tuple of forms of which one must fit, [form] for a list of
-    these, {str: form} for an object of these, or an object with forms for some of its names. name:
-    of the content."""
-    if isinstance(form, tuple):
-        return "" if any(not misfit(content, one) for one in form) else name
-    if isinstance(form, dict) and isinstance(content, dict):
-        if str in form:
-            form = dict.fromkeys(content, form[str])
-        parts = (misfit(content.get(part), own, part) for part, own in form.items())
+    schema: a type (float: any number), a tuple of schemas of which one must fit, [schema] for a
+    list of these, {str: schema} for an object of these, or an object with schemas for some of its
+    names. name: of the content."""
+    if isinstance(schema, tuple):
+        return "" if any(not misfit(content, one) for one in schema) else name
+    if isinstance(schema, dict) and isinstance(content, dict):
+        if str in schema:
+            schema = dict.fromkeys(content, schema[str])
+        parts = (misfit(content.get(part), own, part) for part, own in schema.items())
         return next(filter(None, parts), "")
-    if isinstance(form, list) and isinstance(content, list):
-        return name if any(misfit(part, form[0]) for part in content) else ""
-    kinds = (int, float) if form is float else (form,)
-    return "" if content is form or type(content) in kinds else name
+    if isinstance(schema, list) and isinstance(content, list):
+        return name if any(misfit(part, schema[0]) for part in content) else ""
+    kinds = (int, float) if schema is float else (schema,)
+    return "" if content is schema or type(content) in kinds else name
 
 
-def read_content(path: Path, form: Form) -> Any:
+def read_content(path: Path, schema: Schema) -> Any:
     """Return the content of a JSON file in a run's folder. Raises CheckpointError, naming the file,
-    if it is missing or damaged, or its content does not have the form."""
+    if it is missing or damaged, or its content does not fit the schema."""
     try:
         content = load_json(path)
-        if wrong := misfit(content, form):
+        if wrong := misfit(content, schema):
             raise ValueError(f"{wrong} is not of its type")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -97,13 +97,13 @@ def read_content(path: Path, form: Form) -> Any:
     return content
 
 
-def read_optional(path: Path, form: Form, default: Any) -> Any:
+def read_optional(path: Path, schema: Schema, default: Any) -> Any:
     """Return the content of a JSON file that a run may do without: the default if it is missing or,
     with a warning, if it cannot be used."""
     if not os.path.lexists(path):
         return default
     try:
-        return read_content(path, form)
+        return read_content(path, schema)
     except CheckpointError as error:
         show(f"warning: {error}; it is left out")
         return default
