@@ -13,7 +13,7 @@ GONE = {
 }
 
 # Of learners, which a class of the user's own may still override.
-GONE_METHODS = ("compute_gradients", "evaluate", "log_probs_and_values", "predict_values", "standardize")
+GONE_METHODS = ("compute_gradients", "log_probs_and_values", "predict_values", "standardize")
 
 
 def check_methods(learner: Any) -> None:
