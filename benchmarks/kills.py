@@ -33,16 +33,9 @@ import torch
 
 from benchmarks import harness
 from ppo.callbacks.base import Callback
-from ppo.run.checkpoint import (
-    BEST,
-    LAST,
-    NUM_KEPT,
-    Checkpoints,
-    load,
-    load_newest,
-    newest_first,
-)
+from ppo.run.checkpoint import LAST, load, load_newest, newest_first
 from ppo.run.folder import EVENTS
+from ppo.run.saving import BEST, NUM_KEPT, Checkpoints
 from ppo.system.files import read_json_lines
 from ppo.system.process import die_with_parent
 

@@ -37,11 +37,13 @@ def preprocess(config: "Config", env: Env) -> Env:
     config: as in make_env."""
     frame_stack = config.frame_stack
     space = env.observation_space
-    is_plain = isinstance(space, Box) and space.shape and kind_of(space, config.image) == "numbers"
-    if not is_plain:
+    is_vector = isinstance(space, Box) and space.shape and kind_of(space, config.image) == "numbers"
+    has_images = False
+    if not is_vector:
         num_images = 4 if frame_stack == "auto" else frame_stack
         env = ObserveParts(env, config.image, config.screen_size, num_images)
-    if frame_stack != "auto" and frame_stack > 1 and not getattr(env, "stacks", ()):
+        has_images = bool(env.stacks)  # which it has stacked
+    if frame_stack != "auto" and frame_stack > 1 and not has_images:
         env = stack_vectors(env, frame_stack)
     return env
 

@@ -262,5 +262,5 @@ def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
         told={
             name: dict(ChainMap(*(info.told[name] for info in reports))) for name in reports[0].told
         },
-        note=max(info.note for info in reports),
+        note=next((info.note for info in reports if info.note), ""),
     )

@@ -127,22 +127,23 @@ class Worker:
             self.sampler = self.make_sampler(env_ids=self.own_ids, rollout=self.rollout)
         self.calls = Heartbeat()
         self.calls.share(self.heartbeat.array)
-        self.reset_envs: list[int] | None = None  # before this rollout; None: all must be reset
+        # Those that were reset before this rollout, as resuming may do; None: all are to be reset.
+        self.reset_envs: list[int] | None = None
         self.envs = self._make_envs()
         space = self.envs[0].action_space
         self.to_actions = action_converter(
             space, self.config.squash_actions, self.config.scale_actions
         )
         self.to_mask = mask_converter(space)
-        added = added_columns(self.config).items()
-        # Of each environment: further tables, and what reads their numbers of its last step.
-        self.readers = [
-            [(vars(self.rollout)[name], resolve_name(x.reader)(env)) for name, x in added]
-            for env in self.envs
-        ]
-        self.attributes: list[Attributes] = [NOTHING] * len(
-            self.envs
-        )  # of each environment, as set
+        # Of each environment: tables that extensions have added, and what reads the numbers for
+        # them off its last step.
+        self.readers: list[list[tuple[ndarray, Callable[[], ndarray]]]] = [[] for _ in self.envs]
+        for name, column in added_columns(self.config).items():
+            make_reader = resolve_name(column.reader)
+            for env, readers in zip(self.envs, self.readers, strict=True):
+                readers.append((vars(self.rollout)[name], make_reader(env)))
+        # Of each environment, as they were set.
+        self.attributes: list[Attributes] = [NOTHING] * len(self.envs)
         self.extension_parts: dict[str, WorkerPart] = {
             name: resolve_name(path)(self) for name, path in names_of("worker_parts").items()
         }

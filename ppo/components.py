@@ -159,7 +159,7 @@ class Components:
         self.extension_parts: dict[str, Part] = {}
         for make_parts in functions_of("parts"):
             self.extension_parts |= make_parts(self)
-        self.learner.choose_backend()
+        self.learner.choose_backend()  # which depends on the terms that these parts have added
         self.publish_weights()
         # Workers and policies act on the CPU, whatever the learner's device is.
         self.make_actor = actor_factory(self.model, config, spaces)
@@ -254,19 +254,20 @@ class Components:
 
     def make_batch(self, rollout: Rollout) -> Batch:
         """Normalise a rollout, and evaluate it under the weights that collected it."""
-        if self.config.clip_rewards:
-            rewards = np.sign(rollout.rewards)
-        else:
-            rewards = self.normalize_reward.update_and_scale(
-                rollout.rewards,
-                rollout.dones,
-                self.peers.gather,
-                rollout.is_present,
-            )
+        rewards = self.scale_rewards(rollout)
         batch = self.learner.make_batch(rollout, self.normalize_observation, rewards)
         for part in self.extension_parts.values():
             part.on_batch(rollout, batch)
         return batch
+
+    def scale_rewards(self, rollout: Rollout) -> ndarray:
+        """Return the rewards (T, N) to learn from: their signs, or divided by statistics that
+        include those of this rollout. Statistics of observations do not, see update."""
+        if self.config.clip_rewards:
+            return np.sign(rollout.rewards)
+        return self.normalize_reward.update_and_scale(
+            rollout.rewards, rollout.dones, self.peers.gather, rollout.is_present
+        )
 
     def take_changes(self) -> None:
         """Take over what callbacks have changed in the first process: attributes of environments,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, Run
@@ -25,6 +25,15 @@ from ppo.system.clock import Clock
 from ppo.system.files import write_json
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
+
+
+class Learned(NamedTuple):
+    """What came of an iteration in this process."""
+
+    rollout: Rollout
+    batch: Batch
+    metrics: Metrics
+    reports: Reports
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,12 @@ class Monitor:
         """Tell the callbacks that a checkpoint is being saved."""
         self.notify("on_checkpoint")
 
-    def after_update(
-        self, rollout: Rollout, batch: Batch, metrics: Metrics, reports: Reports, clock: Clock
-    ) -> Decision:
+    def after_update(self, learned: Learned, clock: Clock) -> Decision:
         """Compute all metrics of an iteration from those of its update, and those of the
         environment once an episode has reported them; then call on_episode and on_iteration."""
         parts = self.parts
         run = self.run
+        rollout, batch, metrics, reports = learned
         self._count(reports)
         note = f"environment {self.config.env_name}: {rollout.info.note}"
         if rollout.info.note and note not in self.notes:
@@ -202,9 +210,8 @@ class Monitor:
             else:
                 self.warned.add((env_id, kind))
                 what = f"environment {env_id} {names_of('faults')[kind]}"
-                self.run.folder.event(
-                    kind, f"{what}, and more are only counted", count
-                )  # and counts
+                # This counts it, too.
+                self.run.folder.event(kind, f"{what}, and more are only counted", count)
 
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import catch_warnings
 
-from ppo.algorithm.rollout import Batch, Metrics, Rollout
 from ppo.callbacks.base import Callback, named_callbacks
-from ppo.components import Components, MakeLearner, Reports, make_learner, prepare_run
+from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config
 from ppo.config.flags import Settings
 from ppo.config.settings import RunSettings
@@ -17,28 +16,19 @@ from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.pool import WorkerPool
 from ppo.errors import ConfigError, Interrupted, PPOError, SaveFailed
 from ppo.guard import guard
-from ppo.monitor import Monitor, all_callbacks
+from ppo.monitor import Learned, Monitor, all_callbacks
 from ppo.peers import Peers, join_peers
-from ppo.run.checkpoint import Checkpoints
 from ppo.run.folder import RunFolder
 from ppo.run.loggers.logger import Loggers, own_loggers
 from ppo.run.reader import read_rows
 from ppo.run.resume import resume, snapshot
+from ppo.run.saving import Checkpoints
 from ppo.run.summary import RunSummary
 from ppo.run.trusted_settings import run_settings
 from ppo.system.clock import Clock
 from ppo.system.hardware import within_gpu_memory
 from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process
 from ppo.system.signals import STOP, STOPPING, URGENT, Terminated
-
-
-class Learned(NamedTuple):
-    """What came of an iteration in this process."""
-
-    rollout: Rollout
-    batch: Batch
-    metrics: Metrics
-    reports: Reports
 
 
 def learn(parts: Components, workers: WorkerPool, iteration: int, clock: Clock) -> Learned:
@@ -82,7 +72,7 @@ class Training:
         with STOP.raising(*URGENT), STOP.finishing():
             learned = learn(parts, self.workers, iteration, self.clock)
         with STOP.raising(*URGENT):
-            decide = partial(self.monitor.after_update, *learned, self.clock)
+            decide = partial(self.monitor.after_update, learned, self.clock)
             decision = peers.call_in_first(decide)
             parts.take_changes()
         is_stopped = STOP.agree_to_stop(peers.gather) or decision.stop_reason

@@ -14,7 +14,7 @@ from ppo.components import Components
 from ppo.envs.errors import WorkerError
 from ppo.envs.worker import Episode
 from ppo.guard import guard
-from ppo.monitor import Monitor, all_callbacks
+from ppo.monitor import Learned, Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
 from tests.running import make_components
@@ -51,7 +51,9 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         metrics = parts.learner.update(batch, 1)
         clock.end_phase("learning")
         reports = parts.gather_reports(rollout.info)
-        decision = monitor.after_update(rollout, batch, {**metrics, **changed}, reports, clock)
+        decision = monitor.after_update(
+            Learned(rollout, batch, {**metrics, **changed}, reports), clock
+        )
         return monitor, run, decision.metrics
 
 

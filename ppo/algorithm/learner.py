@@ -92,7 +92,7 @@ class Learner:
         tables = {**vars(rollout), "observations": observations}
         recorded = {name: tables[name][: len(rewards)] for name in RECORDED if tables[name].size}
         batch = {name: self.to_device(_flatten(table)) for name, table in recorded.items()}
-        log_probs, values = self.evaluate_actions(batch)
+        log_probs, values = self.evaluate_actions(batch)  # row by row, with recorded states
         batch.pop("features", None)  # gradient steps change the weights that made them
         values = values.reshape(rewards.shape)
         next_values = self._next_values(rollout, observations[-1], values, normalize)
@@ -151,9 +151,10 @@ class Learner:
     def update(self, batch: Batch, iteration: int) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
-        iteration counts from 1. If the policy has moved further than --target_kl, the rest of the
-        steps is left out, of all epochs. Steps whose loss or gradient is not finite are skipped.
-        Raises NonFinite after several of those in a row, or if a weight is not finite.
+        iteration counts from 1. The backend computes the gradient of objective(). If the policy has
+        moved further than --target_kl, as a minibatch shows that is not learned from any more, the
+        rest of the steps is left out, of all epochs. Steps whose loss or gradient is not finite are
+        skipped. Raises NonFinite after several of those in a row, or if a weight is not finite.
         """
         self.remaining = 1 - (iteration - 1) / self.config.iterations
         self.set_coefficients()

@@ -13,7 +13,8 @@ class Rollout(SimpleNamespace):
     """Hold one rollout, T steps of N environments, as tables in memory shared with workers.
 
     Row t + 1 of observations is what action t led to, or the first observation of the next episode.
-    Tables with a row T begin the next rollout with it, as their row 0. A table that a run does not
+    Tables with a row T begin the next rollout with it, as their row 0 (of present, its worker sees
+    to that). A table that a run does not
     need has no columns (size 0). Extensions may add tables, see Extension.columns."""
 
     observations: ndarray  # (T + 1, N, *observation)

@@ -16,8 +16,9 @@ from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, describe
 from ppo.guard import guard
-from ppo.run.checkpoint import Checkpoints, describe_mismatch, load_newest, newest_first
+from ppo.run.checkpoint import describe_mismatch, load_newest, newest_first
 from ppo.run.folder import RunFolder, versions
+from ppo.run.saving import Checkpoints
 from ppo.run.trusted_settings import may_be_same
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
@@ -50,7 +51,7 @@ def snapshot(parts: "Components", monitor: "Monitor") -> State:
 
 
 def resume(
-    parts: "Components", monitor: "Monitor", checkpoints: Checkpoints, run: RunFolder
+    parts: "Components", monitor: "Monitor", checkpoints: Checkpoints, folder: RunFolder
 ) -> list[str]:
     """Restore a new run from its newest intact checkpoint; return notes for the user.
 
@@ -62,12 +63,14 @@ def resume(
     if not found or not newest or newest[0].name != found[0].name:
         found = None
     path, state = parts.peers.call_in_first(
-        lambda: found or load_newest(checkpoints.folder, partial(run.event, "checkpoint_damaged"))
+        lambda: (
+            found or load_newest(checkpoints.folder, partial(folder.event, "checkpoint_damaged"))
+        )
     )
     differences = restore(parts, monitor, state, path)
     checkpoints.take_ownership(path, state)
-    run.iteration = parts.iteration
-    run.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
+    folder.iteration = parts.iteration
+    folder.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
     notes = [f"resumes after step {parts.step:,}, from {path}"]
     if parts.iteration >= parts.config.iterations:
         notes.append("the run had ended: give a greater --total_steps to train on")

@@ -18,7 +18,8 @@ import torch
 from benchmarks.kills import check_saving
 from ppo.errors import CheckpointError, SaveFailed
 from ppo.run import checkpoint
-from ppo.run.checkpoint import Checkpoints, load_newest, newest_first
+from ppo.run.checkpoint import load_newest, newest_first
+from ppo.run.saving import Checkpoints
 from tests.running import ROOT
 
 SOURCES = [
