@@ -4,7 +4,7 @@ Statistics stay frozen while a rollout is collected and are updated once from al
 normalisation is turned off, both classes return what they are given."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy import ndarray
@@ -15,6 +15,7 @@ from ppo.system.state_dict import State
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+Auto = Literal["auto"]  # what a setting may be until a run resolves it
 EPSILON = 1e-8
 CLIP = 10.0
 KEPT = 1e15  # samples that outweigh any further ones
@@ -66,7 +67,7 @@ class NormalizeObservation:
     def __init__(
         self,
         shape: Sequence[int],
-        enabled: bool,
+        enabled: bool | Auto,
         is_scaled: ndarray | bool = True,
         is_packed: bool = False,
         dtype: "DTypeLike" = np.float32,
@@ -150,7 +151,7 @@ class NormalizeReward:
     Rewards are not centred, and the deviation is that of R = gamma R + r over all steps (Baselines,
     VecNormalize). R restarts at 0 after every termination and truncation."""
 
-    def __init__(self, num_envs: int, gamma: float, enabled: bool) -> None:
+    def __init__(self, num_envs: int, gamma: float, enabled: bool | Auto) -> None:
         self.statistics = RunningMeanStd(())
         self.returns = np.zeros(num_envs)
         self.gamma = gamma

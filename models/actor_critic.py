@@ -39,7 +39,6 @@ class ActorCritic(nn.Module):
     state_size = 0  # S, numbers remembered from one step to the next
     policy_parts: tuple[str, ...] | None = None  # of observations, that acting reads; None: all
     num_shared_features = 0  # features that policy and value read; workers record them
-    heads: Callable[[Tensor, Tensor], Outputs]  # from them, where there are some
 
     @cached_property
     def buffer_names(self) -> list[str]:

@@ -151,7 +151,7 @@ class Components:
         self.learner = self.make_learner(self.model, config, self.peers)
         check_methods(self.learner)
         self.normalize_reward = NormalizeReward(
-            self.num_envs, config.gamma, bool(config.normalize_rewards)
+            self.num_envs, config.gamma, config.normalize_rewards
         )
         with within_limits("shared memory for rollouts", "num_envs or --num_steps"):
             self.normalize_observation = new_normalizer(config, spaces)

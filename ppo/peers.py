@@ -10,6 +10,9 @@ from ppo.system.state_dict import State
 if TYPE_CHECKING:
     from torch import Tensor  # heavy
 
+    from ppo.components import Components
+    from ppo.run.summary import RunSummary
+
 
 class Peers(AbstractContextManager["Peers"]):
     """This process, which learns alone. Each of several has some of the environments, and calls the
@@ -44,9 +47,9 @@ class Peers(AbstractContextManager["Peers"]):
         """Return metrics of what was exchanged since the last call."""
         return {}
 
-    def follow(self, parts: Any) -> Any:
+    def follow(self, parts: "Components") -> "RunSummary":
         """Train with the first process, in another one, until that ends the run; return its
-        summary. parts: ppo.components.Components of a new run, to be restored if it is resumed."""
+        summary. parts: of a new run, to be restored if it is resumed."""
         raise NotImplementedError
 
     def __exit__(self, *exception: object) -> None:

@@ -55,7 +55,7 @@ class Learner:
 
     def __init__(self, model: ActorCritic, config: Config, peers: Peers | None = None) -> None:
         _check_model(model, config)
-        self.model = model.eval()  # but for gradient steps
+        self.model: Any = model.eval()  # but for gradient steps; a user's has parts of its own
         self.config = config
         self.peers = peers or Peers()
         self.weights, self.gradients = flatten_parameters(model)

@@ -80,15 +80,16 @@ def actor_factory(
 def new_normalizer(config: "Config", spaces: Spaces) -> NormalizeObservation:
     """Make a run's observation normaliser, with initial statistics, for all parts but images."""
     space = spaces.observations
-    enabled = bool(config.normalize_observations)
     if len(parts_of(space)) == 1:
-        return NormalizeObservation(space.shape, enabled, dtype=space.dtype)
+        return NormalizeObservation(space.shape, config.normalize_observations, dtype=space.dtype)
     names = normalized_parts(config, space)
     vectors = vectors_of(space)
     is_scaled = [np.full(box.shape, name in names) for name, box in vectors.items()]
     columns = np.concatenate([np.ones(0, np.bool_), *is_scaled])
     dtype = np.result_type(np.float32, *(box.dtype for box in vectors.values()))
-    return NormalizeObservation(columns.shape, enabled, columns, is_packed(space), dtype)
+    return NormalizeObservation(
+        columns.shape, config.normalize_observations, columns, is_packed(space), dtype
+    )
 
 
 def normalized_parts(config: "Config", space: Box) -> list[str]:

@@ -1,5 +1,7 @@
 """Check what a batch returns, for all of its columns in one pass."""
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
@@ -17,8 +19,8 @@ class CheckBatch:
     space: a Box, or a leaf of a nested space that holds numbers; problems: what the vector
     environment should return instead of what was cast."""
 
-    def __init__(self, space) -> None:
-        self.space = space
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space: Any = space
         self.problems: dict[str, str] = {}
         self.is_box = isinstance(space, spaces.Box)
         self.low, self.high = _bounds(space)
@@ -64,7 +66,7 @@ def check_rewards(rewards: ndarray) -> None:
         )
 
 
-def _bounds(space) -> tuple[ndarray, ndarray]:
+def _bounds(space: Any) -> tuple[ndarray, ndarray]:
     """Return the least and the largest numbers of a leaf space, finite ones."""
     if isinstance(space, spaces.Box):
         largest = largest_number(space.dtype)

@@ -3,20 +3,24 @@
 from collections.abc import Callable
 from itertools import zip_longest
 from operator import le
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env, spaces
 
+from ppo.envs.episodes import Info, StepResult
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.inspection import Inspector
 from ppo.envs.values import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
 from ppo.extras.checks.flags import CheckFlags
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
 Checker = Callable[[Any], bool]
 
 
-def inspect(config, env: Env) -> Env:
+def inspect(config: "Config", env: Env) -> Env:
     """Check what an environment returns."""
     return CheckData(env, CheckFlags.of(config).strict_spaces)
 
@@ -37,11 +41,11 @@ class CheckData(Inspector):
         self.space = env.observation_space  # of a wrapper it would take time at every step
         self.is_inside = checker(self.space)
 
-    def reset(self, **options):
+    def reset(self, **options: Any) -> tuple[Any, Info]:
         observation, info = check_results("reset", self.env.reset(**options), 2)
         return self._check(observation), info
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         results: Any = self.env.step(action)
         if type(results) is not tuple or len(results) != 5 or type(results[4]) is not dict:
             results = check_results("step", results, 5)  # the slower way, of the unusual case
@@ -55,7 +59,7 @@ class CheckData(Inspector):
             raise InvalidEnvOutput(f"its reward is {describe_value(reward)}, not one finite number")
         return self._check(observation), number, terminated, truncated, info
 
-    def _check(self, observation):
+    def _check(self, observation: Any) -> Any:
         """Return an observation with the dtypes of its space. Raises InvalidEnvOutput."""
         if self.is_converting:
             observation = convert(observation, self.space)
@@ -75,7 +79,7 @@ class CheckData(Inspector):
         return observation
 
 
-def check_results(call: str, result, count: int) -> tuple[Any, ...]:
+def check_results(call: str, result: Any, count: int) -> tuple[Any, ...]:
     """Return what a reset or a step returned, as a tuple of so many results, the last one a dict.
 
     Raises InvalidEnvOutput for anything else."""
@@ -92,7 +96,7 @@ def check_results(call: str, result, count: int) -> tuple[Any, ...]:
     return results
 
 
-def convert(observation, space):
+def convert(observation: Any, space: Any) -> Any:
     """Cast an observation to the dtypes of its space where only precision is lost."""
     if isinstance(space, spaces.Dict) and isinstance(observation, dict):
         return {key: convert(part, space.get(key)) for key, part in observation.items()}
@@ -109,14 +113,14 @@ def convert(observation, space):
     return found if is_same else observation
 
 
-def checker(space, name: str = "observation") -> Checker:
+def checker(space: Any, name: str = "observation") -> Checker:
     """Return a function that tells whether an observation lies within a space.
 
     The function raises InvalidEnvOutput for malformed observations. name: what they are called,
     with the keys of a part joined by dots."""
     contains = space.contains
 
-    def is_inside(observation) -> bool:
+    def is_inside(observation: Any) -> bool:
         if np.shape(observation) != space.shape or np.asarray(observation).dtype.kind not in "iub":
             raise InvalidEnvOutput(
                 f"its {name} is {describe_value(observation)}, not one of {space}"
@@ -140,10 +144,10 @@ def checker(space, name: str = "observation") -> Checker:
     return contains
 
 
-def _nested_checker(kind, parts: dict[Any, Any], name: str) -> Checker:
+def _nested_checker(kind: type[Any], parts: dict[Any, Any], name: str) -> Checker:
     checkers = {key: checker(part, f"{name}.{key}") for key, part in parts.items()}
 
-    def is_inside(observation) -> bool:
+    def is_inside(observation: Any) -> bool:
         if not isinstance(observation, kind) or len(observation) != len(parts):
             raise InvalidEnvOutput(
                 f"its {name} is {describe_value(observation)}, not a {kind.__name__} of "
@@ -173,7 +177,7 @@ def _box_checker(space: spaces.Box, name: str) -> Checker:
     is_small = low.size <= MAX_SIZE_FOR_PYTHON
     is_every_byte = dtype == np.uint8 and (low == 0).all() and (high == 255).all()
 
-    def is_inside(observation) -> bool:
+    def is_inside(observation: Any) -> bool:
         if shape == () and type(observation) in (bool, int, float):  # which have no dtype
             observation = convert(observation, space)
         if (
@@ -199,7 +203,7 @@ def _box_checker(space: spaces.Box, name: str) -> Checker:
     return is_inside
 
 
-def largest_number(dtype) -> float:
+def largest_number(dtype: np.dtype[Any]) -> float:
     """Return the largest number of a dtype that is finite in a policy, too."""
     if dtype.kind == "f":
         return min(MAX_FLOAT32, float(np.finfo(str(dtype)).max))

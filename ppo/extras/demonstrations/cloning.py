@@ -57,7 +57,7 @@ def clone(parts: Components) -> str:
     return note
 
 
-def _clone_here(parts) -> tuple[State, str]:
+def _clone_here(parts: Components) -> tuple[State, str]:
     """Return the state of the cloned parts of a run, and a note for the user."""
     config = parts.config
     flags = CloningFlags.of(config)
@@ -108,7 +108,7 @@ class Cloning:
     those of rewards begin with them.
     A tenth of the episodes, at least one of several, is held out."""
 
-    def __init__(self, parts, examples: Examples) -> None:
+    def __init__(self, parts: Components, examples: Examples) -> None:
         config = parts.config
         self.config = config
         self.action_space = parts.spaces.actions

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box, Dict, Tuple
 from numpy import ndarray
 from numpy.lib import format as npy
@@ -66,12 +67,12 @@ def label_of(kind: str, path: Sequence[Any]) -> str:
     return f"{kind}.{name_of(path)}" if path else kind
 
 
-def observed_leaves(space) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def observed_leaves(space: Space[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield (path, space) for each leaf of an observation space that a policy can observe."""
     return ((path, leaf) for path, leaf in leaves(space) if holds_numbers(leaf))
 
 
-def nest(space, part_of: Callable[[str], Any], path: tuple[Any, ...] = ()) -> Any:
+def nest(space: Space[Any], part_of: Callable[[str], Any], path: tuple[Any, ...] = ()) -> Any:
     """Return what is nested as a space is, from its parts by name. path: of keys to the space."""
     if isinstance(space, Dict):
         return {key: nest(part, part_of, (*path, key)) for key, part in space.spaces.items()}
@@ -241,7 +242,9 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
     )
 
 
-def fit(demonstrations: Demonstrations, observation_space, action_space) -> Demonstrations:
+def fit(
+    demonstrations: Demonstrations, observation_space: Space[Any], action_space: Space[Any]
+) -> Demonstrations:
     """Return demonstrations in the dtypes of an environment's spaces.
 
     Bounds of observations need not be kept, as in training. Raises ValueError if a part is missing,
@@ -255,7 +258,7 @@ def fit(demonstrations: Demonstrations, observation_space, action_space) -> Demo
     return replace(demonstrations, observations=observations, actions=actions)
 
 
-def check_inside(leaf, actions: ndarray, label: str) -> None:
+def check_inside(leaf: Space[Any], actions: ndarray, label: str) -> None:
     """Raise ValueError unless all actions (n, ...) are in a leaf of an action space."""
     if isinstance(leaf, Box):
         are_inside = bool(((actions >= leaf.low) & (actions <= leaf.high)).all())
@@ -283,7 +286,7 @@ def _fit_parts(kind: str, tables: Tables, parts: Mapping[tuple[Any, ...], Any]) 
     return fitting
 
 
-def fit_part(table: ndarray, leaf, label: str) -> ndarray:
+def fit_part(table: ndarray, leaf: Space[Any], label: str) -> ndarray:
     """Return a copy of a table (n, ...) in the dtype of a leaf, in which only precision may be
     lost. Raises ValueError for another shape, what is not finite, or no choice of the leaf."""
     if table.shape[1:] != leaf.shape:

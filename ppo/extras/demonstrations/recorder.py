@@ -1,6 +1,6 @@
 """Record demonstrations: of a policy, of a function of observations, or of a person who plays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import Env, Wrapper
+from gymnasium import Env, Space, Wrapper
 from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.env_factories import as_env_name
+from ppo.envs.env_factories import EnvLike, as_env_name
+from ppo.envs.episodes import Info, StepResult
 from ppo.envs.make import as_it_is, make_env
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, choices_of, leaves
@@ -106,14 +107,16 @@ class Recorder(Wrapper):
         self.seen = [*observed_leaves(env.observation_space)]
         self.done = [*leaves(env.action_space)]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
         self.end_episode()
         observation, info = self.env.reset(seed=seed, options=options)
         first = self._row("observations", self.seen, observation)
         self.episode = Episode(-1 if seed is None else seed, [first], [info.get(ACTION_MASK)])
         return observation, info
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         done = self._row("actions", self.done, action)
         for (path, leaf), part in zip(self.done, done, strict=True):
             check_inside(leaf, part[None], label_of("actions", path))
@@ -151,7 +154,9 @@ class Recorder(Wrapper):
         return row
 
 
-def join(episodes: Sequence[Episode], observation_space, action_space) -> Demonstrations:
+def join(
+    episodes: Sequence[Episode], observation_space: Space[Any], action_space: Space[Any]
+) -> Demonstrations:
     """Return recorded episodes, one after another."""
     lengths = [len(episode.actions) for episode in episodes]
     ends = np.cumsum(lengths) - 1
@@ -173,12 +178,14 @@ def join(episodes: Sequence[Episode], observation_space, action_space) -> Demons
     )
 
 
-def _tables(parts, rows: Sequence[Row]) -> dict[str, ndarray]:
+def _tables(
+    parts: Iterable[tuple[tuple[Any, ...], Any]], rows: Sequence[Row]
+) -> dict[str, ndarray]:
     """Stack rows to a table for each part of a space."""
     return {name_of(path): np.stack([row[i] for row in rows]) for i, (path, _) in enumerate(parts)}
 
 
-def _mask_tables(action_space, masks: Sequence[Any]) -> dict[str, ndarray]:
+def _mask_tables(action_space: Space[Any], masks: Sequence[Any]) -> dict[str, ndarray]:
     """Return a table of action masks for each part with choices; none if no mask was given."""
     if all(mask is None for mask in masks):
         return {}
@@ -207,11 +214,11 @@ def _part(mask: Any, key: Any) -> Any:
 @not_daemonic()
 def record(
     controller: Controller,
-    env,
+    env: Env | EnvLike,
     episodes: int,
     path: str | Path,
     seed: int = 0,
-    **flags,
+    **flags: Any,
 ) -> list[float]:
     """Play episodes by a function from an observation to an action, and record them; return their
     returns. A policy is recorded by Policy.evaluate(record=path).
@@ -220,13 +227,13 @@ def record(
     observed as the environment gives it, without the preprocessing of policies. path: a new
     .npz file; seed: determines the episodes' seeds. Raises ConfigError if the file is
     there already, EnvironmentUnavailable, SaveFailed, and what controller and environment raise."""
-    is_own = not isinstance(env, Env)
-    if flags and not is_own:
+    if flags and isinstance(env, Env):
         raise ConfigError(f"{', '.join(flags)}: the environment is made already: leave them out")
     recording = Recording(path)
-    if is_own:
+    made = None
+    if not isinstance(env, Env):
         config = settings_of({**flags, "env_name": as_env_name(env)}).config
-        env = make_env(config, finish=as_it_is)
+        env = made = make_env(config, finish=as_it_is)
     recorder = Recorder(env, recording)
     returns = []
     for episode in range(episodes):
@@ -239,6 +246,6 @@ def record(
                 break
         returns.append(total)
     recording.save()
-    if is_own:
-        env.close()
+    if made is not None:
+        made.close()
     return returns

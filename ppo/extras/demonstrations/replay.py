@@ -2,17 +2,21 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Space
 from numpy import ndarray
 
+from ppo.envs.episodes import Info, StepResult
 from ppo.envs.make import preprocess
 from ppo.envs.probe import Spaces
 from ppo.envs.spaces import action_columns, are_allowed, leaves, mask_converter
 from ppo.extras.demonstrations.format import Demonstrations, fit, name_of, nest
 from ppo.system.hardware import check_memory
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,23 @@ class Examples:
 class Replay(Env):
     """Show the recorded observations, episode by episode, whatever the actions are."""
 
-    def __init__(self, demonstrations: Demonstrations, observation_space, action_space) -> None:
+    def __init__(
+        self,
+        demonstrations: Demonstrations,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+    ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
         self.demonstrations = demonstrations
         self.row = -1
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
         return self._next()
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         return self._next()[0], 0.0, False, False, {}
 
     def _next(self) -> tuple[Any, dict[str, Any]]:
@@ -60,11 +71,12 @@ class Replay(Env):
         return nest(self.observation_space, part_of), {}
 
 
-def replay(config, spaces: Spaces, demonstrations: Demonstrations) -> Examples:
+def replay(config: "Config", spaces: Spaces, demonstrations: Demonstrations) -> Examples:
     """Preprocess demonstrations as the environments of a run preprocess what they show.
 
     config: the run's, resolved. Raises ValueError if they are of other spaces, ConfigError if they
     do not fit into memory."""
+    assert spaces.shown is not None
     demonstrations = fit(demonstrations, spaces.shown, spaces.actions)
     rows = demonstrations.rows
     env = preprocess(config, Replay(demonstrations, spaces.shown, spaces.actions))

@@ -46,7 +46,7 @@ class Collectives:
             world_size=self.size,
         )
 
-    def exchange(self, collective: Callable[..., Any], *arguments) -> None:
+    def exchange(self, collective: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of torch.distributed, and add its time to seconds. Raises RankLost if it
         fails."""
         start = time.perf_counter()
@@ -75,7 +75,7 @@ class Collectives:
             self.exchange(distributed.all_reduce, part)
 
 
-def attempt_name(store, rank: int, size: int) -> str:
+def attempt_name(store: Any, rank: int, size: int) -> str:
     """Return a name that all ranks of this attempt agree on, and that no earlier attempt had.
 
     torch 2.13 keeps one store for all restarts, with the addresses of ranks that are gone. So each

@@ -3,22 +3,26 @@ RL")."""
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from ppo.components import Components
+from ppo.config.config import Config
 from ppo.extras.exploration.flags import ExplorationFlags
 from ppo.models.distributions import DiagonalGaussian, GaussianHead
 from ppo.models.errors import ModelMismatch
 from ppo.models.noise import draw_normal
 
 
-def make_head(num_features: int, space, config) -> GaussianHead | None:
+def make_head(num_features: int, space: Space[Any], config: Config) -> GaussianHead | None:
     """Return the policy head for continuous actions, if --use_sde asks for it."""
-    is_wanted = isinstance(space, Box) and ExplorationFlags.of(config).use_sde
-    return ExploringHead(num_features, math.prod(space.shape), config) if is_wanted else None
+    if not isinstance(space, Box) or not ExplorationFlags.of(config).use_sde:
+        return None
+    return ExploringHead(num_features, math.prod(space.shape), config)
 
 
 def check(parts: Components) -> list[str]:
@@ -53,7 +57,7 @@ class StateDependentGaussian(DiagonalGaussian):
 class ExploringHead(GaussianHead):
     """Map features to StateDependentGaussians."""
 
-    def __init__(self, num_features: int, num_actions: int, config) -> None:
+    def __init__(self, num_features: int, num_actions: int, config: Config) -> None:
         super().__init__(num_features, num_actions, config)
         log_std = self.log_std.detach().expand(num_features, num_actions).clone()
         self.log_std = nn.Parameter(log_std)
@@ -65,7 +69,9 @@ class ExploringHead(GaussianHead):
         return StateDependentGaussian(self.mean(features), self.log_std, features.detach())
 
 
-def draw_held(generator: np.random.Generator, num_steps: int, size: int, sample_freq: int):
+def draw_held(
+    generator: np.random.Generator, num_steps: int, size: int, sample_freq: int
+) -> np.ndarray:
     """Draw standard normal noise (num_steps, size) for a rollout of one environment.
 
     Each draw is held for sample_freq steps; if that is below 1, for the whole rollout."""

@@ -1,9 +1,10 @@
 """Learn in numpy: the gradient of PPO's objective for an mlp, written out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
@@ -16,6 +17,9 @@ from ppo.models.noise import EMPTY
 
 Arrays = dict[str, ndarray]
 Gradient = tuple[ndarray, Metrics]  # of a term of the loss, and what is reported of the term
+# From features (B, F) and a minibatch.
+HeadGradients = Callable[[ndarray, Arrays], Gradient]
+T = TypeVar("T")
 MIN_WORK_FOR_THREADS = 12_000_000  # rows times weights from which a second thread is worth waking
 # Methods that a learner of the user's may override without changing gradients.
 BESIDE_GRADIENTS = {"__init__", "advantages", "state_dict", "load_state_dict"}
@@ -85,7 +89,9 @@ class NumpyBackend:
     def join(self, chunks: Sequence[ndarray]) -> ndarray:
         return np.concatenate(chunks)
 
-    def _maybe_in_thread(self, num_rows: int, function, *arguments):
+    def _maybe_in_thread(
+        self, num_rows: int, function: Callable[..., T], *arguments: Any
+    ) -> Callable[[], T]:
         """Call a function in the second thread if there are many rows; return a function that waits
         for the result, which is bit-identical in either thread."""
         call = partial(function, *arguments)
@@ -95,7 +101,7 @@ class NumpyBackend:
 
     @np.errstate(all="ignore")  # which holds for one thread only
     def _backprop_network(
-        self, trunk: NumpyVectorTrunk, head_gradients, minibatch: Arrays
+        self, trunk: NumpyVectorTrunk, head_gradients: HeadGradients, minibatch: Arrays
     ) -> Metrics:
         """Write the gradients of a trunk that is not shared, and of its head; return metrics."""
         outputs = trunk(minibatch["observations"])

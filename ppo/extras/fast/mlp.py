@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     state_size: int
 
 
-def layout_of(model) -> Layout | None:
+def layout_of(model: Any) -> Layout | None:
     """Return the layout of a torch model; None if this module does not support all its parts."""
     from ppo.models.actor_critic import FeedForward
     from ppo.models.distributions import CategoricalHead, GaussianHead
@@ -76,7 +76,7 @@ class NumpyLinear(NamedTuple):
     bias: ndarray
     grad_bias: ndarray
 
-    def __call__(self, inputs: ndarray):
+    def __call__(self, inputs: ndarray) -> ndarray:
         """Return the outputs (B, out) of inputs (B, in)."""
         outputs = inputs @ self.weight.T
         outputs += self.bias
@@ -137,14 +137,14 @@ class NumpyCategorical:
         self.probabilities = probabilities
         self.entropies = -(probabilities * log_probs).sum(0)
 
-    def log_prob(self, actions: ndarray):
+    def log_prob(self, actions: ndarray) -> ndarray:
         self.chosen = (actions.ravel(), np.arange(actions.size))
         return self._sum(self.log_probs[self.chosen])
 
-    def entropy(self):
+    def entropy(self) -> ndarray:
         return self._sum(self.entropies)
 
-    def backward(self, grad_log_prob: ndarray, grad_entropy: float):
+    def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
         """Return the gradient of the logits (B, D * K).
 
         grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy.
@@ -158,7 +158,7 @@ class NumpyCategorical:
         gradient[self.chosen] += grad_log_prob
         return gradient.T.reshape(self.num_rows, -1)
 
-    def _sum(self, table: ndarray):
+    def _sum(self, table: ndarray) -> ndarray:
         """Sum a table (B * D) over the D choices of each row."""
         if self.num_actions > 1:
             return table.reshape(self.num_rows, -1).sum(1)
@@ -176,7 +176,7 @@ class NumpyDiagonalGaussian:
     def __post_init__(self) -> None:
         self.log_normalizer = self.log_std.sum() + self.log_std.size * HALF_LOG_TWO_PI
 
-    def log_prob(self, actions: ndarray):
+    def log_prob(self, actions: ndarray) -> ndarray:
         self.inverse_std = np.exp(-self.log_std)
         self.standardized = (actions - self.mean) * self.inverse_std
         squares = np.einsum("ij,ij->i", self.standardized, self.standardized)
@@ -185,7 +185,7 @@ class NumpyDiagonalGaussian:
     def entropy(self) -> ndarray:
         return np.full(len(self.mean), self.log_normalizer + self.log_std.size / 2, np.float32)
 
-    def backward(self, grad_log_prob: ndarray, grad_entropy: float):
+    def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
         """Return the gradient of the mean (B, D) and write that of log_std.
 
         grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy.
@@ -240,7 +240,7 @@ class NumpyMLP:
             outputs = np.where(mask, outputs, MASKED_LOGIT)
         return NumpyCategorical(outputs.reshape(len(outputs), -1, self.num_choices))
 
-    def values(self, features: ndarray):
+    def values(self, features: ndarray) -> ndarray:
         """Return values (B,), from features (B, F)."""
         return self.value_head(features)[:, 0]
 
@@ -274,7 +274,7 @@ class NumpyActor:
         *,
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
-    ):
+    ) -> ndarray:
         """Return actions (n, D) for observations; the arguments are those of Actor."""
         mlp = self.mlp
         policy_features = mlp.policy_trunk(observations)[-1]

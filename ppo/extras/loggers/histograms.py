@@ -35,7 +35,7 @@ class MakeHistograms(Callback):
 
 @torch.no_grad()
 def make_histograms(
-    learner: Learner, rollout: Rollout, batch: Batch, observation_space
+    learner: Learner, rollout: Rollout, batch: Batch, observation_space: Any
 ) -> Histograms:
     """Return the histograms of an iteration, after the update by the batch.
 

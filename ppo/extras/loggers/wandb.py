@@ -32,7 +32,7 @@ class WandbLogger(Logger):
         self.thread.start()
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
-        def call(logged) -> None:
+        def call(logged: Any) -> None:
             import wandb
 
             row = by_group(metrics)
@@ -46,7 +46,7 @@ class WandbLogger(Logger):
         self.put(call)
 
     def summarize(self, summary: RunSummary) -> None:
-        def call(logged) -> None:
+        def call(logged: Any) -> None:
             import wandb
 
             logged.summary.update(summary.content())

@@ -9,9 +9,10 @@ from ppo.models.observation_parts import chosen_parts, vectors_of
 
 if TYPE_CHECKING:
     from ppo.components import Components  # heavy: policies are made without it
+    from ppo.config.config import Config
 
 
-def standardized(config, names: Sequence[str]) -> list[str]:
+def standardized(config: "Config", names: Sequence[str]) -> list[str]:
     """Return those of the parts that --normalize_keys chooses."""
     keys = NestedFlags.of(config).normalize_keys
     return [*names] if keys is None else chosen_parts(keys.split(","), names)

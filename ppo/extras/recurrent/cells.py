@@ -26,7 +26,7 @@ class NumpyCell:
             gates = array.reshape(len(self.scale), -1, array[0].size).swapaxes(1, 2)
             self.copies.append(np.multiply(gates, self.scale, order="C"))
 
-    def __call__(self, inputs: ndarray, states: ndarray):
+    def __call__(self, inputs: ndarray, states: ndarray) -> ndarray:
         """Return outputs (n, H) for inputs (n, F), and write the next states to states (n, S)."""
         weight_ih, weight_hh, bias_ih, bias_hh = self.copies
         size = weight_hh.shape[-1]

@@ -2,9 +2,10 @@
 
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,6 +13,9 @@ from ppo.extras.recurrent.cells import NumpyCell
 from ppo.models import MODELS, choose_model
 from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
 from ppo.models.noise import MASKED_LOGIT
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 
 class RecurrentTrunk(Trunk):
@@ -22,7 +26,7 @@ class RecurrentTrunk(Trunk):
     weights, zero biases (Huang et al. 2022, "The 37 Implementation Details", LSTM 1).
     """
 
-    def __init__(self, kind: str, observation_space, config, size: int) -> None:
+    def __init__(self, kind: str, observation_space: Box, config: "Config", size: int) -> None:
         super().__init__()
         entry = MODELS[choose_model("auto", observation_space)]
         make_encoder = resolve_name(entry.make_trunk)
@@ -39,7 +43,7 @@ class RecurrentTrunk(Trunk):
                 nn.init.orthogonal_(parameter)
 
     @property
-    def weights(self):
+    def weights(self) -> list[Tensor]:
         """The layer's weights of inputs (K * H, F) and of the last output (K * H, H), and biases
         (K * H,) of both, for K gates."""
         return getattr(self, self.kind).all_weights[0]
@@ -53,7 +57,7 @@ class RecurrentTrunk(Trunk):
             states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
         return states[:, : self.num_features], states
 
-    def forward(self, observations: Tensor, states: Tensor, starts: Tensor):
+    def forward(self, observations: Tensor, states: Tensor, starts: Tensor) -> Tensor:
         """Return the features (T * b, H) of sequences; arguments as in Recurrent.
 
         A single call of torch's kernel computes all episodes of all environments. To reset the
@@ -90,10 +94,11 @@ class Recurrent(FeedForward):
     def forward(
         self,
         observations: Tensor,
-        states=None,
+        states: Tensor | None = None,
         starts: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Outputs:
+        assert states is not None
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)
         else:

@@ -2,25 +2,31 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env, Wrapper
 from numpy import ndarray
 
+from ppo.envs.episodes import StepResult
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.values import describe_value
 from ppo.errors import suggest
+from ppo.extras.reward_terms.flags import RewardTermFlags
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 
-def width(config) -> int:
+def width(config: "Config") -> int:
     """Return how many numbers a run keeps of each step."""
-    return len(config.reward_term)
+    return len(RewardTermFlags.of(config).reward_term)
 
 
-def wrap(config, env: Env) -> Env:
+def wrap(config: "Config", env: Env) -> Env:
     """Let an environment keep the numbers, if there are some to keep."""
-    return KeepTerms(env, config.reward_term) if config.reward_term else env
+    names = RewardTermFlags.of(config).reward_term
+    return KeepTerms(env, names) if names else env
 
 
 def reader(env: Env) -> Callable[[], ndarray]:
@@ -38,7 +44,7 @@ class KeepTerms(Wrapper):
         self.sums = np.zeros(len(names))
         self.problem: EnvironmentUnavailable | None = None
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         result = self.env.step(action)
         try:
             self.sums += read_terms(result[-1], self.names)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
 from ppo.extras.supervision.flags import TimeoutFlags
 from ppo.guard import Deadline, Guard, OnProgress
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
+T = TypeVar("T")
 
 
 class Caller:
@@ -36,7 +41,7 @@ class Caller:
         HEARTBEAT.share(heartbeat.array)
         self.progress = progress.array
 
-    def run(self, path: Sequence[str], pickled: bytes, has_progress: bool):
+    def run(self, path: Sequence[str], pickled: bytes, has_progress: bool) -> tuple[Any]:
         """Return (result,) of a function: a tuple, since None would mean "no reply yet".
 
         path: the caller's sys.path, which may have grown since this process was started; pickled: a
@@ -89,12 +94,12 @@ class Isolation(Guard):
     def call(
         self,
         purpose: str,
-        config: Any,
-        function: Callable[..., Any],
-        *arguments,
+        config: "Config",
+        function: Callable[..., T],
+        *arguments: Any,
         on_progress: OnProgress | None = None,
-        **options,
-    ):
+        **options: Any,
+    ) -> T:
         """Do the same in the isolated process, where the function and its arguments are copies.
         on_progress: called again and again with the latest progress.
 

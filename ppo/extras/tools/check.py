@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gymnasium import Env
+
 from ppo.commands.train import configure
 from ppo.components import Components
 from ppo.config.config import Config, flags_of_extensions
@@ -27,7 +29,7 @@ from ppo.guard import guard
 from ppo.system.hardware import available_cores
 
 
-def checker_warnings(env) -> list[str]:
+def checker_warnings(env: Env) -> list[str]:
     """Return the warnings of gymnasium's own checker about an environment, or its first error."""
     from gymnasium.utils.env_checker import check_env
 
@@ -40,7 +42,7 @@ def checker_warnings(env) -> list[str]:
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 
-def findings(config, seed: int, form: str = SINGLE) -> list[str]:
+def findings(config: Config, seed: int, form: str = SINGLE) -> list[str]:
     """Return lines for the user about the environments that a config makes.
 
     seed: of resets and random actions; form: see ppo.envs.forms. Raises EnvironmentUnavailable if
@@ -52,7 +54,7 @@ def findings(config, seed: int, form: str = SINGLE) -> list[str]:
     return list(findings_of_columns(config, seed))
 
 
-def _findings(config, seed: int) -> Iterator[str]:
+def _findings(config: Config, seed: int) -> Iterator[str]:
     env = make_env(config)
     yield from space_findings(env)
     record = play(env, seed)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from ppo.extras.vector.columns import Columns
 from ppo.extras.vector.make import make_columns
 from ppo.extras.vector.teams import Team
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
 NUM_COLUMNS = 8  # environments of a batch, or agents of teams, that are played at most
 
 
-def findings_of_columns(config, seed: int) -> Iterator[str]:
+def findings_of_columns(config: "Config", seed: int) -> Iterator[str]:
     """Yield lines for the user about the batch or the team that a config makes. Arguments and
     errors are those of ppo.extras.tools.check.findings."""
     indices = range(min(config.num_envs, NUM_COLUMNS))

@@ -18,6 +18,7 @@ from ppo.errors import ConfigError, PPOError
 from ppo.extras.tools.random_play import play
 from ppo.guard import guard
 from ppo.models.actor import Actor
+from ppo.models.actor_critic import ActorCritic
 from ppo.models.observation_parts import is_packed, parts_of, vectors_of
 from ppo.policy.factories import new_model
 from ppo.policy.policy import Policy
@@ -42,7 +43,7 @@ class ExportedPolicy(nn.Module):
     action space, and the next states if states were given. model: with the policy's weights; parts:
     the parts of the action space, by name."""
 
-    def __init__(self, policy: Policy, model) -> None:
+    def __init__(self, policy: Policy, model: ActorCritic) -> None:
         super().__init__()
         self.model = model
         self.parts = {
@@ -62,13 +63,14 @@ class ExportedPolicy(nn.Module):
                 rest = [table.ravel()[box.low.size :] for table in rest]
 
     def forward(self, parts: dict[str, Tensor], state: Tensor | None = None) -> tuple[Tensor, ...]:
-        distribution, _, next_state = self.model.act(self.observe(parts), state)
+        inputs: tuple[Any, Any] = (self.observe(parts), state)
+        distribution, _, next_state = self.model.act(*inputs)
         actions = self.to_actions(distribution.mode())
         if state is not None:
             actions.append(next_state)
         return tuple(actions)
 
-    def observe(self, parts: dict[str, Tensor]):
+    def observe(self, parts: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
         """Return observations (n, *observation) made of the given parts, normalised.
 
         Missing parts are zeros. Observations that training packs as bytes stay a dict of parts."""
@@ -167,7 +169,7 @@ def export(policy: Policy, path: Path) -> float:
     return difference
 
 
-def _observe(policy: Policy):
+def _observe(policy: Policy) -> np.ndarray:
     """Return observations (n, *observation) of random play."""
     seed = policy.config.seed
     if policy.spaces.team_size > 1:  # none of which is an environment by itself

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ppo.config.flags import Settings, as_arguments
 from ppo.errors import Interrupted, PPOError
@@ -33,7 +34,7 @@ class RunFailed(PPOError):
         self.exit_code = exit_code if exit_code > 0 else 128 - exit_code  # after a signal
 
 
-def start_run(flags: Settings, **options) -> Process:
+def start_run(flags: Settings, **options: Any) -> Process:
     """Start a run in a process that is killed when this one ends. options: for Popen."""
     program = [sys.argv[0]]
     if Path(sys.argv[0]).name == "__main__.py":

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
 import gymnasium
@@ -20,6 +21,10 @@ from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import RETURN, RunRecord, read_run, run_folder
 from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes  # heavy, as the next
+    from matplotlib.figure import Figure
 
 POINTS = 200  # of a curve
 MAX_DRAWN = 1e100  # absolute value: near the greatest float matplotlib overflows
@@ -114,8 +119,10 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     """
     figure = _make_figure(12, 7)
     # Fixed places take half of the time of matplotlib's layouts.
-    large = figure.add_gridspec(1, 2, left=0.06, right=0.99, bottom=0.41, top=0.98, wspace=0.15)
-    small = figure.add_gridspec(1, len(PANELS), left=0.05, right=0.99, bottom=0.05, top=0.28)
+    large: Any = figure.add_gridspec(
+        1, 2, left=0.06, right=0.99, bottom=0.41, top=0.98, wspace=0.15
+    )
+    small: Any = figure.add_gridspec(1, len(PANELS), left=0.05, right=0.99, bottom=0.05, top=0.28)
     groups = group_by_settings(runs)
     for axes, (x, label) in zip(large.subplots(), UNITS.items(), strict=True):
         _draw_curves(axes, groups, x, RETURN)
@@ -172,8 +179,8 @@ def target_of(runs: Sequence[RunRecord]) -> float | None:
     return None
 
 
-def _make_figure(width: float, height: float):
-    """Return an empty matplotlib Figure. width, height: in inches. Raises ConfigError if matplotlib
+def _make_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure. width, height: in inches. Raises ConfigError if matplotlib
     is not installed."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its search for fonts
     with extra("report"):
@@ -181,7 +188,7 @@ def _make_figure(width: float, height: float):
     return Figure((width, height))
 
 
-def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
+def _draw_curves(axes: "Axes", groups: Sequence[list[RunRecord]], x: str, y: str) -> None:
     """Draw the curve of each group that has one, with its band."""
     from matplotlib.ticker import MaxNLocator
 
@@ -192,7 +199,8 @@ def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> Non
             label = re.sub("^_", " _", name_of(runs))  # a legend leaves out what begins with _
             axes.plot(xs, ys, color=color, marker=marker, label=label)
             if band:
-                axes.fill_between(xs, *band, color=color, alpha=0.25, linewidth=0)
+                low, high = band
+                axes.fill_between(xs, low, high, color=color, alpha=0.25, linewidth=0)
     axes.margins(x=0.02)
     axes.grid(alpha=0.3)
     for axis in (axes.xaxis, axes.yaxis):
@@ -200,7 +208,7 @@ def _draw_curves(axes, groups: Sequence[list[RunRecord]], x: str, y: str) -> Non
         axis.set_major_formatter(_short)
 
 
-def _short(value: float, position: int) -> str:
+def _short(value: float, position: float) -> str:
     """Return the label of a tick, such as 1.5M."""
     from matplotlib.ticker import EngFormatter
 
@@ -208,7 +216,7 @@ def _short(value: float, position: int) -> str:
     return EngFormatter(sep="").format_eng(value) if is_long else f"{value:.6g}"
 
 
-def _as_svg(figure, css_class: str, unique: str) -> str:
+def _as_svg(figure: "Figure", css_class: str, unique: str) -> str:
     """Return a figure as an SVG element. unique: a text unlike those of the page's other figures,
     whose ids then are others, too."""
     import matplotlib

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Env, Space
 from gymnasium.spaces import Discrete
 
-from ppo.envs.episodes import close_env
+from ppo.envs.episodes import Info, close_env
 from ppo.envs.observations import describe_rounding, rounded_parts
 from ppo.envs.spaces import ACTION_MASK
 
@@ -25,7 +26,7 @@ class RandomPlay(NamedTuple):
     observations: list[np.ndarray]
 
 
-def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
+def play(env: Env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
     """Take num_steps random actions, determined by the seed, but for no longer than SECONDS.
 
     Masked actions of a Discrete are not taken.
@@ -34,7 +35,7 @@ def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomP
     record = RandomPlay([], [], [], [], [])
     env.action_space.seed(seed)
 
-    def reset():
+    def reset() -> Info:
         start = time.perf_counter()
         observation, info = env.reset(seed=seed + len(record.reset_seconds))
         record.reset_seconds.append(time.perf_counter() - start)
@@ -61,7 +62,7 @@ def play(env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomP
     return record
 
 
-def sample(space, info):
+def sample(space: Space[Any], info: Info) -> Any:
     """Return a random action, one that is allowed if a Discrete has a mask."""
     if ACTION_MASK in info and isinstance(space, Discrete):
         return space.sample(np.asarray(info[ACTION_MASK], np.int8))
@@ -75,13 +76,13 @@ def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     return all(same_observations) and all(same_rewards)
 
 
-def space_findings(env) -> Iterator[str]:
+def space_findings(env: Env) -> Iterator[str]:
     """Yield lines about an environment's spaces."""
     yield f"observations: {' '.join(str(env.observation_space).split())}"
     yield f"actions: {' '.join(str(env.action_space).split())}"
 
 
-def record_findings(record: RandomPlay, space) -> Iterator[str]:
+def record_findings(record: RandomPlay, space: Space[Any]) -> Iterator[str]:
     """Yield lines about what random actions in an environment led to. space: of observations."""
     rewards = np.array(record.rewards)
     yield (

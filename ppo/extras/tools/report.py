@@ -204,7 +204,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return f'<div class="scroll"><table>{text}</table></div>'
 
 
-def _text(value) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from numpy import ndarray
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from ppo.envs.observations import join
 from ppo.envs.probe import Spaces
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.transfer.flags import TeacherFlags
-from ppo.models.actor_critic import named_tensors
+from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.models.distributions import TorchHead
 from ppo.models.noise import EMPTY
 from ppo.models.observation_parts import chosen_parts, images_of, parts_of, vectors_of
@@ -121,9 +122,9 @@ class PartsReader:
 
     space: that of the result, as an environment that shows these parts only would have it."""
 
-    def __init__(self, whole, names: list[str]) -> None:
-        self.whole = whole
-        self.space = whole
+    def __init__(self, whole: Box, names: list[str]) -> None:
+        self.whole: Any = whole
+        self.space: Any = whole
         if len(names) < len(parts_of(whole)):
             kinds = (vectors_of(whole), images_of(whole))
             chosen = [{x: box for x, box in kind.items() if x in names} for kind in kinds]
@@ -140,7 +141,7 @@ class PartsReader:
         return found
 
 
-def load_teacher(config: Config, spaces: Spaces, student, peers: Peers) -> Teacher:
+def load_teacher(config: Config, spaces: Spaces, student: ActorCritic, peers: Peers) -> Teacher:
     """Load --teacher in all processes, for a student's model. Raises as Teacher does, ConfigError
     if there is no such run or file (CheckpointError where a run is resumed) or if the student's
     distribution has no closed form of the KL, CheckpointError if the file is damaged."""
@@ -171,7 +172,7 @@ def _load(config: Config) -> tuple[Path, State]:
     return path, load(path)
 
 
-def _names_of_parts(config: Config, space) -> list[str]:
+def _names_of_parts(config: Config, space: Box) -> list[str]:
     """Return the names of the parts that the teacher reads. Raises ConfigError for unknown ones."""
     flags = TeacherFlags.of(config)
     known = [*parts_of(space)]

@@ -1,5 +1,7 @@
 """Choose the class of Batch that suits a vector environment."""
 
+from typing import Any
+
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from ppo.envs.errors import EnvironmentUnavailable
@@ -14,7 +16,7 @@ from ppo.extras.vector.batches import (
 from ppo.extras.vector.envpool import EnvPoolBatch
 
 
-def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None) -> Batch:
+def adapt(env: Any, max_episode_steps: int | None = None, num_envs: int | None = None) -> Batch:
     """Return the Batch of a vector environment that steps many environments together.
 
     EnvPool, ale_py's AtariVectorEnv, gymnasium's SyncVectorEnv and AsyncVectorEnv, and any other
@@ -38,7 +40,7 @@ def adapt(env, max_episode_steps: int | None = None, num_envs: int | None = None
     return batch
 
 
-def _choose(env, max_episode_steps: int | None) -> Batch:
+def _choose(env: Any, max_episode_steps: int | None) -> Batch:
     innermost = getattr(env, "unwrapped", env)
     modules = {kind.__module__.split(".")[0] for kind in type(innermost).__mro__}
     if "envpool" in modules:

@@ -34,7 +34,7 @@ class Batch:
     Observations are arrays (n, ...), nested in dicts and tuples as the space is. Those that step
     returns keep their values until the next step, those of reset and restart, too."""
 
-    def __init__(self, env) -> None:
+    def __init__(self, env: Any) -> None:
         """env: the vector environment, with the attributes of a gymnasium.vector.VectorEnv.
 
         Raises EnvironmentUnavailable if it lacks them."""
@@ -56,7 +56,7 @@ class Batch:
         InvalidEnvOutput."""
         raise NotImplementedError
 
-    def step(self, actions) -> Step:
+    def step(self, actions: Any) -> Step:
         """Return what actions led to: observations, rewards, terminations, truncations, infos.
 
         actions: (n, ...), or a dict or tuple of such arrays, as gymnasium batches them. rewards:
@@ -81,19 +81,19 @@ class Batch:
         else:
             set_attributes(self.env, attributes)
 
-    def render(self):
+    def render(self) -> Any:
         return self.env.render()
 
     def close(self) -> None:
         self.env.close()
 
-    def _reset_envs(self, num_rows: int, **options) -> tuple[Any, Infos]:
+    def _reset_envs(self, num_rows: int, **options: Any) -> tuple[Any, Infos]:
         """Reset the vector environment; return observations (num_rows, ...) and infos."""
         observations, infos = check_results("reset", self.env.reset(**options), 2)
         self.device = find_device(observations)
         return to_arrays(observations, self.observation_space, num_rows), infos
 
-    def _step_envs(self, actions) -> Step:
+    def _step_envs(self, actions: Any) -> Step:
         """Step the vector environment and convert its results to numpy."""
         if self.device is not None:
             actions = to_tensors(actions, self.device)
@@ -105,7 +105,7 @@ class Batch:
         observations = to_arrays(observations, self.observation_space, self.num_envs)
         return observations, rewards, terminations, truncations, infos
 
-    def _column(self, name: str, values, dtype) -> ndarray:
+    def _column(self, name: str, values: Any, dtype: type) -> ndarray:
         """Return values as a new array (n,)."""
         array = to_numpy(values)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "biuf":
@@ -124,7 +124,7 @@ class MaskedReset(Batch):
     AtariVectorEnv. The mask comes before their own autoreset, which never happens, or, in
     SAME_STEP, is replaced by a reset with our seed."""
 
-    def __init__(self, env, max_episode_steps: int | None = None) -> None:
+    def __init__(self, env: Any, max_episode_steps: int | None = None) -> None:
         """max_episode_steps: truncate episodes of this length; None: only as the vector environment
         does."""
         super().__init__(env)
@@ -139,7 +139,7 @@ class MaskedReset(Batch):
         self.last, infos = self._reset_all(seeds)
         return self.last, infos
 
-    def step(self, actions) -> Step:
+    def step(self, actions: Any) -> Step:
         observations, rewards, terminations, truncations, infos = self._step_envs(actions)
         if self.reuses_memory:
             observations = map_arrays(np.array, observations)
@@ -182,7 +182,7 @@ class MaskedReset(Batch):
 class AtariVector(MaskedReset):
     """ale_py's AtariVectorEnv, which takes an array of signed seeds, only for the columns reset."""
 
-    def __init__(self, env, max_episode_steps: int | None = None) -> None:
+    def __init__(self, env: Any, max_episode_steps: int | None = None) -> None:
         super().__init__(env, max_episode_steps)
         self.reuses_memory = False
 
@@ -199,7 +199,7 @@ class SameStep(Batch):
     observation before the step takes its place, and note says so at the first truncation. reset
     gives the vector environment the first seed; later episodes have none."""
 
-    def __init__(self, env) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.before: Any = None  # the observations before a step; None once last ones are given
         self.first: Any = None  # observations of which some begin episodes
@@ -210,7 +210,7 @@ class SameStep(Batch):
         self.before = map_arrays(np.array, self.first)
         return self.first, self.first_infos
 
-    def step(self, actions) -> Step:
+    def step(self, actions: Any) -> Step:
         observations, rewards, terminations, truncations, infos = self._step_envs(actions)
         self.first = observations
         self.first_infos = infos
@@ -228,7 +228,7 @@ class SameStep(Batch):
         infos = {key: value for key, value in self.first_infos.items() if "final_" not in str(key)}
         return self.first, infos
 
-    def _fill_in(self, observations, missing: ndarray, truncations: ndarray):
+    def _fill_in(self, observations: Any, missing: ndarray, truncations: ndarray) -> Any:
         """Return observations with those before the step in the columns missing (n,) bool."""
         if not missing.any():
             self.before = None  # a copy of each step's observations need not be kept any more
@@ -253,7 +253,7 @@ class NextStep(Batch):
     and present is True again. reset gives the vector environment the first seed; later episodes
     have none."""
 
-    def __init__(self, env) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.present: ndarray = np.ones(self.num_envs, np.bool_)
         self.last: Any = None  # observations
@@ -263,7 +263,7 @@ class NextStep(Batch):
         self.last, infos = self._reset_envs(self.num_envs, seed=int(seeds[0]))
         return self.last, infos
 
-    def step(self, actions) -> Step:
+    def step(self, actions: Any) -> Step:
         self.last, rewards, terminations, truncations, infos = self._step_envs(actions)
         rewards[~self.present] = 0
         terminations &= self.present
@@ -276,7 +276,7 @@ class NextStep(Batch):
         return self.last, {}
 
 
-def find_attribute(env, name: str):
+def find_attribute(env: Any, name: str) -> Any:
     """Return an attribute of a vector environment, or of what its wrappers hide.
 
     Raises EnvironmentUnavailable if there is none."""

@@ -9,6 +9,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy import ndarray
 
+from ppo.envs.episodes import Info, StepResult
 from ppo.envs.heartbeat import CLOSE, RENDER, RESET, STEP
 from ppo.envs.infos import info_of
 from ppo.extras.vector.batches import Batch
@@ -37,7 +38,7 @@ class Columns:
         self.observations, self.infos = self.batch.reset(seeds)
         self._note_present()
 
-    def step(self, actions) -> None:
+    def step(self, actions: Sequence[Any]) -> None:
         """Step all columns. actions: n, each as a single environment takes it."""
         batch = self.batch
         self.beat(STEP)
@@ -60,7 +61,7 @@ class Columns:
             return self.infos[i]
         return info_of(self.infos, i, self.batch.num_envs)
 
-    def render(self):
+    def render(self) -> Any:
         self.beat(RENDER)
         return self.batch.render()
 
@@ -86,11 +87,13 @@ class Column(Env):
         self.spec = batch.spec
         self.render_mode = batch.render_mode
 
-    def reset(self, *, seed: int | None = None, options=None) -> tuple[Any, Any]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
         columns = self.columns
         return row_of(columns.observations, self.index), columns.info(self.index)
 
-    def step(self, action) -> tuple[Any, ...]:
+    def step(self, action: Any) -> StepResult:
         columns = self.columns
         i = self.index
         return (
@@ -101,10 +104,10 @@ class Column(Env):
             columns.info(i),
         )
 
-    def set_training(self, **env_attributes) -> None:
+    def set_training(self, **env_attributes: Any) -> None:
         self.columns.batch.set_training(env_attributes)
 
-    def render(self):
+    def render(self) -> Any:
         return self.columns.render()
 
     def close(self) -> None:
@@ -119,7 +122,9 @@ class OneColumn(Wrapper):
         super().__init__(column)
         self.columns = columns
 
-    def reset(self, *, seed: int | None = None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
         if seed is None:
             seed = int(self.np_random.integers(2**32))
         else:
@@ -127,12 +132,12 @@ class OneColumn(Wrapper):
         self.columns.reset([seed])
         return self.env.reset(seed=seed)
 
-    def step(self, action):
+    def step(self, action: Any) -> StepResult:
         self.columns.step([action])
         return self.env.step(action)
 
 
-def row_of(observations, i: int):
+def row_of(observations: Any, i: int) -> Any:
     """Return row i of observations (n, ...): of an array, or of nested dicts and tuples of them."""
     if isinstance(observations, dict):
         return {name: row_of(part, i) for name, part in observations.items()}
@@ -141,7 +146,7 @@ def row_of(observations, i: int):
     return observations[i]
 
 
-def join_actions(space, actions):
+def join_actions(space: Any, actions: Any) -> Any:
     """Return n actions of a space in the form in which a batch takes them: an array (n, ...), or
     nested dicts and tuples of them."""
     if isinstance(actions, ndarray):

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 from numpy import ndarray
 
 from ppo.envs.errors import EnvironmentUnavailable
@@ -26,7 +26,7 @@ class EnvPoolBatch(MaskedReset):
     In the last step that its own max_episode_steps allows, EnvPool reports a termination as a
     truncation. Episodes are exact if they are truncated here, one step earlier."""
 
-    def __init__(self, env, max_episode_steps: int | None = None) -> None:
+    def __init__(self, env: Any, max_episode_steps: int | None = None) -> None:
         super().__init__(env, max_episode_steps)
         self.reuses_memory = False
         self.observation_space = without_false_bounds(self.observation_space)
@@ -109,7 +109,7 @@ def spread_infos(infos: Infos, columns: ndarray) -> Infos:
     return spread
 
 
-def without_false_bounds(space):
+def without_false_bounds(space: Space[Any]) -> Space[Any]:
     """Return a space in which the largest float, and the least above zero, are no bounds.
 
     EnvPool gives these, C++'s FLT_MIN and FLT_MAX, to observations that have no bounds."""

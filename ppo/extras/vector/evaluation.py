@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ppo.config.config import Config
 from ppo.envs.episodes import WHOLE_EPISODE, close_env, episode_metrics
 from ppo.errors import ConfigError
 from ppo.extras.vector.columns import Columns
@@ -18,7 +19,12 @@ from ppo.run.summary import Evaluation
 
 
 def evaluate_batch(
-    config, policy: Policy, seeds: Sequence[int], *, spectators: Sequence[Spectator], **options: Any
+    config: Config,
+    policy: Policy,
+    seeds: Sequence[int],
+    *,
+    spectators: Sequence[Spectator],
+    **options: Any,
 ) -> Evaluation:
     """Make a batch of num_envs environments by a config, and play whole episodes in it; where there
     are spectators, in batches of one. Arguments and errors are those of evaluate_envs."""
@@ -29,7 +35,7 @@ def evaluate_batch(
 
 
 def evaluate_team(
-    config,
+    config: Config,
     policy: Policy,
     seeds: Sequence[int],
     *,
@@ -53,7 +59,7 @@ def evaluate_team(
         close_env(columns)
 
 
-def columns_for(policy: Policy, seeds: Sequence[int], config=None) -> Columns:
+def columns_for(policy: Policy, seeds: Sequence[int], config: Config | None = None) -> Columns:
     """Make a batch for a policy with an environment for each seed, or as many teams as have so many
     agents. seeds: of the first episodes; config: of environments like those of training, by
     default. Raises as make_columns does, CheckpointError if none can be made."""

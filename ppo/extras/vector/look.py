@@ -1,6 +1,6 @@
 """Inspect a batch of environments, or a team of agents, before training."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppo.envs.episodes import close_env
 from ppo.envs.errors import InvalidEnvOutput
@@ -11,8 +11,11 @@ from ppo.envs.probe import Spaces, has_masks, warnings_of
 from ppo.extras.vector.make import make_columns
 from ppo.extras.vector.teams import Team
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
-def look_at(config, index: int) -> Spaces:
+
+def look_at(config: "Config", index: int) -> Spaces:
     """Make a batch of one environment, or a team, reset it, and take a step. Raises as make_columns
     does."""
     columns = make_columns(config, [index], [0], finish=as_it_is)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium import Env
@@ -21,6 +21,9 @@ from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import Columns, OneColumn
 from ppo.extras.vector.teams import Team
 
+if TYPE_CHECKING:
+    from ppo.config.config import Config
+
 
 def is_batch(spec: EnvSpec, made: Any = None) -> bool:
     """Return whether a spec makes batches: its class or function has a parameter "num_envs", or it
@@ -34,7 +37,7 @@ def is_team(spec: EnvSpec, made: Any) -> bool:
 
 
 def make_columns(
-    config,
+    config: "Config",
     indices: Sequence[int],
     seeds: Sequence[int],
     beat: Callable[[int], None] = HEARTBEAT.beat,
@@ -65,7 +68,7 @@ def make_columns(
         return Columns(batch, wrap, beat)
 
 
-def make_one_column(config, index: int, finish: Finish = preprocess) -> Env:
+def make_one_column(config: "Config", index: int, finish: Finish = preprocess) -> Env:
     """Make a batch of one environment, which is stepped as a single one.
 
     Raises as make_env does, EnvironmentUnavailable for a team."""
@@ -79,7 +82,9 @@ def make_one_column(config, index: int, finish: Finish = preprocess) -> Env:
     return OneColumn(columns)
 
 
-def _make_batch(spec: EnvSpec, config, indices: Sequence[int], seeds: Sequence[int]) -> Batch:
+def _make_batch(
+    spec: EnvSpec, config: "Config", indices: Sequence[int], seeds: Sequence[int]
+) -> Batch:
     """Make a batch of as many environments as there are indices."""
     make: Any = spec.entry_point
     kwargs = {**spec.kwargs, "num_envs": len(indices)}
@@ -95,7 +100,7 @@ def _make_batch(spec: EnvSpec, config, indices: Sequence[int], seeds: Sequence[i
     return adapt(made, None if "max_episode_steps" in taken else limit, len(indices))
 
 
-def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
+def _make_team(spec: EnvSpec, config: "Config", indices: Sequence[int]) -> Team:
     """Make copies of a ParallelEnv, with an agent for each index; one if there are fewer."""
     make: Any = spec.entry_point
     copies: list[Any] = []
@@ -112,7 +117,7 @@ def _make_team(spec: EnvSpec, config, indices: Sequence[int]) -> Team:
     return Team(copies, config.max_episode_steps)
 
 
-def _check_flags(config) -> None:
+def _check_flags(config: "Config") -> None:
     """Raise EnvironmentUnavailable for flags that a batch or a team cannot obey."""
     flags = {
         f"frame_skip={config.frame_skip}": config.frame_skip not in ("auto", 1),

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Dict
 from numpy import ndarray
 
-from ppo.envs.episodes import set_attributes
+from ppo.envs.episodes import Info, set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK, without_mask
 from ppo.extras.checks.observations import check_results
@@ -55,7 +55,7 @@ class Team(Batch):
             self._reset(number, seeds[number * self.size])
         return self.observations, self.infos
 
-    def step(self, actions) -> tuple[Any, ...]:
+    def step(self, actions: Any) -> tuple[Any, ...]:
         rewards = np.zeros(self.num_envs)
         terminations = np.zeros(self.num_envs, np.bool_)
         truncations = np.zeros(self.num_envs, np.bool_)
@@ -122,7 +122,7 @@ class Team(Batch):
             if self.present[i]:
                 self._read(i, _value(agent, observations), infos.get(agent) or {})
 
-    def _read(self, i: int, observation, info) -> None:
+    def _read(self, i: int, observation: Any, info: Info) -> None:
         """Take an agent's observation and info, with the mask that may be in either."""
         if self.has_masks_inside:
             info = {ACTION_MASK: observation[ACTION_MASK], **info}
@@ -131,7 +131,7 @@ class Team(Batch):
         self.infos[i] = info
 
 
-def _common_spaces(env) -> tuple[Any, Any]:
+def _common_spaces(env: Any) -> tuple[Any, Any]:
     """Return the spaces of all agents. Raises EnvironmentUnavailable if they differ."""
     agents = list(env.possible_agents)
     first, *others = [(env.observation_space(agent), env.action_space(agent)) for agent in agents]
@@ -145,7 +145,7 @@ def _common_spaces(env) -> tuple[Any, Any]:
     return first
 
 
-def _value(agent: str, values) -> Any:
+def _value(agent: str, values: Any) -> Any:
     """Return what a step or a reset gave to an agent. Raises InvalidEnvOutput if it is missing."""
     try:
         return values[agent]

@@ -1,5 +1,6 @@
 """Step some columns of a run as one batch, and write what it returns to the shared rollout."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -164,7 +165,7 @@ class BatchWorker(Worker):
             self.columns.batch.set_training(self.env_attributes)
             self.applied = self.env_attributes
 
-    def _seeds(self, columns) -> list[int]:
+    def _seeds(self, columns: Iterable[int]) -> list[int]:
         """Return a seed for the next episode of some columns: that of a single environment."""
         seed = partial(integer_seed, self.config.seed, Stream.EPISODE)
         return [seed(self.own_ids[i], int(self.own_counts[i])) for i in columns]

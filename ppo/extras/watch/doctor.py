@@ -9,7 +9,8 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.algorithm.rollout import Metrics
-from ppo.callbacks.base import Callback
+from ppo.callbacks.base import Callback, Run
+from ppo.config.config import Config
 from ppo.envs.observations import describe_rounding, rounded_parts
 
 LARGE_KL = 0.5  # of an iteration, three times in a row
@@ -42,11 +43,11 @@ class Doctor(Callback):
         self.endings: deque[bool] = deque(maxlen=100)
         self.first: dict[str, float] = {}
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: Run) -> None:
         for row in run.rows:
             self._note(row)
 
-    def on_iteration(self, run) -> None:
+    def on_iteration(self, run: Run) -> None:
         metrics = run.metrics
         self._note(metrics)
         self.endings.extend(
@@ -83,7 +84,7 @@ class Doctor(Callback):
                 if name == "episode_return_mean":
                     self.best_return = max(self.best_return, value)
 
-    def _problems(self, run) -> Problems:
+    def _problems(self, run: Run) -> Problems:
         """Yield problems that may show in any iteration, and then those of a late one."""
         kl = run.metrics.get("approx_kl", 0.0)
         if self.streaks["kl"] >= 3 or not kl <= VERY_LARGE_KL:  # or NaN
@@ -106,7 +107,8 @@ class Doctor(Callback):
         if deviation > LARGE_VALUE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns have a standard deviation of {deviation:.2g}, not 1: {fix}"
-        is_new = self.streaks["actions"] == run.iteration and not run.config.init_from
+        begins_anew = not getattr(run.config, "init_from", None)  # which another extra may add
+        is_new = self.streaks["actions"] == run.iteration and begins_anew
         if is_new and self.num_seen >= MIN_ACTIONS:
             yield "actions", self._describe_clipped(run.config)
         if self.streaks["clipped"] >= MAX_STREAK:
@@ -116,7 +118,7 @@ class Doctor(Callback):
         if is_late and run.metrics["episodes"] >= MIN_EPISODES:
             yield from self._late_problems(run)
 
-    def _late_problems(self, run) -> Problems:
+    def _late_problems(self, run: Run) -> Problems:
         """Yield problems of a run that should have learned something by now."""
         first = self.first.get("entropy", 0.0)
         if self.num_actions:
@@ -152,7 +154,7 @@ class Doctor(Callback):
             problem = "the entropy has collapsed and the return does not improve"
             yield "entropy", f"{problem}: raise --entropy_coef"
 
-    def _describe_clipped(self, config) -> str:
+    def _describe_clipped(self, config: Config) -> str:
         """Say which actions are clipped, and what to do."""
         assert self.bounds is not None
         column = int(self.clipped.argmax())

@@ -4,7 +4,7 @@ import operator
 import re
 from statistics import fmean, pstdev
 
-from ppo.callbacks.base import Callback
+from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import EVALUATION
 from ppo.callbacks.statistics import RECENT
 from ppo.config.config import Config
@@ -50,7 +50,7 @@ class KeepBest(Callback):
         self.best_iteration = 0
         self.name = ""  # of the metric
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: Run) -> None:
         flags = StoppingFlags.of(run.config)
         name = flags.best_by or (run.config.eval_every and EVALUATION) or ""
         if self.name not in ("", name):  # the best of another metric
@@ -58,7 +58,7 @@ class KeepBest(Callback):
         self.name = name
         self._check_patience(run)
 
-    def on_iteration(self, run) -> None:
+    def on_iteration(self, run: Run) -> None:
         if not self.name:
             return
         value = read_metric(run, "best_by", self.name)
@@ -69,7 +69,7 @@ class KeepBest(Callback):
             run.save()
         self._check_patience(run)
 
-    def _check_patience(self, run) -> None:
+    def _check_patience(self, run: Run) -> None:
         """End the run if the metric has not risen for --patience iterations."""
         patience = StoppingFlags.of(run.config).patience
         if self.best is not None and patience and run.iteration - self.best_iteration >= patience:
@@ -112,7 +112,7 @@ class StopWhen(Callback):
         self.compare = COMPARISONS[comparison]
         self.limit = float(limit)
 
-    def on_iteration(self, run) -> None:
+    def on_iteration(self, run: Run) -> None:
         if self.name == SOLVED:
             value = self._evaluate_if_promising(run)
         else:
@@ -121,7 +121,7 @@ class StopWhen(Callback):
             self.ended_by = self.condition
             run.stop(f"{self.condition}: it is {value:.4g}")
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: Run) -> None:
         if self.ended_by == self.condition:
             run.stop(f"{self.condition}, before it was resumed")
 
@@ -134,7 +134,7 @@ class StopWhen(Callback):
         self.next_try = state["next_try"]
         self.ended_by = state["has_ended"]
 
-    def _evaluate_if_promising(self, run) -> float | None:
+    def _evaluate_if_promising(self, run: Run) -> float | None:
         """Return the mean return of an evaluation; None if it is too early for one, or would be in
         vain."""
         episodes = run.metrics["episodes"]
@@ -153,7 +153,7 @@ class StopWhen(Callback):
         return value is not None and self.compare(value, self.limit)
 
 
-def read_metric(run, flag: str, name: str) -> float | None:
+def read_metric(run: Run, flag: str, name: str) -> float | None:
     """Return a metric of the last iteration; None if it has no value, or if it is a mean over
     episodes of which there are fewer than 100 so far. Raises ConfigError, naming
     the flag, if there is no such metric."""

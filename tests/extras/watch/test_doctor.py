@@ -257,3 +257,15 @@ def test_a_value_changed_while_the_run_goes_on_counts() -> None:
     for bonus, said in ((0.01, 0), (0.5, 1)):  # by ppo set, between the iterations
         config = Config(entropy_coef=bonus)
         assert len(look(doctor, *WELL, METRICS, progress=0.9, config=config)) == said
+
+
+def test_clipped_actions_are_named_where_no_extra_begins_runs_from_others() -> None:
+    values = {**vars(Config()), "iterations": 100}
+    del values["init_from"]
+    rollout, batch = seen()
+    rollout.actions = np.full((200, 1, 1), 5.0)
+    rollout.present = np.zeros((0, 0), bool)
+    doctor = Doctor(1, np.array([[-1.0], [1.0]]))
+    config = SimpleNamespace(**values)
+    (text,) = look(doctor, rollout, batch, METRICS, progress=0.01, config=config)
+    assert text.startswith("100% of actions are clipped")

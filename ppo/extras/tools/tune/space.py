@@ -2,11 +2,14 @@
 
 import re
 from dataclasses import fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ppo.config.config import Config
 from ppo.config.flags import NUMBER, Settings, allowed_values, convert
 from ppo.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from optuna import Trial  # not installed without the extra tune
 
 TERM = re.compile(rf"(\w+)=(\w+:)?(?:(log|range)\(({NUMBER}),({NUMBER})\)|([^()]+))")
 NOT_SEARCHED = {"env_name", "env_kwargs", "eval_env", "preset", "seed"}
@@ -36,8 +39,8 @@ class Dimension(NamedTuple):
     low: float = 0
     high: float = 0
 
-    def suggest(self, trial) -> str:
-        """Return a value, drawn by an optuna.Trial, as a text that the flag takes."""
+    def suggest(self, trial: "Trial") -> str:
+        """Return a value, drawn by a trial, as a text that the flag takes."""
         if self.words:
             return str(trial.suggest_categorical(self.name, self.words))
         if allowed_values(FIELDS[self.name])[0] is int:
