@@ -25,9 +25,7 @@ def raise_odd() -> None:
 OBSERVATIONS, REWARDS, TERMINATIONS, TRUNCATIONS, INFOS = range(5)
 ARRAYS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "nan": (OBSERVATIONS, lambda seen: seen * np.float32("nan")),
-    "inf": (OBSERVATIONS, lambda seen: seen + np.float32("inf")),
     "shape": (OBSERVATIONS, lambda seen: seen[..., :1]),
-    "dtype": (OBSERVATIONS, lambda seen: seen.astype(str)),
     "outside": (OBSERVATIONS, lambda seen: seen + np.float32(1e6)),
     "reward_nan": (REWARDS, lambda reward: reward * float("nan")),
     "reward_words": (REWARDS, lambda reward: "much"),
@@ -35,7 +33,6 @@ ARRAYS: dict[str, tuple[int, Callable[[Any], Any]]] = {
 ROWS: dict[str, int] = {
     "rows": OBSERVATIONS,
     "reward_rows": REWARDS,
-    "termination_rows": TERMINATIONS,
     "truncation_rows": TRUNCATIONS,
 }
 
@@ -94,7 +91,7 @@ class Damaged(VectorEnv):
     """Environments that count, and are paid for action 1.
 
     has_masks: whether infos have masks, which allow everything; reuses: whether all calls return
-    the same arrays; num_more: so many more environments than it should have. Others: of Damage."""
+    the same arrays. Others: of Damage."""
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}
     single_observation_space = spaces.Box(-99, 99, (3,))
@@ -109,10 +106,9 @@ class Damaged(VectorEnv):
         marker: str = "",
         has_masks: bool = False,
         reuses: bool = False,
-        num_more: int = 0,
     ) -> None:
         self.damage = Damage(where, what, after, marker)
-        self.num_envs = num_envs + num_more
+        self.num_envs = num_envs
         self.has_masks = has_masks
         self.reuses = reuses
         self.seen = np.zeros((num_envs, 3), np.float32)

@@ -2,19 +2,15 @@
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Rollout
 from ppo.components import make_learner
 from ppo.config.config import Config
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.run.checkpoint import copy_state
 from ppo.system import hardware
 from tests.running import learn, make_components, worker_of
 
@@ -29,42 +25,10 @@ def test_layers_that_do_not_fit_are_refused_before_they_are_made(
         make_components("Counting-v0", value_layers="60,50")
 
 
-class OwnLearner(Learner):
-    """A learner named by --learner."""
-
-
-def test_the_learner_may_be_a_class_named_by_a_flag() -> None:
-    named = make_components("Counting-v0", **SMALL, learner="tests.test_components:OwnLearner")
-    assert isinstance(named.learner, OwnLearner)
-
-
-@pytest.mark.parametrize("name", ["tests.test_components:Nothing", "nowhere:Thing", "math:sqrt"])
-def test_a_learner_that_cannot_be_used_is_named(name: str) -> None:
+def test_what_is_no_learner_is_named() -> None:
     model = make_components("Counting-v0", **SMALL).model
-    with pytest.raises(ConfigError, match=f"--learner={name}"):
-        make_learner(model, Config(learner=name))
-
-
-def test_an_iteration_follows_the_rollout_from_the_workers_to_the_weights() -> None:
-    parts = make_components("Counting-v0", **SMALL, normalize_observations=True)
-    weights = parts.buffers.behaviour_weights.copy()
-    with parts.make_pool() as workers:
-        info = workers.collect(1)
-        rollout = parts.finish_collect(1, info)
-        assert (parts.iteration, parts.step) == (1, 16)
-        assert rollout.info is info
-        counts = parts.buffers.episode_counts
-        assert parts.buffers.episode_counts_at_rollout_end.tolist() == counts.tolist()
-        batch = parts.make_batch(rollout)
-        assert batch["advantages"].shape == (16,)
-        frozen = parts.normalize_observation.statistics.count
-        parts.update_statistics(rollout)
-        assert parts.normalize_observation.statistics.count == frozen + 16
-        parts.learner.update(batch, 1)
-        np.testing.assert_array_equal(parts.buffers.behaviour_weights, weights)
-        parts.publish_weights()
-    assert not np.array_equal(parts.buffers.behaviour_weights, weights)
-    np.testing.assert_array_equal(parts.buffers.behaviour_weights, parts.learner.weights.numpy())
+    with pytest.raises(ConfigError, match="--learner=math:sqrt"):
+        make_learner(model, Config(learner="math:sqrt"))
 
 
 def test_clipped_rewards_are_learned_from_and_the_games_own_are_reported() -> None:
@@ -106,24 +70,6 @@ def test_the_return_of_an_environment_that_was_reset_starts_anew() -> None:
     assert parts.normalize_reward.returns.tolist() == [5, 0]
 
 
-def test_what_one_run_saves_another_takes_over() -> None:
-    values = {**SMALL, "normalize_observations": True, "normalize_rewards": True}
-    first = make_components("Counting-v0", **values)
-    with first.make_pool() as workers:
-        learn(first, workers.collect(1))
-    state = copy_state(first.state_dict())
-    second = make_components("Counting-v0", **values)
-    second.load_state_dict(state)
-    again = second.state_dict()
-    assert again.keys() == state.keys()
-    for name, value in state.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(torch.as_tensor(again[name]), value), name
-        else:
-            assert again[name] == value, name
-    np.testing.assert_array_equal(second.buffers.behaviour_weights, first.learner.weights.numpy())
-
-
 @pytest.fixture
 def two_cores() -> Iterator[list[int]]:
     """All cores of this machine, if there are two or more, for this process."""
@@ -141,18 +87,11 @@ def two_cores() -> Iterator[list[int]]:
         os.sched_setaffinity(0, before)
 
 
-@pytest.mark.parametrize(
-    ("num_workers", "options", "has_own"),
-    [
-        (2, {}, True),
-        (1, {}, False),
-        (2, {"inference": "learner"}, False),
-    ],
-)
+@pytest.mark.parametrize(("num_workers", "has_own"), [(2, True), (1, False)])
 def test_a_worker_has_a_core_of_its_own_where_nothing_else_needs_one(
-    two_cores: list[int], num_workers: int, options: dict[str, Any], has_own: bool
+    two_cores: list[int], num_workers: int, has_own: bool
 ) -> None:
-    parts = make_components("Counting-v0", **SMALL, num_workers=num_workers, **options)
+    parts = make_components("Counting-v0", **SMALL, num_workers=num_workers)
     with parts.make_pool() as pool:
         pool.collect(1)
         lost = pool.workers[0].process

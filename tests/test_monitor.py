@@ -5,15 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components
-from ppo.envs.errors import WorkerError
 from ppo.envs.worker import Episode
-from ppo.guard import guard
 from ppo.monitor import Learned, Monitor, all_callbacks
 from ppo.policy.policy import Policy
 from ppo.system.clock import Clock
@@ -57,20 +54,6 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         return monitor, run, decision.metrics
 
 
-def test_the_last_hundred_episodes_are_averaged() -> None:
-    statistics = EpisodeStatistics()
-    assert statistics.means() == {"episode_return_mean": None, "episode_length_mean": None}
-    for number in range(150):
-        statistics.add(Episode(0, 0, float(number), 2, {}))
-    assert statistics.count == 150
-    assert statistics.means() == {"episode_return_mean": 99.5, "episode_length_mean": 2.0}
-    restored = EpisodeStatistics()
-    state = statistics.state_dict()
-    restored.load_state_dict({**state, "episodes.recent": torch.tensor(state["episodes.recent"])})
-    assert restored.count == 150
-    assert restored.means() == statistics.means()
-
-
 def test_metrics_are_averaged_over_the_last_hundred_episodes_that_report_them() -> None:
     statistics = EpisodeStatistics()
     assert "episodes.metrics" not in statistics.state_dict()
@@ -109,71 +92,6 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
     assert f"more than {MAX_METRICS} numbers by different names" in message
-
-
-def test_an_iterations_metrics_are_complete_and_leave_the_weights_alone(tmp_path: Path) -> None:
-    parts = make_components("Counting-v0", **SMALL)
-    monitor, run, metrics = watch(parts, tmp_path)
-    weights = parts.learner.weights.clone()
-    assert metrics["iteration"] == 1
-    assert metrics["step"] == 32
-    assert metrics["episodes"] == monitor.episodes.count > 0
-    assert 3 <= metrics["episode_length_mean"] <= 9
-    assert metrics["steps_per_second"] == pytest.approx(
-        32 / (metrics["seconds_collecting"] + metrics["seconds_learning"])
-    )
-    assert {"loss", "approx_kl", "faults/worker_lost"} <= metrics.keys()
-    assert torch.equal(parts.learner.weights, weights)
-    assert run.told == []
-
-
-def test_skipped_steps_are_reported(tmp_path: Path) -> None:
-    _, run, _ = watch(make_components("Counting-v0", **SMALL), tmp_path, skipped_steps=2)
-    ((kind, message, count),) = run.told
-    assert (kind, count) == ("step_skipped", 2)
-    assert "2 gradient steps of iteration 1 were skipped" in message
-
-
-def test_observations_outside_of_the_space_are_reported_once_for_each_environment(
-    tmp_path: Path,
-) -> None:
-    parts = make_components("Counting-v0", **SMALL)
-    monitor, run, _ = watch(parts, tmp_path)
-    rollout = parts.rollout
-    rollout.info = rollout.info._replace(faults={0: {}, 1: {"observation_outside": 3}}, episodes=[])
-    for _ in range(2):
-        monitor._count(monitor.parts.gather_reports(rollout.info))
-    ((kind, message, count),) = run.told
-    assert (kind, count) == ("observation_outside", 3)
-    assert "environment 1 has shown an observation outside of its space" in message
-    assert parts.faults["observation_outside"] == 3  # the second time; the first one is the event's
-
-
-def test_an_evaluation_that_fails_does_not_end_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise WorkerError("environment X raised", "its traceback")
-
-    parts = make_components("Counting-v0", **SMALL, eval_every=1)
-    monkeypatch.setattr(guard(), "call", fail)
-    monitor, run, metrics = watch(parts, tmp_path)
-    assert metrics["evaluation_return_mean"] is None
-    assert not monitor.run.is_best
-    assert [(kind, message) for kind, message, _ in run.told] == [
-        ("evaluation_failed", "environment X raised")
-    ]
-
-
-def test_the_summary_is_written(tmp_path: Path) -> None:
-    parts = make_components("Counting-v0", **SMALL, report=False, eval_episodes=2)
-    monitor, _, _ = watch(parts, tmp_path)
-    summary = monitor.finish(Clock(earlier=8.0))
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary.content()
-    assert summary.steps == 32
-    assert summary.seconds == pytest.approx(8.0, abs=1.0)
-    assert summary.evaluation.episodes == 2
-    assert np.isfinite(summary.evaluation.mean)
 
 
 def test_a_report_that_cannot_be_written_is_an_event(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from ppo import Callback, Config, Learner, train
-from ppo.errors import CheckpointError, ConfigError, Interrupted, RunInUse
+from ppo.errors import ConfigError, Interrupted
 from ppo.run.checkpoint import load, newest_first
-from ppo.run.folder import RunFolder, fault_kinds
 from tests.running import metrics
 
 TINY = {
@@ -188,20 +187,6 @@ def test_a_run_that_was_cut_short_is_resumed_to_the_same_end(tmp_path: Path) -> 
         newest_first(tmp_path / run / "checkpoints")[0].read_bytes() for run in ("cut", "whole")
     ]
     assert last[0] == last[1]
-
-
-def test_nothing_is_resumed_without_a_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(CheckpointError, match="no checkpoint in"):
-        train(Config(**{**TINY, "resume": str(tmp_path)}))
-
-
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    with (
-        RunFolder(config(tmp_path), dict.fromkeys(fault_kinds(), 0)),
-        pytest.raises(RunInUse, match="is in use by process"),
-    ):
-        train(config(tmp_path))
 
 
 def test_two_configs_are_refused():

@@ -50,14 +50,6 @@ def test_everything_is_called_in_its_order_and_a_run_can_be_stopped(tmp_path: Pa
     assert "enough" in done.stdout
 
 
-@pytest.mark.slow
-def test_every_checkpoint_is_noted_once(tmp_path: Path) -> None:
-    flags = ["--callback=tests.hooks:Recorder", "--checkpoint_every=1", "--num_iterations=2"]
-    assert brief(*flags, f"--run_dir={tmp_path / 'run'}").returncode == 0
-    noted = [call for call in calls(tmp_path / "run") if call.startswith("checkpoint")]
-    assert noted == ["checkpoint 1", "checkpoint 2"]
-
-
 @pytest.mark.parametrize(
     "flag",
     [

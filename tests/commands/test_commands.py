@@ -14,12 +14,8 @@ WRONG = {
     ),
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN nowhere": "nowhere: there is no such run or checkpoint; ",
-    "evaluate nowhere": "nowhere: there is no such run or checkpoint; ",
     "evaluate RUN --episodes=0": "--episodes=0: expected integer >= 1",
     "evaluate RUN --video=out.avi": "--video=out.avi: give a name that ends with .mp4 or .gif",
-    "evaluate RUN --video=RUN/metrics.csv": (
-        "--video=RUN/metrics.csv: give a name that ends with .mp4 or .gif"
-    ),
     "evaluate RUN --episode=2": "unknown flag --episode: did you mean --episodes?",
     "evaluate RUN --output=RUN/config.json --episodes=1": (
         "--output=RUN/config.json cannot be added to (it is not a list)"
@@ -42,8 +38,7 @@ def test_what_is_wrong_is_answered_by_a_sentence(
     cartpole_copy.rename("RUN")
     before = {path: path.read_bytes() for path in Path("RUN").rglob("*") if path.is_file()}
     code, out, err = call(*line.split())
-    assert code == (3 if "checkpoints" in line else 2)
-    assert out == ""
+    assert (code, out) == (2, "")
     assert err.startswith(f"error: {WRONG[line]}")
     assert err.count("\n") == 1
     assert {path: path.read_bytes() for path in Path("RUN").rglob("*") if path.is_file()} == before

@@ -10,9 +10,7 @@ import pytest
 
 from ppo import Config, load_policy, train
 from ppo.commands.evaluate import print_table
-from ppo.extras.tools.summary_table import overview
 from ppo.run.checkpoint import load, save
-from ppo.run.reader import read_run
 from ppo.run.summary import Evaluation
 from tests.running import TINY, Call, run_main
 
@@ -37,8 +35,6 @@ def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(
     assert low <= first["mean"] <= high
     assert (second["episodes"], second["deterministic"], second["seed"]) == (5, False, 3)
     assert second["returns"] != first["returns"][:5]
-    shown = overview(read_run(cartpole_copy))["return in evaluation"]
-    assert shown.startswith(f"{first['mean']:,.1f} ")  # not that of random actions
 
 
 def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
@@ -62,7 +58,7 @@ def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "fifo", "folder"])
+@pytest.mark.parametrize("name", ["/dev/full", "fifo", "folder"])
 def test_results_are_added_to_regular_files_only(
     name: str, cartpole_run: Path, tmp_path: Path
 ) -> None:
@@ -79,17 +75,6 @@ def test_results_are_added_to_regular_files_only(
     assert re.fullmatch(f"error: {said}: give another (file|name)\n", done.stderr)
 
 
-@pytest.mark.slow
-def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: Path) -> None:
-    output = tmp_path / "e.json"
-    (tmp_path / ".tmp-e.json").mkdir()  # where it would be written first
-    done = run_main("evaluate", str(cartpole_run), "--episodes=1", f"--output={output}")
-    assert done.returncode == 1
-    assert "return" in done.stdout
-    said = f"--output={output} cannot be written (Is a directory): give another file"
-    assert done.stderr == f"error: {said}\n"
-
-
 def test_several_checkpoints_make_a_table_of_the_same_episodes(
     cartpole_copy: Path, tmp_path: Path, call: Call
 ) -> None:
@@ -103,8 +88,6 @@ def test_several_checkpoints_make_a_table_of_the_same_episodes(
     code, out, err = call("evaluate", *files, "--episodes=6", "--seed=3")
     assert (code, err) == (0, "")
     entries = json.loads((cartpole_copy / "evaluation.json").read_text())
-    shown = overview(read_run(cartpole_copy))["return in evaluation"]
-    assert shown.startswith(f"{entries[0]['mean']:,.1f} ")  # not that of the milestone
     entries += json.loads((tmp_path / "evaluation.json").read_text())
     assert [entry["checkpoint"] for entry in entries] == files
     for entry in entries:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ppo.commands.train import configure, train
+from ppo.commands.train import configure
 from ppo.config.config import Config
 from ppo.errors import CheckpointError
-from ppo.run import checkpoint
 
 
 def test_an_old_id_is_replaced_and_said() -> None:
@@ -30,27 +29,6 @@ def test_a_resumed_run_keeps_its_settings_unless_flags_say_otherwise(cartpole_co
         path.write_bytes(b"damaged")
     with pytest.raises(CheckpointError):
         configure([f"--resume={cartpole_copy}"])
-
-
-def test_a_run_makes_two_configs_and_a_resumed_one_reads_its_checkpoint_once(
-    cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configs = []
-    checkpoints = []
-    make, read = Config.__post_init__, checkpoint._read
-    monkeypatch.setattr(Config, "__post_init__", lambda self: (configs.append(self), make(self))[1])
-    monkeypatch.setattr(checkpoint, "_read", lambda path: (checkpoints.append(path), read(path))[1])
-    sizes = ["--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--num_workers=0"]
-    new = ["--env_name=CartPole-v1", *sizes, "--total_steps=32", "--eval_episodes=0"]
-    train([*new, "--verbose=0", "--report=False", f"--run_dir={cartpole_copy.parent / 'new'}"])
-    assert len(configs) == 2
-    checkpoints.clear()  # those that were written, and verified
-    configs.clear()
-    monkeypatch.chdir(cartpole_copy.parent)
-    train([f"--resume={cartpole_copy.name}", "--total_steps=5632", "--verbose=0", "--report=False"])
-    assert len(configs) == 2
-    read_names = [path.name for path in checkpoints]
-    assert read_names.count("000000005120.safetensors") == 1
 
 
 def test_a_setting_that_the_runs_folder_lacks_has_its_default(cartpole_copy: Path) -> None:

@@ -1,6 +1,5 @@
 """Values that Config accepts, its defaults, and presets."""
 
-import dataclasses
 import json
 import re
 import shlex
@@ -50,90 +49,43 @@ def test_defaults_are_those_of_the_baselines_command_line():
     assert config_of("") == Config()
 
 
+# What is wrong, and on the bounds: test_fuzz.py has any text for any flag.
 BAD = {
-    "learning_rate": [
-        "nan",
-        "inf",
-        "-inf",
-        "0",
-        "-0",
-        "-0.0",
-        "-1",
-        "1e31",
-        "1e400",
-        "fast",
-        "",
-        "none",
-        "True",
-        "linear",
-        "linear:",
-        "linear:0",
-        "linear:nan",
-        "linear:fast",
-        "linear:linear:1",
-        "falling:1",
-        ":1",
-    ],
+    "learning_rate": ["nan", "0", "-0.0", "1e31", "fast", "", "none", "linear:0", "falling:1"],
     "gamma": ["nan", "-0.1", "1.1"],
-    "gae_lambda": ["nan", "-1e-9", "2"],
-    "clip_coef": ["0", "-0", "inf", "nan"],
-    "clip_value_coef": ["0", "-0", "nan", "some", "linear:auto", "linear:none"],
-    "value_coef": ["-1", "inf"],
-    "entropy_coef": ["-1", "nan"],
-    "max_grad_norm": ["-1", "inf", "none"],
-    "target_kl": ["0", "-0", "nan"],
-    "num_envs": ["0", "-1", "1.5", "1e400", "nan", "many", "", "0x8", "none"],
-    "num_steps": ["0", "-0"],
-    "num_epochs": ["0"],
+    "clip_coef": ["0", "inf"],
+    "clip_value_coef": ["0", "linear:auto"],
+    "entropy_coef": ["-1"],
+    "target_kl": ["0"],
+    "num_envs": ["0", "1.5", "1e400", "", "0x8", None, [1], True, float("nan"), b"1"],
     "num_minibatches": ["0", "1025"],
     "num_workers": ["-1", "9", "all"],
-    "num_iterations": ["0", "-1"],
     "total_steps": ["-1", "1023"],
-    "seed": ["-1", "4294967296", "0.5"],
-    "hidden_size": ["0"],
-    "policy_layers": ["0", "", "64,", "64,-1", "64;64", "100000", "auto"],
+    "seed": ["-1", "4294967296"],
+    "policy_layers": ["0", "64,", "64;64", "100000", "auto"],
     "value_layers": ["64," * 100 + "64"],
-    "init_parts": ["", "weights", "policy,", "policyvalue"],
-    "freeze": ["", ",", "policy,"],
-    "checkpoint_every": ["0"],
-    "eval_episodes": ["-1"],
+    "init_parts": ["", "weights", "policy,"],
+    "freeze": ["policy,"],
     "env_name": [""],
-    "model": ["", "resnet", "none"],
-    "device": ["", "tpu", "cuda:", "cuda:x", "cpu:0"],
-    "logger": ["tensorbord", "", "none,wandb", "wandb,"],
-    "normalize_advantages": ["batch", ""],
-    "torch_deterministic": ["maybe", "2", "", "none"],
-    "share_trunk": ["yes"],
-    "precision": ["float16", "none"],
-    "frame_stack": ["0", "all", "101"],
-    "env_kwargs": ["[]", "[1]", "3", "{"],
+    "model": ["resnet"],
+    "device": ["tpu", "cuda:x", "cpu:0"],
+    "logger": ["tensorbord", "none,wandb", "wandb,"],
+    "torch_deterministic": ["maybe", "2", "none"],
+    "frame_stack": ["0", "101"],
+    "env_kwargs": ["[]", "3", "{"],
     "wrapper": ["a", "a:B)", "a:B(1"],
-    "frame_skip": ["0", "1.5", "none"],
     "screen_size": ["0", "84x84"],
-    "noop_max": ["-1"],
-    "sticky_actions": ["-0.1", "1.1", "nan"],
-    "end_on_life_loss": ["3", "auto"],
-    "clip_rewards": ["sign"],
-    "normalize_observations": ["maybe", "none"],
+    "sticky_actions": ["1.1"],
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts]
-)
-def test_a_bad_value_is_answered_by_one_sentence_with_its_flag(name, text):
-    with pytest.raises(ConfigError) as caught:
-        Config(**{name: text})
-    assert_one_sentence(str(caught.value), f"--{name}=")
-    assert re.search(": (expected|give) ", str(caught.value))
-
-
-@pytest.mark.parametrize(
-    "value", [None, [1], True, float("nan"), float("inf"), b"1", object], ids=repr
-)
-def test_a_value_of_another_kind_is_refused_in_one_sentence(value):
-    with pytest.raises(ConfigError, match="--num_steps="):
-        Config(num_steps=value)
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_answered_by_one_sentence_with_its_flag(name):
+    for value in BAD[name]:
+        with pytest.raises(ConfigError) as caught:
+            Config(**{name: value})
+        assert_one_sentence(str(caught.value), f"--{name}=")
+        assert re.search(": (expected|give) ", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -152,23 +104,11 @@ def test_values_that_contradict_each_other_are_both_named(line, named):
     assert_one_sentence(error_of(line), *named)
 
 
-def test_values_that_just_agree_are_accepted():
-    config = config_of(
-        "--num_envs=2 --num_steps=30 --num_workers=2 --num_minibatches=60 --total_steps=60"
-    )
-    assert (config.rollout_size, config.iterations) == (60, 1)
-
-
 def test_iterations_are_whole_rollouts_and_at_most_those_asked_for():
     run = {"total_steps": 200_000, "num_envs": 4, "num_steps": 128}
     assert Config(**run).iterations == 390  # 390.6
     assert Config(**run, num_iterations=10).iterations == 10
     assert Config(**run, num_iterations=391).iterations == 390
-
-
-def test_a_config_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().seed = 1
 
 
 def schedule(remaining: float) -> float:
@@ -182,12 +122,6 @@ def test_the_state_of_a_config_is_json() -> None:
     assert json.loads(json.dumps(state)) == state
     del state["learning_rate"], state["clip_coef"]
     assert Config(**state) == Config()
-
-
-def test_a_config_of_a_run_without_the_flag_has_the_usual_learner() -> None:
-    state = Config().__getstate__()
-    del state["learner"]
-    assert Config(**state).learner == "auto"
 
 
 def test_runs_are_found_by_path_or_name(tmp_path, monkeypatch):
@@ -210,13 +144,11 @@ def test_the_folder_to_resume_is_that_of_a_run(
     (saved / "checkpoints" / "000000000100.safetensors").touch()
     Path("runs/named").mkdir(parents=True)
     assert folder_to_resume({}) is None
-    assert folder_to_resume({"resume": "none"}) is None
     assert folder_to_resume({"resume": "None"}) is None  # as null in a file of flags
     assert folder_to_resume({"resume": "none", "run_dir": "saved"}) is None
     assert folder_to_resume({"resume": "auto", "run_dir": "saved"}) == saved
     assert folder_to_resume({"resume": "auto", "run_dir": "begun"}) is None
     assert folder_to_resume({"resume": "auto", "run_dir": "new"}) is None
-    assert folder_to_resume({"resume": "saved"}) == saved
     assert folder_to_resume({"resume": "saved", "run_dir": "saved"}) == saved
     assert folder_to_resume({"resume": "named"}) == Path("runs/named")
 

@@ -17,7 +17,6 @@ from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
-from ppo.extras.tools.tune.command import Tune
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]
@@ -44,11 +43,9 @@ def assert_one_sentence(message, *named):
     [
         ("--lerning_rate=1", ["--lerning_rate", "did you mean --learning_rate?"]),
         ("--num-env=1", ["--num_env", "did you mean --num_envs?"]),
-        ("--sed 1", ["--sed", "did you mean --seed?"]),
         ("--zzzzzzzz", ["--zzzzzzzz", "--help"]),
         ("CartPole-v1", ["CartPole-v1", "--help"]),
         ("--no_seed", ["--no_seed"]),
-        ("--seed", ["--seed"]),
         ("--lr --seed=1", ["--learning_rate"]),
         ("--no_clip_rewards=True", ["--no_clip_rewards"]),
     ],
@@ -57,28 +54,28 @@ def test_an_unknown_or_unfinished_flag_is_named_with_its_neighbour(line, named):
     assert_one_sentence(error_of(line), *named)
 
 
-@pytest.mark.parametrize(
-    ("alias", "name", "text", "value"),
-    [
-        ("env", "env_name", "CartPole-v1", "CartPole-v1"),
-        ("env_id", "env_name", "CartPole-v1", "CartPole-v1"),
-        ("lr", "learning_rate", "3e-4", 3e-4),
-        ("lam", "gae_lambda", "0.9", 0.9),
-        ("epsilon", "clip_coef", "0.3", 0.3),
-        ("ppo_epochs", "num_epochs", "7", 7),
-        ("update_epochs", "num_epochs", "7", 7),
-        ("num_batches", "num_minibatches", "8", 8),
-        ("value_loss_coef", "value_coef", "1", 1.0),
-        ("vf_coef", "value_coef", "1", 1.0),
-        ("ent_coef", "entropy_coef", "0", 0.0),
-        ("total_timesteps", "total_steps", "2e6", 2_000_000),
-    ],
-)
-def test_aliases_mean_their_flag_in_either_spelling(alias, name, text, value):
-    expected = Config(**{name: value})
+ALIASES = {
+    "env_name=CartPole-v1": ["env", "env_id"],
+    "learning_rate=3e-4": ["lr"],
+    "gae_lambda=0.9": ["lam"],
+    "clip_coef=0.3": ["epsilon"],
+    "num_epochs=7": ["ppo_epochs", "update_epochs"],
+    "num_minibatches=8": ["num_batches"],
+    "value_coef=1": ["value_loss_coef", "vf_coef"],
+    "entropy_coef=0": ["ent_coef"],
+    "total_steps=2e6": ["total_timesteps"],
+}
+
+
+@pytest.mark.parametrize("given", ALIASES)
+def test_aliases_mean_their_flag_in_either_spelling(given):
+    name, text = given.split("=")
+    expected = Config(**{name: text})
     assert expected != Config()
-    for spelling in (alias, alias.replace("_", "-"), name, name.replace("_", "-")):
-        assert config_of(f"--{spelling}={text}") == config_of(f"--{spelling} {text}") == expected
+    for alias in (name, *ALIASES[given]):
+        for spelling in (alias, alias.replace("_", "-")):
+            assert config_of(f"--{spelling}={text}") == expected
+            assert config_of(f"--{spelling} {text}") == expected
 
 
 def test_the_readmes_command_lines_are_understood():
@@ -93,47 +90,31 @@ def test_the_readmes_command_lines_are_understood():
     )
 
 
-def test_hyphens_are_only_translated_in_names():
-    assert config_of("--run-dir=a-b/c-d=e").run_dir == "a-b/c-d=e"
+def test_a_switch_is_turned_on():
+    for spelling in ("", "=True", "=TRUE", "=1", " true"):
+        assert config_of(f"--clip_rewards{spelling}").clip_rewards is True
+        assert config_of(f"--clip-rewards{spelling} --seed=1").clip_rewards is True
 
 
-@pytest.mark.parametrize("spelling", ["", "=True", "=true", "=TRUE", "=1", " true", " 1"])
-def test_a_switch_is_turned_on(spelling):
-    assert config_of(f"--clip_rewards{spelling}").clip_rewards is True
-    assert config_of(f"--clip-rewards{spelling} --seed=1").clip_rewards is True
+def test_a_switch_is_turned_off():
+    for text in ("normalize_rewards=False", "normalize_rewards 0", "no_normalize_rewards"):
+        assert config_of(f"--{text}").normalize_rewards is False
+        assert config_of(f"--{text.replace('_', '-')} --seed=1").normalize_rewards is False
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [f"--normalize_rewards{value}" for value in ("=False", "=false", "=0", " False")]
-    + ["--no_normalize_rewards"],
-)
-def test_a_switch_is_turned_off(flag):
-    assert config_of(flag).normalize_rewards is False
-    assert config_of(f"{flag.replace('_', '-')} --seed=1").normalize_rewards is False
-
-
-@pytest.mark.parametrize("text", ["1e6", "1000000", "1000000.0", "1_000_000"])
-def test_whole_numbers_may_be_written_as_floats(text):
-    total_steps = config_of(f"--total_steps={text}").total_steps
-    assert (total_steps, type(total_steps)) == (1_000_000, int)
-
-
-def test_large_whole_numbers_keep_every_digit():
+def test_whole_numbers_may_be_written_as_floats_and_keep_every_digit():
+    for text in ("1e6", "1000000.0", "1_000_000"):
+        total_steps = config_of(f"--total_steps={text}").total_steps
+        assert (total_steps, type(total_steps)) == (1_000_000, int)
     assert Config(total_steps="9007199254740993").total_steps == 2**53 + 1
 
 
-@pytest.mark.parametrize(
-    "name", ["num_iterations", "target_kl", "clip_value_coef", "name", "run_dir"]
-)
-def test_none_turns_off_what_is_optional(name):
-    assert getattr(config_of(f"--{name}=none"), name) is None
-    assert getattr(Config(**{name: None}), name) is None
-
-
-def test_none_stays_a_word_where_it_is_a_choice():
-    config = config_of("--logger=none --normalize_advantages=none --preset=none")
-    assert (config.logger, config.normalize_advantages, config.preset) == (["none"], "none", "none")
+def test_none_turns_off_what_is_optional_and_stays_a_word_where_it_is_a_choice():
+    for name in ("num_iterations", "target_kl", "run_dir"):
+        assert getattr(config_of(f"--{name}=none"), name) is None
+        assert getattr(Config(**{name: None}), name) is None
+    config = config_of("--logger=none --normalize_advantages=none")
+    assert (config.logger, config.normalize_advantages) == (["none"], "none")
 
 
 @given(st.sampled_from(NAMES), st.text())
@@ -147,13 +128,7 @@ def test_any_text_for_any_flag_makes_a_config_or_a_config_error(name, text):
         assert Config(**dataclasses.asdict(config)) == config
 
 
-@given(st.lists(st.text() | st.sampled_from(NAMES).map("--{}".format)))
-def test_any_command_line_is_parsed_or_a_config_error(arguments):
-    with suppress(ConfigError):
-        assert parse_flags(arguments, Config).keys() <= set(NAMES)
-
-
-@pytest.mark.parametrize("line", ["--help", "-h", "--seed=1 --help"])
+@pytest.mark.parametrize("line", ["-h", "--seed=1 --help"])
 def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     with pytest.raises(HelpShown):
@@ -192,22 +167,17 @@ def test_help_fits_in_80_columns_and_says_first_what_the_command_does(
     assert main([command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
+    assert all_commands()[command].about.endswith(".")
     if command != "train":
         assert lines[2] == all_commands()[command].about
 
 
 @pytest.mark.parametrize("command", all_commands())
 def test_every_flag_has_a_plain_sentence(command):
-    for option in dataclasses.fields(kind_of(command)):
-        assert re.fullmatch(r"[A-Z].*\.", option.metadata["help"]), option.name
-    assert all_commands()[command].about.endswith(".")
-
-
-def kind_of(command: str) -> type[Flags]:
-    if command == "train":
-        return Config
-    found = resolve_name(all_commands()[command].path)
-    return found if isinstance(found, type) else Tune
+    found = Config if command == "train" else resolve_name(all_commands()[command].path)
+    if isinstance(found, type):  # else it makes its flags: see the tests of its extra
+        for option in dataclasses.fields(found):
+            assert re.fullmatch(r"[A-Z].*\.", option.metadata["help"]), option.name
 
 
 class Base(Flags):
@@ -224,15 +194,6 @@ class Derived(Base):
     path: str | Auto = flag("auto", "A path.", pattern=r"\w+:\w+", words=["own"])
     weight: float = flag(0.5, "A weight.", "w", low=0)
     is_heavy: bool = flag(False, "Whether it is heavy.")
-
-
-def test_names_are_found_by_metadata():
-    assert Derived.names() == ("size", "folder", "shape", "path", "weight", "is_heavy")
-    assert Derived.names(fixed=True) == ("size", "shape")
-    assert Derived.names(fixed=True, live=True) == ("shape",)
-    assert Derived.names(scope="run") == ("folder",)
-    assert Derived.names(scope="training") == ("size", "shape", "path", "weight", "is_heavy")
-    assert Derived.names(unknown=True) == ()
 
 
 def test_a_flag_takes_what_its_annotation_allows_and_words_besides():
@@ -267,17 +228,14 @@ def test_a_flag_of_a_list_is_repeated() -> None:
         (
             "flags.toml",
             'env-id = "LunarLander-v3"\nnum_envs = 4\nlearning_rate = "linear:1e-3"\n'
-            'wrapper = ["a:B", "c:D"]\n[env_kwargs]\nenable_wind = true\n',
-        ),
-        (
-            "flags.json",
-            '{"env-id": "LunarLander-v3", "num_envs": 4, "learning_rate": "linear:1e-3",'
-            ' "wrapper": ["a:B", "c:D"], "env_kwargs": {"enable_wind": true}}',
+            'policy_layers = [256, 128]\nwrapper = ["a:B", "c:D"]\n'
+            "[env_kwargs]\nenable_wind = true\n",
         ),
         (
             "flags.yaml",
             "# as W&B, Hydra and others write them\nenv-id: LunarLander-v3\nnum_envs: 4\n"
-            "learning_rate: linear:1e-3\nwrapper:\n- a:B\n- c:D\nenv_kwargs:\n"
+            "learning_rate: linear:1e-3\npolicy_layers: [256, 128]\n"
+            "wrapper:\n- a:B\n- c:D\nenv_kwargs:\n"
             "  enable_wind: true\n",
         ),
     ],
@@ -287,22 +245,13 @@ def test_a_file_of_flags_counts_less_than_the_command_line(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
+    assert Config(**parse_flags([f"--config={path}"], Config)).wrapper == ["a:B", "c:D"]
     config = Config(**parse_flags([f"--config={path}", "--num-envs=2", "--wrapper=e:F"], Config))
+    assert config.policy_layers == "256,128"
     assert config.env_name == "LunarLander-v3"
     assert config.env_kwargs == {"enable_wind": True}
     assert (config.num_envs, config.learning_rate) == (2, "linear:0.001")
     assert config.wrapper == ["e:F"]
-
-
-def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None:
-    path = tmp_path / "flags.toml"
-    path.write_text(
-        'policy_layers = [256, 128]\nwrapper = ["a:B", "c:D"]\nenv_kwargs = [{x = 1}, {x = 2}]\n'
-    )
-    config = Config(**parse_flags([f"--config={path}"], Config))
-    assert config.policy_layers == "256,128"
-    assert config.wrapper == ["a:B", "c:D"]
-    assert config.env_kwargs == [{"x": 1}, {"x": 2}]
 
 
 @pytest.mark.parametrize(
@@ -311,18 +260,13 @@ def test_lists_in_a_file_of_flags_keep_all_their_entries(tmp_path: Path) -> None
         ("flags.toml", "num_envs = ", "flags.toml: it cannot be read"),
         ("flags.json", "[1]", "flags.json: it cannot be read"),
         ("flags.json", '{"num_env": 2}', "unknown flag --num_env: did you mean --num_envs?"),
-        ("flags.json", '{"num_envs": "two"}', "--num_envs=two: expected integer >= 1"),
         ("flags.json", '{"seed": 1, "seed": 2}', "(seed is there twice)"),
         ("flags.toml", "#" * (1 << 18) + "\nseed = 1", "(it has more than 262,144 bytes)"),
         ("flags.yaml", "- seed: 1", "(it holds no flags by name)"),
-        ("flags.yaml", "", "(it holds no flags by name)"),
         ("flags.yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "(it has an alias (*))"),
         ("flags.yaml", "x: " + "[" * 1000 + "]" * 1000, "(maximum recursion depth exceeded"),
         ("flags.yaml", "env_kwargs: " + "[" * 150 + "]" * 150, "(it has more than 100 levels)"),
-        ("flags.yaml", "env_kwargs:\n\ta: 1", "found character"),
         ("flags.yaml", "seed: !!python/object/apply:os.getpid []", "could not determine"),
-        ("flags.yaml", "seed: 1\n---\nseed: 2", "but found another document"),
-        ("flags.yaml", "name: \x01", "unacceptable character"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_flags_is_named(
@@ -331,5 +275,3 @@ def test_what_is_wrong_in_a_file_of_flags_is_named(
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=re.escape(named)):
         Config(**parse_flags([f"--config={tmp_path / name}"], Config))
-    with pytest.raises(ConfigError, match=r"none\.toml: it cannot be read"):
-        parse_flags([f"--config={tmp_path / 'none.toml'}"], Config)

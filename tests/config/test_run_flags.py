@@ -5,21 +5,18 @@ import pytest
 from ppo.config.config import Config
 from ppo.config.run_flags import LOGGERS, ExecutionFlags, LoggingFlags, RunFlags
 from ppo.errors import ConfigError
-from ppo.extras.supervision.flags import TimeoutFlags
 
 
 def test_logging_changes_nothing_of_the_run() -> None:
     assert LoggingFlags.names(scope="run") == LoggingFlags.names()
     assert {*RunFlags.names(scope="training")} == {"eval_episodes", "eval_every", "eval_max_steps"}
     assert not ExecutionFlags.names(scope="run")
-    assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
 
 
-@pytest.mark.parametrize("names", ["none", *LOGGERS, ",".join(LOGGERS), "wandb,console"])
-def test_loggers_are_chosen_by_name(names: str) -> None:
-    assert Config(logger=names).loggers == {"console", *names.split(",")} - (
-        {"console", "none"} if names == "none" else set()
-    )
+def test_loggers_are_chosen_by_name() -> None:
+    assert Config(logger="none").loggers == set()
+    assert Config(logger=",".join(LOGGERS)).loggers == {"console", *LOGGERS}
+    assert Config(logger="wandb").loggers == {"console", "wandb"}
 
 
 def test_loggers_of_ones_own_are_given_one_by_one() -> None:
@@ -31,15 +28,10 @@ def test_loggers_of_ones_own_are_given_one_by_one() -> None:
         Config(logger="wandb,module:Other")
 
 
-@pytest.mark.parametrize("names", ["none,console", "console,", "printer", "console wandb"])
+@pytest.mark.parametrize("names", ["none,console", "printer"])
 def test_an_unknown_logger_is_answered_with_the_known_ones(names: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config(logger=names)
     known = ",".join(LOGGERS)
     expected = f"expected none, some of {known}, or module:Name(name=value, ...)"
     assert str(caught.value) == f"--logger={names}: {expected}"
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:3", "mps", "auto"])
-def test_devices_are_named_as_torch_names_them(device: str) -> None:
-    assert Config(device=device).device == device

@@ -22,10 +22,6 @@ from ppo.run.checkpoint import load_newest, newest_first
 from ppo.run.saving import Checkpoints
 from tests.running import ROOT
 
-SOURCES = [
-    ROOT / "main.py",
-    *(path for folder in ("ppo", "envs", "models") for path in (ROOT / folder).rglob("*.py")),
-]
 VECTOR = torch.arange(10.0, requires_grad=True)
 TENSORS = {
     "weights": torch.arange(6.0).reshape(2, 3),
@@ -80,54 +76,6 @@ def test_the_sha256_is_that_of_the_bytes_in_the_file(path):
         expected += f"{name} torch.{dtypes[entry['dtype']]} {tuple(entry['shape'])}".encode()
         expected += data[slice(*entry["data_offsets"])]
     assert digest == hashlib.sha256(expected).hexdigest()
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"a": torch.tensor([1.0, 3.0])},
-        {"b": torch.tensor([1.0, 2.0])},
-        {"a": torch.tensor([[1.0, 2.0]])},
-        {"a": torch.tensor([1.0, 2.0]).view(torch.int32)},
-        {"a": torch.tensor([1.0, 2.0]), "step": 1},
-    ],
-    ids=["number", "name", "shape", "dtype", "value"],
-)
-def test_the_digest_notices_any_other(state):
-    assert checkpoint.digest(state) != checkpoint.digest({"a": torch.tensor([1.0, 2.0])})
-
-
-def test_nothing_but_the_newest_checkpoint_is_left(path):
-    for step in range(2):
-        checkpoint.save(path, {**STATE, "step": step})
-    assert list(path.parent.iterdir()) == [path]
-    with safetensors.safe_open(path, "pt") as file:
-        assert json.loads(file.metadata()["state"])["step"] == 1
-
-
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(path, monkeypatch, failing):
-    def fail(*_):
-        raise OSError("no space left on device")
-
-    checkpoint.save(path, STATE)
-    before = path.read_bytes()
-    monkeypatch.setattr(*{"fsync": (os, "fsync"), "replace": (Path, "replace")}[failing], fail)
-    with pytest.raises(OSError, match="no space left"):
-        checkpoint.save(path, {"weights": torch.zeros(2), "step": 2})
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_what_was_saved_is_loaded(path):
-    checkpoint.save(path, STATE)
-    state = checkpoint.load(path)
-    assert state.keys() == STATE.keys()
-    for name, value in STATE.items():
-        if name in TENSORS:
-            torch.testing.assert_close(state[name], value.detach(), rtol=0, atol=0)
-        else:
-            assert state[name] == value
 
 
 def test_a_copied_state_does_not_change_with_the_original() -> None:
@@ -285,7 +233,7 @@ def test_a_resumed_run_counts_what_it_wrote_before_and_nothing_else(tmp_path: Pa
     assert after.steps == [0, 3, 4, 5, 9]
 
 
-@pytest.mark.parametrize("failing", ["open", "fsync", "read back", "link"])
+@pytest.mark.parametrize("failing", ["fsync", "read back", "link"])
 def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +248,6 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
 
     with monkeypatch.context() as patch:
         owner, name = {
-            "open": (Path, "open"),
             "fsync": (os, "fsync"),
             "read back": (checkpoint, "load"),
             "link": (Path, "symlink_to"),
@@ -323,17 +270,6 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
     assert saving.linked("last.safetensors") == 5
     assert len(saving.steps) == 3
     assert len(saving.told) == 2
-
-
-def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> None:
-    saving = Saving(tmp_path)
-    weights = torch.tensor([1, float("nan")])
-    saving.checkpoints.remember({"model.w": weights, "config": {}, "step": 1})
-    saving.checkpoints.save()
-    with pytest.raises(SaveFailed, match=r"model\.w would be saved .*: there is none"):
-        saving.checkpoints.finish()
-    assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_callbacks_may_have_numbers_that_are_not_finite(tmp_path: Path) -> None:
@@ -362,13 +298,14 @@ def test_the_newest_checkpoint_that_is_whole_is_loaded(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1])
         damages: list[str] = []
         assert load_newest(tmp_path, damages.append)[1]["step"] == instead
-        assert [name in damage for name, damage in zip(("100", "20"), damages, strict=False)] == [
-            True
-        ] * len(damages)
-        assert len(damages) == (1 if step == 100 else 2)
+        assert str(path) in damages[-1]
     (tmp_path / "000000000003.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         load_newest(tmp_path, lambda _: None)
+
+
+RUNS_CODE = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+RUNS_CODE |= {"torch.save", "torch.load"}
 
 
 def runs_code_when_read(source):
@@ -381,32 +318,9 @@ def runs_code_when_read(source):
             names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Attribute):
             names = [ast.unparse(node)]
-        if {
-            "pickle",
-            "cloudpickle",
-            "dill",
-            "joblib",
-            "marshal",
-            "shelve",
-            "torch.save",
-            "torch.load",
-        } & set(names):
+        if RUNS_CODE & set(names):
             return True
     return False
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import pickle",
-        "from pickle import loads",
-        "torch.save(x)",
-        "f = torch.load",
-        "from torch import load",
-    ],
-)
-def test_code_that_could_unpickle_is_noticed(source):
-    assert runs_code_when_read(source)
 
 
 # What a process of the trainer's sends to another, as multiprocessing does.
@@ -419,22 +333,35 @@ BETWEEN_PROCESSES = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
-def test_no_module_can_unpickle_a_file(source):
-    if source in BETWEEN_PROCESSES:
-        assert BETWEEN_PROCESSES[source] in source.read_text()
-        return
-    assert not runs_code_when_read(source.read_text())
+def test_no_module_can_unpickle_a_file():
+    assert runs_code_when_read("from torch import load")
+    folders = [ROOT / folder for folder in ("ppo", "envs", "models")]
+    sources = [ROOT / "main.py", *(path for folder in folders for path in folder.rglob("*.py"))]
+    found = {path for path in sources if runs_code_when_read(path.read_text())}
+    assert found == BETWEEN_PROCESSES.keys()
+    for path, line in BETWEEN_PROCESSES.items():
+        assert line in path.read_text()
 
 
-@pytest.mark.parametrize("value", [{1, 2}, torch.ones(1).to_sparse()], ids=type)
-def test_a_state_that_cannot_be_saved_is_no_silent_failure(value: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("model.w", torch.tensor([1, float("nan")]), r"model\.w would be saved .*: there is none"),
+        ("callback.x", {1, 2}, "there is none"),
+        ("callback.x", torch.ones(1).to_sparse(), "there is none"),
+    ],
+    ids=["not finite", "set", "sparse"],
+)
+def test_a_state_that_cannot_be_saved_is_no_silent_failure(
+    name: str, value: Any, said: str, tmp_path: Path
+) -> None:
     saving = Saving(tmp_path)
-    saving.checkpoints.remember({"callback.x": value, "config": {}, "step": 1})
+    saving.checkpoints.remember({name: value, "config": {}, "step": 1})
     saving.checkpoints.save()
-    with pytest.raises(SaveFailed, match="there is none"):
+    with pytest.raises(SaveFailed, match=said):
         saving.checkpoints.finish()
     assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_transposed_tensor_is_saved(tmp_path: Path) -> None:

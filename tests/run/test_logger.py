@@ -69,72 +69,51 @@ def rows(*iterations: int) -> list[dict[str, Any]]:
 CONFIG = Config(logger="tensorboard", verbose=0)
 
 
-def test_a_logger_gets_every_iteration_and_the_summary(
-    tmp_path: Path, registry: dict[str, str]
-) -> None:
-    with Loggers(CONFIG, Run(tmp_path), []) as loggers:
-        for iteration in (1, 2):
-            loggers.log({"iteration": iteration, "step": 10 * iteration})
-        loggers.finish(run_summary(steps=20))
-    expected = ["start after 0", "log 1", "log 2", "summarize 20", "close"]
-    assert Recorder.last.calls == expected
-    assert [row["step"] for row in metrics(tmp_path)] == ["10", "20"]
-
-
-def test_loggers_of_a_resumed_run_know_where_it_continues(
-    tmp_path: Path, registry: dict[str, str]
-) -> None:
-    with Loggers(CONFIG, Run(tmp_path), [], rows(1, 2)) as loggers:
-        loggers.log({"iteration": 3, "step": 30})
-    assert Recorder.last.calls[0] == "start after 20"
-    assert [row["step"] for row in metrics(tmp_path)] == ["10", "20", "30"]
-
-
-def test_a_logger_that_raises_is_dropped_and_named(
-    tmp_path: Path, registry: dict[str, str]
-) -> None:
-    registry["tensorboard"] = "tests.run.test_logger:Failing"
-    run = Run(tmp_path)
-    with Loggers(CONFIG, run, []) as loggers:
-        for iteration in (1, 2, 3):
-            loggers.log({"iteration": iteration})
-    assert Recorder.last.calls == ["start after 0", "log 1", "log 2"]
-    message = "--logger=tensorboard: out of order; training continues without it"
-    assert run.events == [("logger_failed", message)]
-    assert len(metrics(tmp_path)) == 3
-
-
-def test_a_logger_that_cannot_be_imported_is_dropped_too(
-    tmp_path: Path, registry: dict[str, str]
-) -> None:
-    registry["tensorboard"] = "nowhere:Logger"
-    run = Run(tmp_path)
-    with Loggers(CONFIG, run, []) as loggers:
-        loggers.log({"iteration": 1})
-    assert [kind for kind, _ in run.events] == ["logger_failed"]
-    assert len(metrics(tmp_path)) == 1
-
-
 def test_an_interrupt_aborts_loggers(tmp_path: Path, registry: dict[str, str]) -> None:
     with pytest.raises(KeyboardInterrupt), Loggers(CONFIG, Run(tmp_path), []):
         raise KeyboardInterrupt
     assert Recorder.last.calls == ["start after 0", "abort"]
 
 
+def test_a_logger_gets_every_iteration_and_the_summary_and_knows_where_a_run_goes_on(
+    tmp_path: Path, registry: dict[str, str]
+) -> None:
+    with Loggers(CONFIG, Run(tmp_path), [], rows(1, 2)) as loggers:
+        loggers.log({"iteration": 3, "step": 30})
+        loggers.finish(run_summary(steps=30))
+    assert Recorder.last.calls == ["start after 20", "log 3", "summarize 30", "close"]
+    assert [row["step"] for row in metrics(tmp_path)] == ["10", "20", "30"]
+
+
 @pytest.mark.parametrize(
-    ("logger", "verbose", "names"),
-    [
-        ("none", 1, []),
-        ("console", 0, []),
-        ("console", 1, ["console"]),
-        ("tensorboard", 1, ["console", "tensorboard"]),
-        ("tensorboard", 0, ["tensorboard"]),
-    ],
+    ("path", "reason"),
+    [("tests.run.test_logger:Failing", "out of order"), ("nowhere:Logger", "No module named")],
 )
+def test_a_logger_that_raises_or_cannot_be_imported_is_dropped_and_named(
+    path: str, reason: str, tmp_path: Path, registry: dict[str, str]
+) -> None:
+    registry["tensorboard"] = path
+    run = Run(tmp_path)
+    with Loggers(CONFIG, run, []) as loggers:
+        for iteration in (1, 2, 3):
+            loggers.log({"iteration": iteration})
+    ((kind, message),) = run.events
+    assert kind == "logger_failed"
+    assert message.startswith("--logger=tensorboard: ")
+    assert reason in message
+    assert message.endswith("; training continues without it")
+    assert len(metrics(tmp_path)) == 3
+
+
 def test_the_console_is_a_logger_unless_it_is_to_be_quiet(
-    logger: str, verbose: int, names: list[str], tmp_path: Path, registry: dict[str, str]
+    tmp_path: Path, registry: dict[str, str]
 ) -> None:
     registry["console"] = "tests.run.test_logger:Recorder"
-    config = Config(logger=logger, verbose=verbose)
-    with Loggers(config, Run(tmp_path), []) as loggers:
-        assert sorted(loggers.loggers) == names
+    for logger, verbose, names in (
+        ("none", 1, []),
+        ("console", 0, []),
+        ("tensorboard", 1, ["console", "tensorboard"]),
+    ):
+        config = Config(logger=logger, verbose=verbose)
+        with Loggers(config, Run(tmp_path), []) as loggers:
+            assert sorted(loggers.loggers) == names

@@ -35,20 +35,14 @@ def value(name: str, content: Any) -> Callable[[State], State]:
 REFUSED: dict[str, list[Callable[[State], State]]] = {
     MOMENTS: [
         changed(MOMENTS, lambda x: x[:0]),
-        changed(MOMENTS, lambda x: x[:1]),
-        changed(MOMENTS, lambda x: x[0]),
         changed(MOMENTS, lambda x: x[None]),
-        changed(MOMENTS, torch.Tensor.long),
         changed(MOMENTS, torch.Tensor.double),
         full(MOMENTS, math.inf),
         value(MOMENTS, "x"),
-        value(MOMENTS, None),
     ],
-    "optimizer.exp_avg_sq": [changed("optimizer.exp_avg_sq", lambda x: x[:1])],
     "optimizer": [full("optimizer.exp_avg_sq", -1.0), full("optimizer.step", -3.0)],
     "optimizer.step": [
         changed("optimizer.step", lambda x: x[None]),
-        full("optimizer.step", NAN),
         value("optimizer.step", 3),
     ],
     "model.value_head.weight": [full("model.value_head.weight", NAN)],
@@ -66,17 +60,14 @@ REFUSED: dict[str, list[Callable[[State], State]]] = {
         value("open_episodes.attributes", torch.tensor([*b"[7, 7, 7, 7]"], dtype=torch.uint8)),
     ],
     "open_episodes.actions": [changed("open_episodes.actions", torch.Tensor.double)],
-    "iteration": [value("iteration", number) for number in ("x", None, True, -1, 1.5, [1], {})],
-    "learning_rate": [value("learning_rate", number) for number in (NAN, -1, None, "x", 1e999)],
+    "iteration": [value("iteration", number) for number in (None, True, -1, 1.5)],
+    "learning_rate": [value("learning_rate", number) for number in (NAN, -1, "x")],
     "num_skipped": [value("num_skipped", -1)],
-    "faults": [value("faults", content) for content in ([1], {"worker_lost": "x"}, None)],
-    "episodes.metrics": [value("episodes.metrics", x) for x in ({"a": 1}, {"a": ["x"]}, "x")],
+    "faults": [value("faults", {"worker_lost": "x"})],
+    "episodes.metrics": [value("episodes.metrics", x) for x in ({"a": 1}, {"a": ["x"]})],
     "made_with": [value("made_with", [1])],
-    "env_attributes": [
-        value("env_attributes", content)
-        for content in ("x", None, [1], {"a": NAN}, {"colour": "red"})
-    ],
-    "best": [value("callbacks.KeepBest.0.best", content) for content in ("x", [1], {})],
+    "env_attributes": [value("env_attributes", x) for x in (None, {"a": NAN}, {"colour": "red"})],
+    "best": [value("callbacks.KeepBest.0.best", "x")],
     "best_iteration": [value("callbacks.KeepBest.0.best_iteration", None)],
 }
 CASES = [(name, change) for name, changes in REFUSED.items() for change in changes]
@@ -138,8 +129,7 @@ def test_what_is_sealed_again_without_a_change_is_resumed(run: Path, call: Call)
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("model.policy_trunk.layers.0.weight", NAN), ("normalize_observation.mean", NAN)]
-    + [("normalize_observation.variance", number) for number in (NAN, -1.0, math.inf)],
+    [("model.policy_trunk.layers.0.weight", NAN), ("normalize_observation.variance", -1.0)],
 )
 def test_no_command_acts_by_numbers_that_cannot_be(
     name: str, number: float, run: Path, tmp_path: Path, call: Call
@@ -160,11 +150,8 @@ def test_no_command_acts_by_numbers_that_cannot_be(
         load_policy(path)
 
 
-@pytest.mark.parametrize("attributes", ["x", [1], {"colour": "red"}])
-def test_attributes_that_cannot_be_set_are_traced_to_the_checkpoint(
-    attributes: Any, run: Path, call: Call
-) -> None:
-    path = reseal(run, value("env_attributes", attributes))
+def test_attributes_that_cannot_be_set_are_traced_to_the_checkpoint(run: Path, call: Call) -> None:
+    path = reseal(run, value("env_attributes", {"colour": "red"}))
     code, _, errors = call("evaluate", str(run), "--episodes=1")
     assert_refused(code, errors, str(path), "env_attributes")
 
@@ -173,7 +160,6 @@ def test_attributes_that_cannot_be_set_are_traced_to_the_checkpoint(
     ("change", "words"),
     [
         ({"callbacks.Rising.0.level": "x"}, "level is a text, here a number"),
-        ({"callbacks.Rising.0.episodes": None}, "episodes is null, here a number"),
         ({"env_attributes": {"level": "x"}}, "env_attributes"),
         ({"env_attributes": {"other": 1}}, "env_attributes"),
     ],

@@ -17,32 +17,16 @@ from ppo.system.hardware import (
 )
 
 
-@pytest.mark.parametrize(
-    ("images", "has_cuda", "expected"),
-    [(False, False, "cpu"), (False, True, "cpu"), (True, False, "cpu"), (True, True, "cuda")],
-)
-def test_auto_is_a_gpu_for_images_where_there_is_one(
-    images: bool, has_cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+def test_auto_is_a_gpu_for_images_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", lambda size, device: None)
-    assert find_device("auto", images) == expected
+    for has_cuda, expected in ((False, ["cpu", "cpu"]), (True, ["cpu", "cuda"])):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda x=has_cuda: x)
+        assert [find_device("auto", images) for images in (False, True)] == expected
 
 
 def test_a_device_that_does_not_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--device=cuda:99 cannot be used \(.+\): give --device"):
         find_device("cuda:99", False)
-
-
-def test_processes_that_learn_together_share_the_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
-    assert available_cores() == 6
-    monkeypatch.setattr(hardware, "sharing", 4)
-    assert available_cores() == 1
-    monkeypatch.setattr(hardware, "sharing", 8)
-    assert available_cores() == 1
 
 
 def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +36,10 @@ def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.Mon
     for words, cores in (("max 100000", 6), ("250000 100000", 2), ("50000 100000", 1)):
         (tmp_path / "cpu.max").write_text(f"{words}\n")
         assert available_cores() == cores
+    with monkeypatch.context() as patch:
+        (tmp_path / "cpu.max").write_text("max 100000\n")
+        patch.setattr(hardware, "sharing", 4)  # processes that learn together
+        assert available_cores() == 1
     for word, memory in (("max", machine), ("4096", 4096)):
         (tmp_path / "memory.max").write_text(f"{word}\n")
         assert hardware.physical_memory() == memory

@@ -14,7 +14,6 @@ from hypothesis.extra import numpy as arrays
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.extras.checks.observations import CheckData, checker
 
-INFINITE = float("inf")
 SPACES: dict[str, Any] = {
     "small": spaces.Box(-1, 1, (3,)),
     "large": spaces.Box(-1, 1, (9, 9)),
@@ -63,12 +62,10 @@ def check(space: Any, observation: Any, reward: Any = 1.0, is_strict: bool = Fal
 
 CONVERTED: dict[str, tuple[str, Any, Any]] = {
     "another float": ("small", np.array([0, 0.5, 1]), np.array([0, 0.5, 1], np.float32)),
-    "integers for floats": ("small", np.array([0, 1, -1]), np.array([0, 1, -1], np.float32)),
     "a list": ("small", [0.0, 1.0, 0.5], np.array([0, 1, 0.5], np.float32)),
     "more digits": ("small", [0.1, 0.0, 0.0], np.array([0.1, 0, 0], np.float32)),
     "an image of floats": ("image", np.full((10, 10, 3), 9.0), np.full((10, 10, 3), 9, np.uint8)),
     "a float for a choice": ("choice", 3.0, np.array(3)),
-    "a list of choices": ("choices", [2, 1], np.array([2, 1])),
     "bits": ("bits", [True, False, True, False], np.array([1, 0, 1, 0], np.int8)),
 }
 
@@ -107,27 +104,21 @@ def test_a_reward_in_an_array_of_one_is_a_number() -> None:
     assert env.problems["reward"] == "its reward is float64 (1, 1) [[1.0]]: return a number"
 
 
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("is_strict", [False, True])
-def test_samples_of_a_space_pass_as_they_are(name: str, is_strict: bool) -> None:
-    SPACES[name].seed(0)
-    for _ in range(20):
-        assert check(SPACES[name], SPACES[name].sample(), is_strict=is_strict).faults == {}
+def test_samples_of_a_space_pass_as_they_are() -> None:
+    for space in SPACES.values():
+        space.seed(0)
+        for is_strict in [False, True] * 10:
+            assert check(space, space.sample(), is_strict=is_strict).faults == {}
 
 
 FLAWED: dict[str, tuple[str, Any, str]] = {
     "a number too many": ("small", np.zeros(4, np.float32), "float32 (4,)"),
-    "another shape of as many numbers": ("small", np.zeros((3, 1), np.float32), "float32 (3, 1)"),
     "objects": ("small", np.array([None, 0, 0]), "object (3,)"),
     "nothing": ("small", None, "None"),
-    "a text": ("small", "abc", "'abc'"),
     "not a number": ("small", np.array([0, np.nan, 0], np.float32), "nan"),
     "infinite": ("small", np.array([0, 0, np.inf], np.float32), "inf"),
     "not a number among many": ("large", np.full((9, 9), np.nan, np.float32), "nan"),
-    "minus infinity among many": ("large", np.full((9, 9), -np.inf, np.float32), "inf"),
     "not a number without bounds": ("unbounded", np.array([0, np.nan]), "nan"),
-    "infinite within infinite bounds": ("unbounded", np.array([np.inf, 0]), "inf"),
-    "minus infinity within infinite bounds": ("unbounded", np.array([-np.inf, 0]), "-inf"),
     "what is infinite as float32": ("unbounded", np.array([1e300, 0]), "1e+300"),
     "the same, negative": ("unbounded", np.array([0, -1e300]), "-1e+300"),
     "what is infinite as float32 among many": (
@@ -135,46 +126,25 @@ FLAWED: dict[str, tuple[str, Any, str]] = {
         np.full(70, 1e300),
         "1.e+300",
     ),
-    "not a number where there are no dimensions": ("without dimensions", np.float32("nan"), "nan"),
-    "a vector where there are no dimensions": (
-        "without dimensions",
-        np.zeros(1, np.float32),
-        "float32 (1,)",
-    ),
+    "a text where there are no dimensions": ("without dimensions", "0.5", "'0.5'"),
     "an image of fractions": ("image", np.full((10, 10, 3), 0.5), "float64 (10, 10, 3)"),
     "a list that is too long": ("small", 4 * [0.0], "[0.0, 0.0, 0.0, 0.0]"),
-    "a list of unequal lists": ("large", [[1.0], [1.0, 2.0]], "[[1.0], [1.0, 2.0]]"),
-    "a list with a hole": ("small", [0.0, None, 0.0], "[0.0, None, 0.0]"),
     "a number that float32 has not": ("small", [0.0, 1e300, 0.0], "inf"),
-    "an image with its axes swapped": (
-        "image",
-        np.zeros((3, 10, 10), np.uint8),
-        "uint8 (3, 10, 10)",
-    ),
     "an image of other integers": ("image", np.full((10, 10, 3), 300), "int64 (10, 10, 3)"),
     "a fraction for a choice": ("choice", 2.5, "2.5"),
-    "nothing for a choice": ("choice", None, "None"),
-    "a text for a choice": ("choice", "2", "'2'"),
-    "several for a choice": ("choice", np.array([2, 3]), "[2, 3]"),
     "not a number for a choice": ("choice", float("nan"), "nan"),
     "too few choices": ("choices", np.array([1]), "[1]"),
     "a choice too many": ("choice", 5, "is outside of"),
-    "a choice below the first": ("choice", np.int64(1), "is outside of"),
-    "a choice too many of several": ("choices", np.array([3, 0]), "is outside of"),
     "fractions for choices": ("choices", np.array([1.0, 0.5]), "[1.0, 0.5]"),
     "too few bits": ("bits", np.zeros(3, np.int8), "int8 (3,)"),
     "a missing key": ("dict", {"a": np.zeros(2, np.float32)}, "'a'"),
-    "a key too many": ("dict", {"a": np.zeros(2, np.float32), "b": 0, "c": 1}, "'c'"),
-    "another key": ("dict", {"a": np.zeros(2, np.float32), "c": 1}, "lacks 'b'"),
     "a tuple for a dict": ("dict", (np.zeros(2, np.float32), 0), "(array("),
-    "a flawed part": ("dict", {"a": np.zeros(3, np.float32), "b": 0}, "float32 (3,)"),
     "a flawed part after one outside": (
         "dict",
         {"a": np.full(2, 9, np.float32), "b": None},
         "None",
     ),
     "a tuple too short": ("tuple", (0,), "None"),
-    "a tuple too long": ("tuple", (0, {"x": np.zeros(1, np.float32)}, 1), ", 1)"),
     "a flawed part of a part": ("tuple", (0, {"x": np.full(1, np.nan, np.float32)}), "nan"),
 }
 
@@ -194,25 +164,11 @@ def test_a_flawed_observation_is_bad_data_and_is_shown(flaw: str) -> None:
         assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("observation", [None, "0.5", "abc"])
-def test_what_is_no_number_is_bad_data_also_where_there_are_no_dimensions(observation: Any) -> None:
-    with pytest.raises(InvalidEnvOutput, match=re.escape(repr(observation))):
-        checker(SPACES["without dimensions"])(observation)
-
-
-@pytest.mark.parametrize("size", [2, 70])
-def test_infinity_in_half_precision_is_bad_data(size: int) -> None:
-    with pytest.raises(InvalidEnvOutput, match="inf"):
-        checker(spaces.Box(-np.inf, np.inf, (size,), np.float16))(np.full(size, np.inf, np.float16))
-
-
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
         (None, "None"),
         (np.zeros(3, np.float32), "float32 (3,)"),
-        ((np.zeros(3, np.float32),), "(array("),
-        ((np.zeros(3, np.float32), None), "None"),
         ((np.zeros(3, np.float32), {}, {}), "{}, {}"),
     ],
 )
@@ -227,9 +183,7 @@ def test_a_reset_that_does_not_return_observation_and_info_is_bad_data(
     ("after", "shown"),
     [
         ((1.0, True, {}), "True, {}"),  # as gym had it
-        ((1.0, True, False), "True, False"),
         ((1.0, True, False, None), "None"),
-        ((1.0, True, False, []), "[]"),
         ((1.0, True, False, {}, {}), "{}, {}"),
     ],
 )
@@ -249,15 +203,11 @@ def test_a_step_that_does_not_return_five_results_is_bad_data(after: tuple, show
         (None, "None"),
         ("1", "'1'"),
         (float("nan"), "nan"),
-        (INFINITE, "inf"),
-        (-INFINITE, "-inf"),
         (1e300, "1e+300"),
         (10**400, "1000"),
         (1j, "1j"),
         ([1.0], "[1.0]"),
-        (np.float64("nan"), "nan"),
         (np.float32("-inf"), "-inf"),
-        (np.array(np.nan), "nan"),
         (np.array("1"), "'1'"),
     ],
 )
@@ -270,23 +220,9 @@ def test_a_reward_that_is_not_one_finite_number_is_bad_data_and_is_shown(
         env.step(0)
 
 
-@pytest.mark.parametrize(
-    "reward",
-    [
-        0,
-        -3,
-        True,
-        0.5,
-        np.float64(2),
-        np.float32(2),
-        np.float16(2),
-        np.int64(-1),
-        np.bool_(True),
-        np.array(3),
-    ],
-)
-def test_one_finite_number_of_any_kind_is_a_reward(reward: Any) -> None:
-    check(SPACES["choice"], 2, reward)
+def test_one_finite_number_of_any_kind_is_a_reward() -> None:
+    for reward in (-3, True, 0.5, np.float16(2), np.int64(-1), np.bool_(True), np.array(3)):
+        check(SPACES["choice"], 2, reward)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from ppo.extras.demonstrations.recorder import Recording
 from ppo.extras.demonstrations.replay import Examples, replay
 from ppo.models.actor_critic import named_tensors
 from ppo.peers import Peers
-from tests.environments import SPACES, point
 
 
 def make_parts(env_name: str, **values: Any) -> Components:
@@ -77,13 +76,10 @@ def distribution_of_zeros(parts: Components) -> Any:
         ("tests.environments:Counting-v0", {}),
         ("tests.environments:Camera", {}),
         ("tests.environments:Lights", {"frame_stack": 2}),
-        ("tests.environments:Picture-v0", {"screen_size": 40, "image": "color"}),
         ("tests.environments:Masked-v0", {}),
         ("tests.environments:Target-v0", {"squash_actions": True}),
         ("tests.environments:Identity", {"env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
-        ("tests.environments:Identity", {"env_kwargs": {"shown": "Tuple", "done": "Dict"}}),
         ("CartPole-v1", {"frame_stack": 3, "frame_skip": 2}),
-        ("PongNoFrameskip-v4", {"max_episode_steps": 12}),
         ("PongNoFrameskip-v4", {"max_episode_steps": 12, "image": "color"}),
     ],
 )
@@ -223,73 +219,29 @@ def test_the_gradient_is_that_of_the_definition(kind: str) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
     assert found.abs().max() > 0.01
 
-    def loss_at(weights: torch.Tensor) -> float:
-        kept = cloning.learner.weights.clone()
-        cloning.learner.weights.copy_(weights)
-        loss = loss_by_definition(cloning, rows, returns).item()
-        cloning.learner.weights.copy_(kept)
-        return loss
 
-    weights = cloning.learner.weights.clone()
-    for seed in range(3):  # finite differences in random directions
-        torch.manual_seed(seed)
-        direction = torch.randn_like(weights)
-        if cloning.held is not None:
-            direction[cloning.held] = 0
-        direction /= direction.norm()
-        step = 1e-2 * direction
-        with torch.no_grad():
-            slope = (loss_at(weights + step) - loss_at(weights - step)) / 2e-2
-        assert slope == pytest.approx(float(found @ direction), abs=3e-3, rel=3e-2)
-
-
-@pytest.mark.parametrize("kind", ["discrete", "continuous", "lstm"])
-def test_frozen_weights_and_the_deviation_stay(kind: str) -> None:
-    cloning = make_cloning(kind, (40, 30, 20), freeze="policy_head")
+def test_frozen_weights_and_the_deviation_stay() -> None:
+    cloning = make_cloning("continuous", (40, 30, 20), freeze="policy_head")
     before = {name: x.clone() for name, x in named_tensors(cloning.model).items()}
-    if kind == "continuous":
-        assert (before["policy_head.log_std"] == 3 * KINDS[kind]["log_std_init"]).all()
     cloning.run(3)
     for name, tensor in named_tensors(cloning.model).items():
         is_same = torch.equal(tensor, before[name])
         assert is_same == name.startswith("policy_head"), name
 
 
-def test_actions_are_learned_while_the_deviation_stays() -> None:
-    cloning = make_cloning("continuous", (200,), log_std_init=-0.7, hidden_size=32)
-    cloning.tables["actions"][:] = cloning.tables["observations"][:, :1]
-    log_std = cloning.model.policy_head.log_std.clone()
-    before = cloning.score()
-    cloning.run(100)
-    cloning.fit_deviation()  # no episode is held out
-    after = cloning.score()
-    assert torch.equal(cloning.model.policy_head.log_std, log_std)
-    assert before.error is not None
-    assert after.error is not None
-    assert after.accuracy is None
-    assert after.error < 0.2 * before.error
-
-
-@pytest.mark.parametrize(
-    ("freeze", "wanted"),
-    [(None, ([0.0, -2.0], [-0.5])), ("policy_head.heads.0", ([0.0, 0.0], [-0.5]))],
-)
-def test_the_deviation_becomes_that_of_the_held_out_actions(freeze: str | None, wanted) -> None:
+def test_the_deviation_becomes_that_of_the_held_out_actions() -> None:
     kwargs = {"shown": "Discrete", "done": "Arms"}
-    cloning = make_cloning(
-        "", (2000,) * 3, env_name="Identity-v0", env_kwargs=kwargs, freeze=freeze
-    )
+    name = "tests.environments:Identity-v0"
+    cloning = make_cloning("", (2000,) * 3, env_name=name, env_kwargs=kwargs)
     cloning.tables["actions"].zero_()
     spread = torch.tensor([5.0, 1e-3, 0, math.exp(-0.5)])  # above the initial, below the lowest
-    for rows in (cloning.held_out, cloning.learned):
+    for rows, factor in ((cloning.held_out, 1), (cloning.learned, 100)):
         noise = torch.randn(len(rows), 4, generator=torch.Generator().manual_seed(1))
-        _, modes, _ = cloning.predict(rows)
-        is_held_out = rows is cloning.held_out
-        cloning.tables["actions"][rows] = modes + noise * spread * (1 if is_held_out else 100)
+        cloning.tables["actions"][rows] = cloning.predict(rows)[1] + noise * spread * factor
     before = float(cloning.predict(cloning.held_out)[0].mean())
     cloning.fit_deviation()
     found = [x for name, x in cloning.model.named_parameters() if name.endswith("log_std")]
-    for own, log_std in zip(found, wanted, strict=True):
+    for own, log_std in zip(found, ([0.0, -2.0], [-0.5]), strict=True):
         np.testing.assert_allclose(own.detach(), log_std, atol=0.05)
     assert float(cloning.predict(cloning.held_out)[0].mean()) <= before
 
@@ -305,19 +257,15 @@ def test_returns_are_those_of_the_definition() -> None:
     np.testing.assert_allclose(discounts, [0, 0, 0, 0, 0.81, 0.9, 1])
 
 
-@pytest.mark.parametrize("kind", ["discrete", "lstm"])
-def test_an_episode_that_was_cut_off_is_worth_what_follows(kind: str) -> None:
-    cloning = make_cloning(kind, (4, 3, 2))
+def test_an_episode_that_was_cut_off_is_worth_what_follows() -> None:
+    cloning = make_cloning("lstm", (4, 3, 2))
     returns = cloning.returns_now()
     model = cloning.model
     states = torch.zeros(1, model.state_size)
     for row in range(5, 9):  # of the second episode
         observation = cloning.tables["observations"][row : row + 1]
-        if model.state_size:
-            outputs, states = model.policy_trunk.step(observation, states)
-            value = model.heads(outputs, outputs)[1].item()
-        else:
-            value = model(observation)[1].item()
+        outputs, states = model.policy_trunk.step(observation, states)
+        value = model.heads(outputs, outputs)[1].item()
     assert returns[7] == pytest.approx(cloning.returns[7] + 0.99 * value, rel=1e-4)
     assert returns[5] == pytest.approx(cloning.returns[5] + 0.99**3 * value, rel=1e-4)
     np.testing.assert_array_equal(returns[:4], cloning.returns[:4])
@@ -383,19 +331,15 @@ def test_a_tenth_of_the_episodes_is_held_out() -> None:
         assert where in cloning.describe_score()
 
 
-@pytest.mark.parametrize("kind", ["discrete", "lstm"])
-def test_every_example_is_used_once_in_an_epoch(kind: str) -> None:
-    cloning = make_cloning(kind, (30, 70, 1, 1, 90, 5))
+def test_every_example_is_used_once_in_an_epoch() -> None:
+    cloning = make_cloning("lstm", (30, 70, 1, 1, 90, 5))
     minibatches = cloning.minibatches(cloning.learned, 64, np.random.default_rng(0))
     rows = np.concatenate(minibatches)
     is_step = cloning.tables["is_step"].numpy()
     assert sorted(rows[is_step[rows]]) == cloning.learned.tolist()
-    if kind == "lstm":
-        for part in minibatches:  # whole episodes
-            assert cloning.tables["starts"][part[0]]
-            assert not is_step[part[-1]]
-    else:
-        assert {len(part) for part in minibatches[:-1]} <= {64}
+    for part in minibatches:  # whole episodes
+        assert cloning.tables["starts"][part[0]]
+        assert not is_step[part[-1]]
 
 
 def test_without_rewards_values_stay(tmp_path: Path) -> None:
@@ -413,23 +357,6 @@ def test_what_is_not_finite_ends_with_a_sentence() -> None:
     cloning.tables["actions"][5] = torch.inf
     with pytest.raises(NonFinite, match=r"--demonstrations=x\.npz"):
         cloning.run(1)
-
-
-@pytest.mark.slow
-def test_values_learn_the_returns(tmp_path: Path) -> None:
-    """Ten steps of reward 1, of which the observation tells only the first: an lstm counts."""
-    cloning = make_cloning("lstm", (10,) * 40, normalize_rewards=False, hidden_size=16)
-    is_step = cloning.tables["is_step"].numpy()
-    cloning.tables["observations"][:] = cloning.tables["starts"][:, None].float()
-    cloning.was_cut[:] = False
-    cloning.returns, cloning.discounts = known_returns(
-        is_step.astype(float), is_step, cloning.was_cut, 0.9
-    )
-    cloning.run(60)
-    (rows,) = cloning.minibatches(cloning.held_out[:1], 1)
-    with torch.no_grad():
-        values = cloning.forward(rows)[1][:10]
-    assert np.abs(values.numpy() - cloning.returns[rows][:10]).mean() < 0.4
 
 
 def test_cloning_leaves_no_trace_but_its_result(tmp_path: Path) -> None:
@@ -467,36 +394,3 @@ def test_an_image_is_cloned(tmp_path: Path) -> None:
     )
     clone(parts)
     assert parts.policy().evaluate(40).mean == 1
-
-
-@pytest.mark.parametrize("model", ["lstm", "gru"])
-def test_a_recurrent_model_of_images_is_cloned(model: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.npz"
-    options = {"model": model, "hidden_size": 8, "screen_size": 36}
-    parts = make_parts("tests.environments:Camera", **options)
-    played(parts, path, 4)
-    cloned = make_parts("tests.environments:Camera", **options, demonstrations=str(path))
-    assert "accuracy" in clone(cloned)
-
-
-@pytest.mark.slow
-def test_nested_spaces_of_every_kind_are_cloned(tmp_path: Path) -> None:
-    kwargs = {"shown": "Dict", "done": "Tuple"}
-    path = tmp_path / "nested.npz"
-
-    def expert(seen: Any) -> Any:
-        return point(SPACES["Tuple"], int(seen["a"]))
-
-    returns = ppo.record(expert, "tests.environments:Identity", 60, path, env_kwargs=kwargs)
-    assert returns == [5.0] * 60
-    parts = make_parts(
-        "tests.environments:Identity",
-        env_kwargs=kwargs,
-        demonstrations=str(path),
-        clone_epochs=100,
-        squash_actions=True,
-    )
-    clone(parts)
-    mean = parts.policy().evaluate(20).mean
-    assert mean is not None
-    assert mean > 4.8

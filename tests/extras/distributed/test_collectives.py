@@ -8,7 +8,6 @@ import torch
 
 from ppo.extras.distributed import collectives
 from ppo.extras.distributed.collectives import (
-    MAX_GATHERED,
     Collectives,
     RankLost,
     attempt_name,
@@ -67,17 +66,6 @@ def exchange(monkeypatch: pytest.MonkeyPatch) -> Collectives:
     result = Collectives()
     result.size = 2
     return result
-
-
-@pytest.mark.parametrize(
-    ("size", "call"), [(MAX_GATHERED // 2, "all_gather"), (MAX_GATHERED // 2 + 1, "all_reduce")]
-)
-def test_small_sums_are_gathered(exchange: Collectives, size: int, call: str) -> None:
-    part = torch.ones(size)
-    exchange.all_reduce(part)
-    assert part.unique().tolist() == [2]
-    assert collectives.distributed.calls == [call]
-    assert exchange.seconds > 0
 
 
 def test_an_exchange_that_fails_names_the_lost_rank_and_what_to_do(

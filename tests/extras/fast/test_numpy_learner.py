@@ -1,7 +1,5 @@
 """Learning with gradients written out in numpy, against torch's autograd."""
 
-import gc
-import threading
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -21,7 +19,6 @@ from ppo.extras.fast.backend import NumpyBackend, keeps_gradients
 from tests.algorithm.test_batch import collected
 from tests.extras.fast.test_numpy_mlp import EACH_SPACE, EACH_TRUNK, SPACES, VECTOR, B, make_model
 from tests.running import learn, make_components, make_network, worker_of
-from tests.test_components import SMALL
 
 
 def make_batch(model, masked: bool = False) -> dict[str, torch.Tensor]:
@@ -74,43 +71,31 @@ def assert_same_gradient(model, batch, **values) -> None:
 
 @EACH_TRUNK
 @EACH_SPACE
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize(("num_layers", "large"), [(1, 10**9), (3, 10**9), (2, 1)])
-def test_the_gradient_is_that_of_autograd(
-    action_space, share_trunk, activation, num_layers, large, monkeypatch: pytest.MonkeyPatch
+def test_the_gradient_is_that_of_autograd(action_space, share_trunk) -> None:
+    for activation, num_layers in (("tanh", 1), ("relu", 3)):
+        values = {"activation": activation, "num_layers": num_layers}
+        model = make_model(action_space, share_trunk=share_trunk, **values)
+        assert_same_gradient(model, make_batch(model))
+
+
+@pytest.mark.parametrize("threads_from", [10**9, 1], ids=["one thread", "two threads"])
+def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
+    threads_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", large)
-    model = make_model(
-        action_space, share_trunk=share_trunk, activation=activation, num_layers=num_layers
-    )
+    monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", threads_from)
+    model = make_model(SPACES["numbers"], policy_layers="7", value_layers="11,5,9")
+    assert [layer.weight.shape[0] for layer in model.value_trunk.layers] == [11, 5, 9]
     assert_same_gradient(model, make_batch(model))
 
 
-@EACH_SPACE
-@pytest.mark.parametrize("large", [10**9, 1])
-def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
-    action_space, large, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backend, "MIN_WORK_FOR_THREADS", large)
-    model = make_model(action_space, policy_layers="7", value_layers="11,5,9")
-    widths = [layer.weight.shape for layer in model.value_trunk.layers]
-    assert widths == [(11, 5), (5, 11), (9, 5)]
-    assert model.policy_trunk.layers[0].weight.shape == (7, 5)
-    batch = make_batch(model)
-    assert_same_gradient(model, batch)
-    assert_same_gradient(make_model(action_space, value_layers="3"), batch)
-
-
-@pytest.mark.parametrize(
-    "values", [{"clip_value_coef": None}, {"clip_value_coef": 10.0}, {"entropy_coef": 0.3}]
-)
-@pytest.mark.parametrize("normalize", ["minibatch", "none"])
-@EACH_SPACE
-def test_the_gradient_is_that_of_autograd_whatever_the_coefficients(
-    action_space, values, normalize
-) -> None:
-    model = make_model(action_space)
-    assert_same_gradient(model, make_batch(model), normalize_advantages=normalize, **values)
+def test_the_gradient_is_that_of_autograd_whatever_the_coefficients() -> None:
+    model = make_model(SPACES["choices"])
+    for values in (
+        {"clip_value_coef": None, "normalize_advantages": "minibatch"},
+        {"clip_value_coef": 10.0, "normalize_advantages": "none"},
+        {"entropy_coef": 0.3},
+    ):
+        assert_same_gradient(model, make_batch(model), **values)
 
 
 @pytest.mark.parametrize("action_space", [SPACES["choice"], SPACES["choices"]])
@@ -142,23 +127,17 @@ def test_one_thread_and_two_compute_the_same_bits(monkeypatch: pytest.MonkeyPatc
     assert found[0] == found[1]
 
 
-@EACH_TRUNK
 @EACH_SPACE
-def test_values_and_log_probabilities_are_those_of_torch(action_space, share_trunk) -> None:
-    model = make_model(action_space, share_trunk=share_trunk)
-    batch = {
-        name: tensor
-        for name, tensor in make_batch(model).items()
-        if name in ("observations", "actions")
-    }
+def test_values_and_log_probabilities_are_those_of_torch(action_space) -> None:
+    model = make_model(action_space, share_trunk=True)
+    made = make_batch(model)
+    batch = {name: made[name] for name in ("observations", "actions")}
     by_torch, by_numpy = learners(model, num_minibatches=3)
     with torch.no_grad():
         expected = by_torch.backend.log_probs_and_values(batch)
-        found = by_numpy.backend.log_probs_and_values(arrays(batch))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-        if share_trunk:
-            features = {"features": model.policy_trunk(batch["observations"])}
-            found = by_numpy.backend.log_probs_and_values(arrays(batch | features))
+        features = {"features": model.policy_trunk(batch["observations"])}
+        for given in (batch, batch | features):
+            found = by_numpy.backend.log_probs_and_values(arrays(given))
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         expected_values = by_torch.backend.values(batch["observations"])
     found_values = by_numpy.backend.values(batch["observations"].numpy())
@@ -187,51 +166,6 @@ def test_learning_leads_to_the_same_weights() -> None:
     assert mine.keys() == its.keys()
 
 
-def test_the_thread_ends_with_its_learner() -> None:
-    learner = learners(make_model(SPACES["choice"]))[1]
-    thread = learner.backend.value_thread.submit(threading.current_thread).result()
-    assert thread.is_alive()
-    del learner
-    gc.collect()
-    thread.join(timeout=10)
-    assert not thread.is_alive()
-
-
-class Conversions:
-    """Count calls of torch.from_numpy, torch.as_tensor and Tensor.numpy."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sizes: dict[str, list[int]] = {"to torch": [], "to numpy": []}
-        for owner, name, way, size in (
-            (torch, "from_numpy", "to torch", np.size),
-            (torch, "as_tensor", "to torch", np.size),
-            (torch.Tensor, "numpy", "to numpy", torch.Tensor.numel),
-        ):
-            convert = getattr(owner, name)
-
-            def counted(table: Any, *rest: Any, _do=convert, _way=way, _size=size, **more: Any):
-                self.sizes[_way].append(int(_size(table)))
-                return _do(table, *rest, **more)
-
-            monkeypatch.setattr(owner, name, counted)
-
-
-def test_numpy_learns_from_a_rollout_that_never_becomes_a_tensor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """But for its values and returns, of which torch computes the explained variance."""
-    parts = make_components("Counting-v0", num_envs=4, num_steps=16, num_minibatches=2)
-    rollout = parts.finish_collect(1, worker_of(parts, 4).collect(1))
-    conversions = Conversions(monkeypatch)
-    batch = parts.make_batch(rollout)
-    assert conversions.sizes == {"to torch": [], "to numpy": []}
-    assert all(isinstance(table, np.ndarray) for table in batch.values())
-    assert np.shares_memory(batch["actions"], rollout.actions)
-    parts.learner.update(batch, 1)
-    assert conversions.sizes["to torch"] == [64, 64]
-    assert set(conversions.sizes["to numpy"]) <= {64}  # an epoch's permutation of 64 rows
-
-
 def test_an_estimator_of_ones_own_keeps_the_gradients_in_numpy() -> None:
     class Doubled(Learner):
         def advantages(self, *tables: Any) -> Any:
@@ -255,11 +189,3 @@ class Own(Learner):
 
     def advantages(self, *tables: Any) -> Any:
         return 2 * super().advantages(*tables)
-
-
-def test_the_learner_is_in_numpy_where_that_can_do_all_the_model_does() -> None:
-    plain, gelu = (
-        make_components("Counting-v0", **SMALL, **x) for x in ({}, {"activation": "gelu"})
-    )
-    assert isinstance(plain.learner.backend, NumpyBackend)
-    assert isinstance(gelu.learner.backend, TorchBackend)

@@ -77,14 +77,6 @@ def test_values_given_on_resuming_take_precedence_over_earlier_changes(tmp_path:
     assert read_json(tmp_path / "set.json") == {}
 
 
-@pytest.mark.slow
-def test_a_value_given_on_resuming_is_forgotten_in_all_changes(cartpole_copy: Path) -> None:
-    for iteration in (21, 22):
-        write_json(cartpole_copy / f"set-{iteration}.json", {"num_epochs": 2})
-    train("CartPole-v1", resume=str(cartpole_copy), total_steps=22 * 256, num_epochs=3)
-    assert [int(row["gradient_steps"]) for row in metrics(cartpole_copy)[-2:]] == [12, 12]
-
-
 def events_of(run: Path, kind: str) -> list[dict[str, Any]]:
     path = run / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -142,8 +134,6 @@ def test_a_run_is_changed_killed_and_resumed(tmp_path: Path, call: Call) -> None
             "ppo set cannot change gamma, but learning_rate, num_epochs, gae_lambda, clip_co",
         ),
         ("learning_rate=fast", "--learning_rate=fast: expected number > 0 and <= 1e+30 or linear"),
-        ("learning_rat=1", "unknown flag --learning_rat: did you mean --learning_rate?"),
-        ("clip_coef", "--clip_coef/--epsilon/--clip_range: expected one argument"),
         ("num_epochs=3", "nowhere is not running: give the flags with --resume=nowhere"),
     ],
 )
@@ -207,7 +197,7 @@ def test_a_run_goes_on_without_a_change_that_it_cannot_accept(tmp_path: Path, ca
     assert call(f"--resume={run}", f"--num_iterations={len(metrics(run)) + 2}")[0] == 0
 
 
-@pytest.mark.parametrize("content", ["{", '{"num_envs": 16}', "[]", os.mkfifo])
+@pytest.mark.parametrize("content", ["{", os.mkfifo])
 def test_set_overwrites_no_file_that_it_has_not_written(
     content: Any, cartpole_copy: Path, call: Call
 ) -> None:

@@ -161,11 +161,6 @@ def init(**options):
 """  # what we call of it
 
 
-def test_wandb_takes_all_it_is_given_without_a_network(shown: Path) -> None:
-    assert len([*shown.glob("wandb/offline-run-*/run-*.wandb")]) == 1
-    assert "logger_failed" not in (shown / "events.jsonl").read_text()
-
-
 def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(
     tmp_path: Path,
 ) -> None:
@@ -211,11 +206,8 @@ def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(
     assert summary["steps"] == 2560
 
 
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("flags", [["--batch_size=128"], ["--num_minibatches=3"], []])
-def test_histograms_of_a_network_that_remembers_are_of_the_update(
-    flags: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_histograms_of_a_network_that_remembers_are_of_the_update(tmp_path: Path) -> None:
     remembers = (
         "--model=lstm",
         "--histogram_every=1",
@@ -223,7 +215,7 @@ def test_histograms_of_a_network_that_remembers_are_of_the_update(
         "--logger=tensorboard",
         "--num_epochs=1",
     )
-    done = run_main(*RUN, *remembers, "--learning_rate=1e-9", *flags, f"--run_dir={tmp_path}")
+    done = run_main(*RUN, *remembers, "--learning_rate=1e-9", f"--run_dir={tmp_path}")
     assert (done.returncode, done.stderr) == (0, "")
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -241,23 +233,6 @@ def test_a_video_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
     assert done.stderr.count(".mp4 cannot be made: ") == 2
     assert (tmp_path / "report.html").exists()
     assert len(metrics(tmp_path)) == 10
-
-
-@pytest.mark.slow
-def test_training_continues_without_a_logger_that_fails(tmp_path: Path) -> None:
-    (tmp_path / "tensorboard").mkdir()
-    (tmp_path / "tensorboard" / "__init__.py").write_text("raise RuntimeError('out of order')")
-    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = run_main(
-        *RUN,
-        "--logger=tensorboard",
-        f"--run_dir={tmp_path / 'run'}",
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
-    said = "--logger=tensorboard: out of order; training continues without it"
-    assert done.stderr == f"warning: {said}\n"
-    assert len(metrics(tmp_path / "run")) == 10
 
 
 def test_verbose_0_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

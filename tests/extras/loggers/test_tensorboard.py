@@ -4,14 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ppo.config.config import Config
 from ppo.extras.loggers.tensorboard import TensorBoardLogger
-from ppo.run.loggers.logger import Histograms
-from tests.running import run_summary
 
 
 def make(folder: Path, first_step: int = 0) -> TensorBoardLogger:
@@ -36,35 +32,6 @@ def test_metrics_without_a_value_are_left_out(tmp_path: Path) -> None:
         (20, 0.25),
     ]
     assert [event.step for event in events.Scalars("rollout/episode_return_mean")] == [20]
-
-
-def test_histograms_and_the_newest_image_are_shown(tmp_path: Path) -> None:
-    logger = make(tmp_path)
-    image = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
-    logger.log({"step": 10}, Histograms({"values": np.arange(5.0)}, image))
-    logger.close()
-    events = read(tmp_path)
-    (event,) = events.Histograms("histograms/values")
-    assert (event.histogram_value.num, event.histogram_value.max) == (5, 4)
-    (frame,) = events.Images("frame")
-    assert (frame.height, frame.width) == (2, 3)
-
-
-def test_the_evaluation_of_a_finished_run_is_shown(tmp_path: Path) -> None:
-    logger = make(tmp_path)
-    logger.summarize(run_summary(steps=30, returns=[3.0, 5.0]))
-    logger.close()
-    events = read(tmp_path)
-    for name, value in (("eval/mean", 4.0), ("eval/std", 1.0)):
-        (event,) = events.Scalars(name)
-        assert (event.step, event.value) == (30, pytest.approx(value))
-
-
-def test_nothing_is_shown_of_an_evaluation_without_episodes(tmp_path: Path) -> None:
-    logger = make(tmp_path)
-    logger.summarize(run_summary(steps=30))
-    logger.close()
-    assert read(tmp_path).Tags()["scalars"] == []
 
 
 def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 import ppo.extras.loggers.wandb
 from ppo.config.config import Config
 from ppo.extras.loggers.wandb import WandbLogger
-from tests.running import run_summary
 
 
 class Run(SimpleNamespace):
@@ -60,19 +59,6 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 def make(run: Run, **values: Any) -> WandbLogger:
     any_run: Any = run
     return WandbLogger(Config(**values), any_run, (), first_step=0)
-
-
-def test_metrics_arrive_in_order_and_before_the_summary(service: Service, tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    logger = make(run)
-    for step in range(20):
-        logger.log({"step": step}, None)
-    summary = run_summary(steps=19)
-    logger.summarize(summary)
-    logger.close()
-    assert [row["step"] for row in service.rows] == [*range(20)]
-    assert service.summary == summary.content()
-    assert run.events == []
 
 
 def test_runs_that_differ_in_their_seed_only_form_a_group(service: Service, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ppo.commands.train import configure
 from ppo.config.config import Config
-from ppo.config.settings import settings_of, tuned_config
+from ppo.config.settings import settings_of
 from ppo.errors import ConfigError
 from ppo.extras.presets.presets import PRESETS as FOLDER
 from ppo.extras.presets.presets import load_preset
@@ -108,27 +108,6 @@ def test_flags_count_more_than_tuned_values():
     assert settings_of({"env_name": "Taxi-v4"}, {"gamma": 0.7}).config.gamma == 0.7
     resumed = settings_of({"env_name": "Taxi-v4", "num_minibatches": "8"}, {"batch_size": 128})
     assert resumed.config.batch_size is None
-
-
-def test_tuned_config_is_what_a_call_of_train_leads_to():
-    tuned = tuned_config("CartPole-v1", gamma=0.5)
-    assert (tuned.gamma, tuned.num_epochs) == (0.5, 2)
-    assert settings_of({"env_name": "CartPole-v1", "gamma": 0.5}).given == tuned
-    with pytest.raises(ConfigError, match="unknown flag --gamme: did you mean gamma"):
-        tuned_config("CartPole-v1", gamme=0.5)
-
-
-def test_flags_go_before_presets() -> None:
-    given, settings = configure(["--env=CartPole-v1", "--num-epochs=3"])
-    assert given == {"env_name": "CartPole-v1", "num_epochs": "3"}
-    tuned = load_preset("CartPole-v1", "", str)
-    assert settings.given == Config(**{**tuned, "env_name": "CartPole-v1", "num_epochs": 3})
-    (note,) = settings.notes
-    assert note.startswith("tuned preset (turned off by --preset=none): ")
-    assert "num_epochs" not in note
-    _, settings = configure(["--env=CartPole-v1", "--preset=none"])
-    assert settings.given == Config(env_name="CartPole-v1", preset="none")
-    assert settings.notes == ()
 
 
 def test_a_familys_preset_follows_from_the_environment_and_its_arguments() -> None:

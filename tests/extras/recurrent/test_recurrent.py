@@ -1,7 +1,6 @@
 """The state of an LSTM or a GRU: carried from step to step and rollout to rollout, until an episode
 ends."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from ppo import train
 from ppo.algorithm.minibatches import draw_minibatches
 from ppo.algorithm.rollout import Batch
 from ppo.components import Components
@@ -21,8 +19,8 @@ from ppo.config.config import Config
 from ppo.config.settings import settings_of
 from ppo.envs.worker import RolloutInfo
 from ppo.errors import ConfigError
-from ppo.extras.recurrent.model import Recurrent, RecurrentTrunk
-from tests.running import CARTPOLE, PLAIN, learn, make_components, make_network, trained, worker_of
+from ppo.extras.recurrent.model import RecurrentTrunk
+from tests.running import PLAIN, learn, make_components, make_network, trained, worker_of
 
 N, T, H = 4, 24, 8
 EACH_KIND = pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -132,7 +130,7 @@ def unrolled(trunk: RecurrentTrunk, observations: Tensor, states: Tensor, starts
 
 
 @EACH_KIND
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_sequences_are_what_their_steps_are_one_by_one(kind: str, share: float) -> None:
     """So are all gradients. share: of the steps that begin an episode."""
     model = make_network(
@@ -182,28 +180,6 @@ def test_states_follow_the_equations_and_start_anew_with_an_episode(kind: str) -
         expected[ends(parts)[t]] = 0
         assert_close(torch.from_numpy(states[t + 1]), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(states).max() > 0.5
-
-
-@EACH_KIND
-def test_after_an_episodes_end_the_state_is_that_of_a_fresh_reset_bit_for_bit(kind: str) -> None:
-    parts, _ = collected(model=kind)
-    fresh = parts.rollout.states[0, 0].tobytes()
-    ended = ends(parts)
-    after = {state.tobytes() for state in parts.rollout.states[1:][ended]}
-    assert after == {fresh}
-    assert all(state.tobytes() != fresh for state in parts.rollout.states[1:][~ended])
-
-
-@EACH_KIND
-def test_what_follows_an_episodes_end_depends_on_nothing_before_it(kind: str) -> None:
-    parts, _ = collected(model=kind)
-    act = parts.make_actor(parts.buffers.behaviour_weights)
-    ended, observations = ends(parts), seen(parts).numpy()
-    states, features = np.zeros((N, act.state_size), np.float32), np.zeros((N, H), np.float32)
-    for t, i in zip(*ended[:-1].nonzero(), strict=True):
-        states[:] = 0
-        act(observations[t + 1], None, states=states, features=features)
-        assert features[i].tobytes() == parts.rollout.features[t + 1, i].tobytes()
 
 
 def test_states_are_carried_from_rollout_to_rollout() -> None:
@@ -261,26 +237,20 @@ def test_minibatches_are_whole_sequences_of_environments_in_the_order_of_time() 
     assert len({tuple(order) for order in orders}) > 1
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "widths"),
-    [(T, [1, 1, 1, 1]), (T + 5, [1, 1, 1, 1]), (3 * T, [3, 1]), (1, [1] * 4)],
-)
-def test_a_batch_size_is_rounded_to_whole_sequences(batch_size: int, widths: list[int]) -> None:
+def test_a_batch_size_is_rounded_to_whole_sequences() -> None:
     batch = {"observations": torch.arange(T * N)}
-    found = split(batch, num_epochs=1, batch_size=batch_size)
-    assert [len(minibatch["observations"]) // T for minibatch in found] == widths
+    for batch_size, widths in ((1, [1, 1, 1, 1]), (T + 5, [1, 1, 1, 1]), (3 * T, [3, 1])):
+        found = split(batch, num_epochs=1, batch_size=batch_size)
+        assert [len(minibatch["observations"]) // T for minibatch in found] == widths
 
 
 @EACH_KIND
-@pytest.mark.parametrize("rollouts", [1, 3])
 @torch.no_grad()
-def test_learning_starts_from_the_probabilities_that_were_acted_by(
-    kind: str, rollouts: int
-) -> None:
-    parts, report = collected(model=kind, rollouts=rollouts)
+def test_learning_starts_from_the_probabilities_that_were_acted_by(kind: str) -> None:
+    parts, report = collected(model=kind, rollouts=3)
     batch = batch_of(parts, report)
     assert ends(parts)[:-1].any(0).all()
-    assert bool(parts.rollout.states[0].any()) == (rollouts > 1)
+    assert parts.rollout.states[0].any()
     for minibatch in split(batch, num_epochs=2, seed=7):
         distribution, values = parts.learner.forward(minibatch)
         assert_close(
@@ -293,23 +263,9 @@ def test_learning_starts_from_the_probabilities_that_were_acted_by(
     assert batch["log_probs"].std() > 0.1
 
 
-@EACH_KIND
 @torch.no_grad()
-def test_learning_would_notice_a_forgotten_state_or_end(kind: str) -> None:
-    """The test above compares what differs."""
-    parts, report = collected(model=kind, rollouts=2)
-    batch = batch_of(parts, report)
-    for name in ("states", "starts"):
-        log_probs = parts.learner.forward({**batch, name: torch.zeros_like(batch[name])})[
-            0
-        ].log_prob(batch["actions"])
-        assert (log_probs - batch["log_probs"]).abs().max() > 0.01
-
-
-@EACH_KIND
-@torch.no_grad()
-def test_a_truncated_episodes_last_value_has_its_own_memory(kind: str) -> None:
-    parts, report = collected(model=kind, gamma=0.9, gae_lambda=0.0)
+def test_a_truncated_episodes_last_value_has_its_own_memory() -> None:
+    parts, report = collected(gamma=0.9, gae_lambda=0.0)
     batch, rollout = batch_of(parts, report), parts.rollout
     values, advantages = (batch[name].view(T, N) for name in ("values", "advantages"))
     lasts = report.last_observations
@@ -317,7 +273,6 @@ def test_a_truncated_episodes_last_value_has_its_own_memory(kind: str) -> None:
     assert sorted((last.step, last.environment) for last in lasts) == sorted(
         zip(*rollout.truncations.nonzero(), strict=True)
     )
-    forgotten = []
     for last in lasts:
         before = rollout.states[last.step, last.environment]
         state = remembered(
@@ -329,18 +284,11 @@ def test_a_truncated_episodes_last_value_has_its_own_memory(kind: str) -> None:
         place = last.step, last.environment
         expected = rollout.rewards[place] + 0.9 * after - values[place]
         assert advantages[place].item() == pytest.approx(expected.item(), abs=1e-4)
-        forgotten.append(
-            (value_of(parts, remembered(parts.model.policy_trunk, shown, 0 * state)) - after)
-            .abs()
-            .item()
-        )
-    assert max(forgotten) > 0.01
 
 
-@EACH_KIND
 @torch.no_grad()
-def test_the_value_after_a_rollout_has_the_memory_of_its_last_row(kind: str) -> None:
-    parts, report = collected(model=kind, gamma=0.9, gae_lambda=0.0)
+def test_the_value_after_a_rollout_has_the_memory_of_its_last_row() -> None:
+    parts, report = collected(gamma=0.9, gae_lambda=0.0)
     batch, rollout = batch_of(parts, report), parts.rollout
     goes_on = ~ends(parts)[-1]
     assert goes_on.any()
@@ -358,44 +306,14 @@ def value_of(parts: Components, states: Tensor) -> Tensor:
     return parts.model.value_head(states[:, :H]).squeeze(-1)
 
 
-@EACH_KIND
-def test_gradients_reach_back_through_time_to_an_episodes_start_and_no_further(kind: str) -> None:
-    parts, report = collected(model=kind)
-    batch = batch_of(parts, report)
-    observations = batch["observations"].clone().requires_grad_()
-    first_end = int(ends(parts)[:, 0].argmax())
-    second_end = first_end + 1 + int(ends(parts)[first_end + 1 :, 0].argmax())
-    _, values = parts.learner.forward({**batch, "observations": observations})
-    values.view(T, N)[second_end, 0].backward()
-    reached = (observations.grad.view(T, N, 2) != 0).any(-1)
-    expected = torch.zeros(T, N, dtype=torch.bool)
-    expected[first_end + 1 : second_end + 1, 0] = True
-    assert (reached == expected).all()
-
-
-@pytest.mark.parametrize(
-    ("env_name", "shape"), [("Picture-v0", (36, 36, 1)), ("Camera", (36 * 36 + 4 * 8,))]
-)
-def test_an_lstm_on_images_learns_from_them(env_name: str, shape: tuple[int, ...]) -> None:
-    values = {
-        **SMALL,
-        "screen_size": 36,
-        "frame_stack": 1,
-        "num_steps": 4,
-        "num_epochs": 1,
-        "total_steps": 2 * 4 * N,
-    }
-    before, after = (make(env_name, **values) for make in (make_components, trained))
-    assert after.rollout.states.shape == (5, N, 2 * H)
-    assert after.rollout.observations.shape == (5, N, *shape)
-    for (name, old), new in zip(
-        before.model.named_parameters(), after.model.parameters(), strict=True
-    ):
+def test_an_lstm_on_images_learns_from_them() -> None:
+    values = {**SMALL, "screen_size": 36, "frame_stack": 1, "num_steps": 4, "num_epochs": 1}
+    values["total_steps"] = 2 * 4 * N
+    before, after = (make("Camera", **values) for make in (make_components, trained))
+    assert after.rollout.observations.shape == (5, N, 36 * 36 + 4 * 8)
+    for old, new in zip(before.model.parameters(), after.model.parameters(), strict=True):
         assert new.isfinite().all()
-        nothing_remembered = (
-            "weight_hh" in name and env_name == "Picture-v0"
-        )  # whose episodes have one step
-        assert (old != new).any() != nothing_remembered
+        assert (old != new).any()
 
 
 def test_more_minibatches_than_environments_are_refused() -> None:
@@ -412,20 +330,3 @@ def test_more_minibatches_than_environments_are_refused() -> None:
 def test_policy_and_value_cannot_have_memories_of_their_own() -> None:
     with pytest.raises(ConfigError, match=r"^--share_trunk=False: leave it out"):
         make_components("Counting-v0", **SMALL, share_trunk=False)
-
-
-class Remembering(Recurrent):
-    """A GRU of the user's own."""
-
-    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
-        def make_trunk(layers: Any) -> RecurrentTrunk:
-            return RecurrentTrunk("gru", observation_space, config, 8)
-
-        super().__init__(make_trunk, action_space, config)
-
-
-def test_a_recurrent_model_of_the_user_is_trained(tmp_path: Path) -> None:
-    values = {**CARTPOLE, "total_steps": 2_048, "num_minibatches": 1, "run_dir": str(tmp_path)}
-    summary = train(Config(**values, model="tests.extras.recurrent.test_recurrent:Remembering"))
-    assert summary.steps == 2_048
-    assert summary.evaluation.mean > 0

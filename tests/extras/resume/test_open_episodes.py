@@ -4,10 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ppo.envs.worker import Episode
-from ppo.extras.resume.episodes import OpenEpisode, OpenEpisodes, pack_episodes, unpack_episodes
+from ppo.extras.resume.episodes import OpenEpisode, OpenEpisodes
 from ppo.extras.resume.replay import restore_emulator, save_emulator
 from tests.envs.test_worker import T, make_worker, play
 from tests.running import make_env
@@ -35,45 +34,6 @@ def test_actions_of_an_episode_are_followed_over_rollouts() -> None:
     np.testing.assert_array_equal(episodes.open[0].actions, actions[:, :, 0].reshape(6, 2))
 
 
-def test_a_restarted_episode_forgets_its_actions() -> None:
-    episodes = OpenEpisodes(2, NO_ACTIONS)
-    episodes.restart([1], np.array([4, 5]))
-    assert episodes.open[0].actions is None
-    assert episodes.open[1].number == 5
-    assert len(episodes.open[1].actions) == 0
-
-
-def test_packed_episodes_are_unpacked_as_they_were() -> None:
-    episodes = [
-        OpenEpisode(3, np.float32([[1, 2], [3, 4]]), {"level": 2}),
-        OpenEpisode(0, None, emulator=b"state"),
-        OpenEpisode(7, NO_ACTIONS, {}),
-    ]
-    unpacked = unpack_episodes(pack_episodes(episodes, NO_ACTIONS), NO_ACTIONS)
-    for before, after in zip(episodes, unpacked, strict=True):
-        assert (before.number, before.emulator) == (after.number, after.emulator)
-        assert dict(before.env_attributes) == dict(after.env_attributes)
-        if before.actions is None:
-            assert after.actions is None
-        else:
-            np.testing.assert_array_equal(before.actions, after.actions)
-            assert after.actions.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"lengths": np.array([3, -1])},
-        {"numbers": np.array([1, 2, 3])},
-        {"actions": np.zeros((2, 3), np.float32)},
-    ],
-)
-def test_packed_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) -> None:
-    episodes = [OpenEpisode(3, np.ones((2, 2), np.float32)), OpenEpisode(0, None)]
-    with pytest.raises(ValueError):  # noqa: PT011 (either of two sentences)
-        unpack_episodes(pack_episodes(episodes, NO_ACTIONS) | changes, NO_ACTIONS)
-
-
 def test_an_emulators_state_continues_a_game_in_another_environment() -> None:
     flags = {"frame_skip": 4, "end_on_life_loss": True, "sticky_actions": 0.5}
     ours, theirs = (make_env("BreakoutNoFrameskip-v4", **flags) for _ in range(2))
@@ -88,10 +48,6 @@ def test_an_emulators_state_continues_a_game_in_another_environment() -> None:
         other = theirs.step(action)
         np.testing.assert_array_equal(mine[0], other[0])
         assert mine[1:] == other[1:]
-
-
-def test_an_environment_without_an_emulator_has_no_state() -> None:
-    assert save_emulator(make_env("CartPole-v1")) is None
 
 
 def test_open_episodes_are_resumed_where_the_last_row_shows_the_same() -> None:
@@ -127,9 +83,3 @@ def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed(
     assert second.call("open_episodes", "restore", episodes, {}) == []
     second.begin()
     assert second.end().faults == {0: {}, 1: {}}
-
-
-def test_without_episodes_to_restore_all_environments_are_reset() -> None:
-    worker = make_worker()
-    assert worker.run("call", "open_episodes", "restore", [], {}) == [0, 1]
-    assert worker.rollout.observations[-1, :, 1].tolist() == [0, 0]

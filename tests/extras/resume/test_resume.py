@@ -66,14 +66,13 @@ class Worn(gymnasium.Env):
 
 class Fragile(gymnasium.Env):
     """Show its step, which is outside of its space; if a file is there, it is removed at the sixth
-    step, which kills the process or raises. It never ends."""
+    step, which kills the process. It never ends."""
 
     observation_space = spaces.Box(-2, -1, (1,))
     action_space = spaces.Discrete(2)
 
-    def __init__(self, path: str, kills: bool) -> None:
+    def __init__(self, path: str) -> None:
         self.path = Path(path)
-        self.kills = kills
 
     def reset(
         self, *, seed: int | None = None, options: dict | None = None
@@ -85,9 +84,7 @@ class Fragile(gymnasium.Env):
         self.steps += 1
         if self.steps == 6 and self.path.exists():
             self.path.unlink()
-            if self.kills:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise RuntimeError("a wheel came off")
+            os.kill(os.getpid(), signal.SIGKILL)
         return self.steps.copy(), 1.0, False, False, {}
 
 
@@ -148,64 +145,25 @@ PONG = {
     "screen_size": 36,
     "model": "cnn_small",
 }
+OWN = "tests.models.test_own_model:"
+ADAMW = "torch.optim:AdamW(weight_decay=0.1, amsgrad=True)"
+LIVES = {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}
+TIME_AWARE = {"wrapper": "gymnasium.wrappers:TimeAwareObservation", "max_episode_steps": 9}
+LIMITED = {"end_on_life_loss": True, "wrapper": "gymnasium.wrappers:TimeLimit(70)"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "counting": ("Counting-v0", SMALL),
     "worker processes": ("Counting-v0", {**SMALL, **ALL, "num_workers": 2}),
-    "cartpole": ("CartPole-v1", {**SMALL, **ALL}),
-    "cartpole, SGD": ("CartPole-v1", {**SMALL, "optimizer": "torch.optim:SGD(momentum=0.9)"}),
-    "lstm": ("Masked-v0", {**SMALL, "model": "lstm", "num_envs": 4}),
-    "lstm on numbers": ("CartPole-v1", {**SMALL, **ALL, "model": "lstm", "num_envs": 4}),
-    "gru": ("CartPole-v1", {**SMALL, **ALL, "model": "gru", "num_envs": 4}),
+    "lstm, masks": ("Masked-v0", {**SMALL, **ALL, "model": "lstm", "num_envs": 4}),
     "gSDE": ("Pendulum-v1", {**SMALL, **ALL, "use_sde": True, "sde_sample_freq": 4}),
     "adaptive": ("CartPole-v1", {**SMALL, "learning_rate": "adaptive:1e-2", "target_kl": 1e-3}),
-    "linear": ("CartPole-v1", {**SMALL, "learning_rate": "linear:1e-2", "clip_coef": "linear:0.2"}),
-    "masks": ("Masked-v0", {**SMALL, **ALL}),
-    "buffers": ("CartPole-v1", {**SMALL, "model": "tests.models.test_own_model:Buffered"}),
-    "torch's own": (
-        "CartPole-v1",
-        {**SMALL, "model": "tests.models.test_own_model:Leaning", "inference": "learner"},
-    ),
-    "frozen": (
-        "CartPole-v1",
-        {
-            **SMALL,
-            "freeze": "value",
-            "optimizer": "torch.optim:AdamW(weight_decay=0.1, amsgrad=True)",
-            "value_layers": "8,4,2",
-        },
-    ),
+    "buffers": ("CartPole-v1", {**SMALL, "model": f"{OWN}Buffered"}),
+    "torch's own": ("CartPole-v1", {**SMALL, "model": f"{OWN}Leaning", "inference": "learner"}),
+    "frozen": ("CartPole-v1", {**SMALL, "freeze": "value", "optimizer": ADAMW}),
     "endless": ("Endless-v0", SMALL),
-    "history": ("CartPole-v1", {**SMALL, **ALL, "frame_stack": 3, "frame_skip": 2}),
-    "wrapper": (
-        "CartPole-v1",
-        {**SMALL, "wrapper": "gymnasium.wrappers:TimeAwareObservation", "max_episode_steps": 9},
-    ),
-    "camera": ("Identity-v0", {**SMALL, "env_kwargs": {"shown": "Dict", "done": "Tuple"}}),
-    "two images and a vector": (
-        "Lights",
-        {
-            **PONG,
-            "image": "gray",
-            "normalize_observations": True,
-            "normalize_keys": "arm.position",
-        },
-    ),
-    "pong": ("PongNoFrameskip-v4", {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25}),
-    "pong in color": ("PongNoFrameskip-v4", {**PONG, "image": "color"}),
-    "breakout": (
-        "BreakoutNoFrameskip-v4",
-        {**PONG, "end_on_life_loss": True, "sticky_actions": 0.25, "frame_skip": 8},
-    ),
-    "time limit": ("BreakoutNoFrameskip-v4", {**PONG, "max_episode_steps": 13}),
-    "wrapped game": (
-        "BreakoutNoFrameskip-v4",
-        {
-            **PONG,
-            "end_on_life_loss": True,
-            "num_steps": 32,
-            "wrapper": "gymnasium.wrappers:TimeLimit(70)",
-        },
-    ),
+    "wrapper": ("CartPole-v1", {**SMALL, **TIME_AWARE}),
+    "two images": ("Lights", {**PONG, "image": "gray", "normalize_observations": True}),
+    "pong": ("PongNoFrameskip-v4", LIVES),
+    "wrapped game": ("BreakoutNoFrameskip-v4", {**PONG, **LIMITED, "num_steps": 32}),
+    "frames skipped": ("BreakoutNoFrameskip-v4", {**LIVES, "frame_skip": 8}),
 }
 
 
@@ -219,7 +177,7 @@ def test_a_resumed_run_is_the_run_without_interruption(name: str) -> None:
     assert told == []
     weights = next(name for name in whole[0] if name.startswith("model."))
     assert not torch.equal(whole[0][weights], whole[-1][weights])  # something was learned
-    for k in (0, 1, 3) if name != "worker processes" and PONG.keys() - values else (2,):
+    for k in (0, 2):
         torch.manual_seed(k + 99)
         resumed, told = train(make(env_name, **values), 4 - k, whole[k])
         assert told == []
@@ -243,14 +201,6 @@ def test_the_random_numbers_of_a_loss_of_your_own_are_resumed_too() -> None:
     whole, _ = train(fresh(), 3)
     resumed, _ = train(fresh(), 2, whole[1])
     assert_same(resumed[-1], whole[-1])
-
-
-def test_a_run_resumed_several_times_is_the_same_too() -> None:
-    whole, _ = train(make("CartPole-v1", **SMALL, **ALL), 6)
-    state = whole[0]
-    for _ in range(3):
-        state = train(make("CartPole-v1", **SMALL, **ALL), 2, state)[0][-1]
-    assert_same(state, whole[-1])
 
 
 def test_an_environment_that_ignores_its_seed_begins_a_new_episode() -> None:
@@ -313,11 +263,8 @@ def test_an_episode_too_long_to_be_replayed_begins_anew(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [False, True])
-def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
-    tmp_path: Path, kills: bool
-) -> None:
-    about = {"path": str(tmp_path / "marker"), "kills": kills}
+def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(tmp_path: Path) -> None:
+    about = {"path": str(tmp_path / "marker")}
     own = (
         "--env_name=tests.extras.resume.test_resume:Fragile",
         f"--env_kwargs={json.dumps(about)}",
@@ -330,9 +277,9 @@ def test_what_is_lost_as_episodes_are_restored_is_told_and_counted(
     assert done.returncode == 0, done.stderr
     assert "resume is not exact: environments [0]" in done.stderr
     lost = "worker 0 was lost and is replaced, new episodes begin in its environments"
-    assert (lost in done.stderr) is kills
+    assert lost in done.stderr
     faults = ("worker_lost", "episodes_lost", "observation_outside")
     rows = [[int(row[f"faults/{fault}"]) for fault in faults] for row in metrics(run)]
-    assert rows == [[0, 0, 17], [0, 0, 33], [kills, 1, 50]]  # outside: each reset and 16 steps
+    assert rows == [[0, 0, 17], [0, 0, 33], [1, 1, 50]]  # outside: each reset and 16 steps
     counts = load(run / "checkpoints" / LAST)["faults"]
     assert [counts[fault] for fault in faults] == rows[-1]

@@ -10,6 +10,7 @@ import pytest
 
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.heartbeat import CLOSE, HEARTBEAT, STEP
+from ppo.extras.supervision.flags import TimeoutFlags
 from ppo.extras.supervision.isolation import Isolation
 from ppo.guard import ignore
 
@@ -56,12 +57,6 @@ def test_functions_are_called_in_one_process_and_tell_their_progress(isolation: 
     assert isolation.call("work", SOME, work, episodes=0) == first
 
 
-def test_what_is_not_started_is_called_here() -> None:
-    seen: list[int] = []
-    assert Isolation().call("work", SOME, work, 2, on_progress=seen.append) == os.getpid()
-    assert seen == [1, 2]
-
-
 def test_errors_of_this_project_arrive_as_they_are_and_others_are_named(
     isolation: Isolation,
 ) -> None:
@@ -78,17 +73,11 @@ def test_a_death_is_named_and_the_process_replaced(isolation: Isolation) -> None
     assert isolation.call("the work", SOME, work, 0)
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (STEP, r"step of environment Some-v0: over 0.2 s \(--step_timeout\)"),
-        (CLOSE, r"close of environment Some-v0: over 0.4 s \(--reset_timeout\)"),
-    ],
-)
-def test_a_hang_is_named_and_ended(isolation: Isolation, call: int, said: str) -> None:
+def test_a_hang_is_named_and_ended(isolation: Isolation) -> None:
     process = isolation.call("work", SOME, work, 0)
+    said = r"close of environment Some-v0: over 0.4 s \(--reset_timeout\)"
     with pytest.raises(WorkerError, match=f"^the work hung in the {said}"):
-        isolation.call("the work", IMPATIENT, hang, call)
+        isolation.call("the work", IMPATIENT, hang, CLOSE)
     assert not os.path.exists(f"/proc/{process}")
 
 
@@ -97,3 +86,7 @@ def test_nothing_is_left_after_it_is_closed(isolation: Isolation) -> None:
     isolation.close()
     assert not os.path.exists(f"/proc/{process}")
     assert isolation.call("work", SOME, work, 0) == os.getpid()
+
+
+def test_timeouts_are_of_a_run_and_not_of_what_is_learned() -> None:
+    assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}

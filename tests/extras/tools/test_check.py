@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 
 import main
-from ppo.extras.tools.check import findings
-from ppo.extras.tools.check_columns import play_columns
 from ppo.extras.tools.random_play import is_same, play
-from ppo.extras.vector.make import make_columns
-from tests.running import environment_flags, run_main
-
-SLOW = pytest.mark.slow
+from tests.running import run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
@@ -45,7 +40,6 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     [
         ('{"blind": true}', "warning: observations are constant"),
         ('{"scale": 1e4}', "warning: rewards are far from 1: leave --normalize_rewards on"),
-        ('{"scale": 0}', "warning: no reward was seen"),
         ('{"idle": true}', "100% of them ended by a time limit"),
     ],
 )
@@ -81,27 +75,6 @@ def test_environments_that_do_not_repeat_themselves_are_named(
     ]
 
 
-@pytest.mark.slow
-def test_warnings_of_gymnasiums_checker_are_shown(capsys: pytest.CaptureFixture) -> None:
-    lines = checked(capsys, "--env_name=tests.extras.resume.test_resume:Worn-v0")
-    assert [line for line in lines if line.startswith("gymnasium's checker: ")]
-
-
-@pytest.mark.slow
-def test_forbidden_actions_are_not_played(capsys: pytest.CaptureFixture) -> None:
-    lines = checked(capsys, "tests.environments:Masked-v0")
-    assert [line for line in lines if line.startswith("random actions earn 0 to 1 a step")]
-
-
-@pytest.mark.slow
-def test_atari_games_repeat_themselves() -> None:
-    lines = findings(environment_flags("BreakoutNoFrameskip-v4"), 0)
-    assert [
-        line for line in lines if line.endswith("runs repeat themselves, and are resumed exactly")
-    ]
-    assert [line for line in lines if line.startswith("gymnasium's checker")] == []
-
-
 def test_a_record_of_random_play_has_all_that_happened() -> None:
     env = gymnasium.make("CartPole-v1")
     result = play(env, 3)
@@ -129,19 +102,7 @@ def test_a_record_of_random_play_has_all_that_happened() -> None:
                 "recommended: ppo train --env_name=tests.teams:Relay",
             ],
         ),
-        (
-            "tests.teams:sync",
-            ["form: a batch (MaskedReset)", "a step of 8 environments"],
-        ),
-        pytest.param("tests.teams:entry_point", ["form: a batch (NextStep)"], marks=SLOW),
-        pytest.param(
-            "tests.teams:Simulator",
-            [
-                "form: a batch (SameStep)",
-                "warning: environment tests.teams:Simulator: this vector environment does not",
-            ],
-            marks=SLOW,
-        ),
+        ("tests.teams:sync", ["form: a batch (MaskedReset)", "a step of 8 environments"]),
     ],
 )
 def test_a_batch_and_a_team_are_checked(
@@ -153,21 +114,6 @@ def test_a_batch_and_a_team_are_checked(
     assert lines[0].startswith("observations: Box(")
     assert sum(line.startswith("actions: ") for line in lines) == 1
     assert sum("steps/s collected" in line for line in lines) == 2
-
-
-def test_random_play_in_columns_has_all_that_happened() -> None:
-    flags = environment_flags("tests.teams:Relay")
-    seeds = [3] * 6
-    result = play_columns(make_columns(flags, range(6), seeds), 3, 70)
-    again = play_columns(make_columns(flags, range(6), seeds), 3, 70)
-    assert is_same(result, again)
-    assert not is_same(result, play_columns(make_columns(flags, range(6), seeds), 4, 70))
-    # Ten agents' steps of an episode of five steps, in two copies: see Relay.
-    assert len(result.rewards) == 70 // 20 * 20 + 10
-    lengths = [(length, is_truncated) for _, length, is_truncated in result.episodes]
-    assert {*lengths} == {(2, False), (3, False), (5, True)}
-    assert sum(total for total, *_ in result.episodes) <= sum(result.rewards)
-    assert len(result.reset_seconds) == 1 + len(result.step_seconds) * 3 // 5
 
 
 def test_an_unknown_environment_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture) -> None:

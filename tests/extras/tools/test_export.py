@@ -12,7 +12,6 @@ import main
 from ppo import Config, load_policy, train
 from ppo.extras.tools.export import export
 from ppo.models.observation_parts import split
-from tests.teams import Relay
 
 SIZES = {
     "num_envs": 2,
@@ -26,36 +25,19 @@ QUIET = {"eval_episodes": 0, "verbose": 0, "report": False}
 PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
 RUNS: dict[str, dict[str, Any]] = {
     "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},
-    "bounded": {
-        "env_name": "LunarLanderContinuous-v3",
-        "learning_rate": 1e-1,
-        "log_std_init": -1.0,
-    },
-    "squashed": {
-        "env_name": "Pendulum-v1",
-        "squash_actions": True,
-        "use_sde": True,
-        "learning_rate": 1e-1,
-    },
+    "squashed": {"env_name": "Pendulum-v1", "squash_actions": True, "use_sde": True},
     "batch": {"env_name": "tests.teams:sync", "learning_rate": 1e-2},
     "lstm": {"env_name": "CartPole-v1", "model": "lstm", "learning_rate": 1e-2},
-    "gru": {"env_name": "CartPole-v1", "model": "gru", "learning_rate": 1e-2},
-    "cnn": {**PICTURE, "model": "cnn"},
     "impala": {**PICTURE, "model": "impala", "precision": "bfloat16"},
     "images and vectors": {
+        **PICTURE,
         "env_name": "tests.environments:Camera",
         "model": "lstm",
-        "image": "color",
-        "screen_size": 36,
         "normalize_keys": "distance",
     },
     "both": {
         "env_name": "tests.environments:Identity-v0",
-        "env_kwargs": {"shown": "Dict", "done": "Dict"},
-    },
-    "tuple": {
-        "env_name": "tests.environments:Identity-v0",
-        "env_kwargs": {"shown": "Tuple", "done": "Tuple"},
+        "env_kwargs": {"shown": "Dict", "done": "Tuple"},
     },
 }
 
@@ -113,39 +95,16 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_policy_of_a_team_is_exported(tmp_path: Path) -> None:
-    name = "tests.teams:Relay"
-    values = {"env_name": name, "num_envs": 3, "total_steps": 96, "learning_rate": 1e-1}
-    checkpoint = trained(values, tmp_path / "run")
-    path = tmp_path / "policy.onnx"
-    assert main.main(["export", str(checkpoint), str(path), f"--env_name={name}"]) == 0
-    session = onnxruntime.InferenceSession(str(path))
-    policy = load_policy(checkpoint, name)
-    observations, _ = Relay().reset()
-    for observation in observations.values():
-        (found,) = session.run(None, {"observation": observation[None]})
-        assert found[0] == policy.predict(observation)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_a_file_returns_nan_for_nan_and_some_action_for_what_is_infinite(
-    activation: str, tmp_path: Path
-) -> None:
-    world = {
-        "env_name": "tests.environments:Identity-v0",
-        "env_kwargs": {"shown": "Dict", "done": "Dict"},
-        "activation": activation,
-        "model": "mlp" if activation == "relu" else "lstm",
-    }
-    checkpoint = trained(world, tmp_path / "run")
+def test_a_file_returns_nan_for_nan_and_some_action_for_what_is_infinite(tmp_path: Path) -> None:
+    kwargs = {"shown": "Dict", "done": "Dict"}
+    world = {"env_name": "tests.environments:Identity-v0", "env_kwargs": kwargs}
+    checkpoint = trained({**world, "model": "lstm"}, tmp_path / "run")
     policy = load_policy(checkpoint, world["env_name"], precision="float32")
     export(policy, tmp_path / "policy.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
     choices = np.eye(2)[[0, 1, 0]]
     rows = {"a": choices, "b": np.full((3, 1), 0.5), "c": choices}
-    if policy.state.size:
-        rows["state"] = policy.initial_state(3)
+    rows["state"] = policy.initial_state(3)
     expected = session.run(None, rows)
     for wrong in (np.nan, np.inf, -np.inf):
         found = session.run(None, {**rows, "b": np.array([[0.5], [wrong], [0.5]])})
@@ -195,7 +154,7 @@ def test_a_policy_with_action_masks_is_not_exported(
 def test_a_file_that_acts_differently_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = trained(RUNS["bounded"], tmp_path / "run")
+    checkpoint = trained(RUNS["squashed"], tmp_path / "run")
     run = onnxruntime.InferenceSession.run
     monkeypatch.setattr(
         onnxruntime.InferenceSession, "run", lambda *given: [x + 2e-5 for x in run(*given)]

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import imageio.v3
 import numpy as np
-import pytest
 
-from ppo.extras.tools.plots import PANELS, curve, draw, group_by_settings
+from ppo.extras.tools.plots import curve, group_by_settings
 from ppo.run.reader import RunRecord
 
 
@@ -48,15 +46,3 @@ def test_several_curves_are_drawn_as_their_interquartile_mean() -> None:
     np.testing.assert_allclose(mean, 3 + 2.5 * grid)
     assert (low <= mean).all()
     assert (mean <= high).all()
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_curves_are_drawn_where_there_is_something_to_draw(count: int, tmp_path: Path) -> None:
-    """With gaps, without any return, and with metrics that only some runs have."""
-    runs = [run_of(f"run-{i}", [1, 2, 3], [np.nan, i, 2 * i], seed=i) for i in range(count)]
-    runs[0].metrics[next(iter(PANELS))] = np.arange(3.0)
-    draw(runs, tmp_path / "curve.png")
-    assert imageio.v3.imread(tmp_path / "curve.png").shape == (840, 1440, 4)
-    draw([run_of("empty", [1], [np.nan])], tmp_path / "empty.svg")
-    assert b"run-0" not in (tmp_path / "empty.svg").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "empty.svg"]

@@ -40,18 +40,9 @@ def test_a_space_is_drawn_from_as_its_text_says():
     }
 
 
-def test_a_schedule_may_stand_before_each_word():
-    trial = Recorder()
-    (dimension,) = parse_space("learning_rate=linear:1e-3|adaptive:1e-3|1e-3", {})
-    assert dimension.suggest(trial) == "1e-3"
-    assert trial.asked == {"learning_rate": ("linear:1e-3", "adaptive:1e-3", "1e-3")}
-
-
-@pytest.mark.parametrize("family", SPACES)
-def test_flags_take_all_that_is_searched_by_default(family):
-    trial = Recorder()
-    drawn = {x.name: x.suggest(trial) for x in parse_space(SPACES[family], {})}
-    Config(**drawn)
+def test_flags_take_all_that_is_searched_by_default():
+    for text in SPACES.values():
+        Config(**{x.name: x.suggest(Recorder()) for x in parse_space(text, {})})
 
 
 def test_what_is_given_is_not_searched_by_default():
@@ -67,15 +58,10 @@ def test_what_is_given_is_not_searched_by_default():
         ("gamma", "--space: gamma names no values: give flag=log(low,high)"),
         ("gamme=0.9|1", "--space: gamme cannot be searched: did you mean gamma?"),
         ("seed=1|2", "--space: seed cannot be searched"),
-        ("run_dir=a|b", "--space: run_dir cannot be searched"),
-        ("gamma=0.9|2", "--gamma=2: expected number >= 0 and <= 1"),
         ("gamma=range(0.9,1.1)", "--gamma=1.1: expected number >= 0 and <= 1"),
         ("gamma=range(1,0.9)", "--space: gamma=range(1,0.9): give a lower bound"),
         ("learning_rate=log(0,1)", "--space: learning_rate=log(0,1): give a lower bound, above 0"),
-        ("gamma=cubic:range(0,1)", "--gamma=cubic:0: expected number"),
         ("num_envs=4|8", "--num_envs is searched already: give it once"),
-        ("gamma=0|1 gamma=0|1", "--gamma is searched already: give it once"),
-        ("gamma=log(0.9, 0.99)", "--space: gamma=log(0.9, names no values: give flag=log("),
         (" ", "--space: give at least one flag with its values"),
     ],
 )

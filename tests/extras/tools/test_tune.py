@@ -1,6 +1,8 @@
 """Searches for flags, by main.py in real processes."""
 
+import dataclasses
 import json
+import re
 import signal
 import subprocess
 import time
@@ -13,7 +15,7 @@ from optuna.trial import TrialState
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError
-from ppo.extras.tools.tune.command import Search, TuneFlags, preset_of
+from ppo.extras.tools.tune.command import Search, Tune, TuneFlags
 from ppo.extras.tools.tune.study import write_plots
 from tests.running import ROOT, Call, command, run_main, spaces_of
 
@@ -137,20 +139,6 @@ def check_all_trials_are_there(folder: Path, count: int, steps: int = 256) -> No
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    line = tune(folder, "--trials=8", "--jobs=1")
-    first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL)
-    wait_until(lambda: (folder / "trial-0000").exists(), first)
-    second = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL)
-    wait_until(lambda: (folder / "trial-0002" / "s0").exists(), second)
-    first.kill()
-    first.wait()
-    assert second.wait(200) == 0
-    check_all_trials_are_there(folder, 8)
-
-
-@pytest.mark.slow
 def test_a_signal_reaches_the_runs_and_the_study_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     line = tune(folder, "--trials=2", "--jobs=1")
@@ -228,12 +216,6 @@ def test_a_trial_that_learns_worse_than_the_median_is_ended(tmp_path: Path) -> N
     assert report(trial, "", 20, "", 20, 1) is False  # after which no other has reported
 
 
-def test_nothing_is_ended_early_where_it_should_not(tmp_path: Path) -> None:
-    for own in ({"pruner": "none"}, {"score": "seconds"}):
-        search = make_search(tmp_path / str(own), **own)
-        assert isinstance(search.study.pruner, optuna.pruners.NopPruner)
-
-
 def test_a_process_takes_over_only_what_nobody_plays(tmp_path: Path) -> None:
     study, other = make_search(tmp_path).shared, make_search(tmp_path).shared
     assert number_of(study.begin_trial(4)) == 0
@@ -253,43 +235,15 @@ def number_of(trial: optuna.Trial | None) -> int:
     return trial.number
 
 
-def test_no_trial_begins_after_the_budget(tmp_path: Path) -> None:
-    search = make_search(tmp_path)
-    assert search._next_trial(time.monotonic() - 1) is None
-    assert number_of(search._next_trial(time.monotonic() + 100)) == 0
-
-
-def test_trials_of_a_database_without_a_folder_here_are_of_another_machine(tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path}/study.db"
-    here = make_search(tmp_path / "study", storage=storage).shared
-    elsewhere = make_search(tmp_path / "elsewhere" / "study", storage=storage).shared
-    assert number_of(here.begin_trial(3)) == 0
-    here.locks.pop(0).close()
-    assert number_of(elsewhere.begin_trial(3)) == 1
-    assert number_of(here.begin_trial(3)) == 0
-    assert number_of(here.begin_trial(3)) == 2
-    assert here.begin_trial(3) is None
-    assert not (tmp_path / "study" / "study.log").exists()
-
-
-def test_a_preset_holds_what_is_learned_and_how() -> None:
-    config = Config(gamma=0.9, num_workers=0, seed=3, run_dir="x", clip_value_coef=None)
-    assert preset_of(config) == {"gamma": 0.9, "clip_value_coef": None}
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--score=steps", "--score=steps: give --stop_when as well"),
         ("--score=seconds --stop_when=solved", "--score=seconds: give --max_time as well"),
-        ("--share_trunk=True --policy_layers=8", "--policy_layers and --value_layers are for"),
         ("--budget=soon", "--budget=soon: expected number and unit"),
-        ("--space=gamme=0|1", "--space: gamme cannot be searched: did you mean gamma?"),
         ("--write_preset=best.txt", "--write_preset=best.txt: give a name that ends with .json"),
         ("--storage=nowhere://x", "--storage=nowhere://x ("),
-        ("--trial=3", "unknown flag --trial: did you mean --trials?"),
         ("--resume=auto --run_dir=runs/x", "--resume: leave it out, the same command continues"),
-        ("--preset=lost.json", "--preset=lost.json: it cannot be read"),
     ],
 )
 def test_wrong_flags_are_refused(
@@ -303,22 +257,6 @@ def test_wrong_flags_are_refused(
     assert err.count("\n") == 1
 
 
-def test_a_study_is_not_kept_among_the_files_of_a_run(
-    tmp_path: Path, cartpole_copy: Path, call: Call
-) -> None:
-    code, _, err = call("tune", "CartPole-v1", f"--run_dir={cartpole_copy}")
-    assert (code, "is the folder of a run: give a study another" in err) == (2, True)
-
-
-@pytest.mark.slow
-def test_a_trial_whose_flags_are_refused_fails_and_the_next_begins(tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    space = "--space=share_trunk=true|1"
-    line = command("tune", "CartPole-v1", *QUICK, f"--run_dir={folder}", space, "--trials=2")
-    flags = ["--policy_layers=8", "--jobs=1"]
-    done = subprocess.run([*line, *flags], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert [trial.state for trial in load(folder).trials] == [TrialState.FAIL] * 2
-    assert "ended with exit code 2, see output.txt above it" in done.stdout
-    assert (folder / "trial-0001" / "output.txt").read_text().startswith("error: --policy_layers")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: no trial of the study in ")
+def test_every_flag_of_tune_has_a_plain_sentence() -> None:
+    for option in dataclasses.fields(Tune):
+        assert re.fullmatch(r"[A-Z].*\.", option.metadata["help"]), option.name

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ppo import Config, load_policy, train
+from ppo import Config, train
 from ppo.components import Components
 from ppo.config.settings import settings_of
 from ppo.models.actor_critic import ActorCritic
@@ -20,9 +19,7 @@ SMALL = {**CARTPOLE, "total_steps": 1024, "eval_episodes": 0, "checkpoint_every"
 FORMS: list[dict[str, Any]] = [
     {},
     {"share_trunk": True},
-    {"activation": "gelu"},
     {"model": "lstm", "hidden_size": 8},
-    {"optimizer": "torch.optim:AdamW"},
     {"learning_rate": "adaptive:1e-3", "target_kl": 0.01},
     {"freeze": "value_trunk"},
     {"model": "examples.own_model:NormalizedActorCritic", "hidden_size": 8},
@@ -64,10 +61,9 @@ def test_only_the_critic_learns_in_the_warm_up_and_everything_after_it(
     assert len({row["learning_rate"] for row in rows[:3]}) == 1
 
 
-@pytest.mark.parametrize("model", ["cnn_small", "impala"])
-def test_on_a_shared_trunk_of_images_only_the_values_head_learns(model: str) -> None:
+def test_on_a_shared_trunk_of_images_only_the_values_head_learns() -> None:
     sizes = {"num_envs": 2, "num_steps": 8, "total_steps": 32, "screen_size": 40}
-    parts = make_components("Picture", critic_warmup=1, model=model, **sizes)
+    parts = make_components("Picture", critic_warmup=1, model="cnn_small", **sizes)
     start = {name: x.detach().clone() for name, x in parts.model.named_parameters()}
     with parts.make_pool() as workers:
         learn(parts, workers.collect(1))
@@ -77,31 +73,10 @@ def test_on_a_shared_trunk_of_images_only_the_values_head_learns(model: str) -> 
     assert not any(x.equal(start[name]) for name, x in parts.model.named_parameters())
 
 
-def test_a_policy_of_another_run_acts_as_before_on_the_same_observations(tmp_path: Path) -> None:
-    source = train(Config(**{**SMALL, "run_dir": str(tmp_path / "source")})).checkpoint
-    warm, *_ = train_small(tmp_path / "run", init_from=source, seed=3)
-    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    before = load_policy(source)
-    after = load_policy(tmp_path / "run" / "checkpoints" / f"{warm['step']:012d}.safetensors")
-    np.testing.assert_array_equal(before.normalize(observations), after.normalize(observations))
-    noise = before.actor.draw_noise(np.random.default_rng(1), 50)
-    actions = [policy.actor(policy.normalize(observations), noise) for policy in (before, after)]
-    np.testing.assert_array_equal(*actions)
-    assert len(np.unique(actions[0])) == 2
-
-
-def test_without_statistics_the_first_rollout_gives_them_and_the_warm_up_keeps_them(
-    tmp_path: Path,
-) -> None:
-    warm, third, end = train_small(tmp_path)
-    counts = [round(float(state["normalize_observation.count"])) for state in (warm, third, end)]
-    assert counts == [256, 512, 768]  # of a rollout each
-
-
 def test_the_first_steps_of_the_policy_are_no_longer_than_the_learning_rate() -> None:
     """Adam's first step is about as long as it; moments that were zero in hundreds of steps, and
-    are taken for settled, would make it 0.1 / sqrt(0.001 / (1 - 0.999^500)), two times as long."""
-    parts = components(num_epochs=500, num_minibatches=1, critic_warmup=1)
+    are taken for settled, would make it 0.1 / sqrt(0.001 / (1 - 0.999^200)), a third longer."""
+    parts = components(num_epochs=200, num_minibatches=1, critic_warmup=1)
     with parts.make_pool() as workers:
         learn(parts, workers.collect(1))
         parts.change_settings({"num_epochs": 1})
@@ -141,7 +116,7 @@ def test_a_run_killed_in_its_warm_up_and_resumed_comes_to_the_same(tmp_path: Pat
     """By train in this process: from each of the checkpoints that a kill may leave."""
     whole, *_, end = train_small(tmp_path / "whole", critic_warmup=3)
     assert whole["iteration"] == 2
-    for iterations in (1, 2, 3):
+    for iterations in (1, 3):
         folder = tmp_path / f"part-{iterations}"
         train_small(folder, critic_warmup=3, num_iterations=iterations)
         train("CartPole-v1", resume=str(folder), num_iterations=4, verbose=0, report=False)
@@ -151,19 +126,6 @@ def test_a_run_killed_in_its_warm_up_and_resumed_comes_to_the_same(tmp_path: Pat
         assert not [name for name, x in tensors.items() if not x.equal(resumed[name])]
 
 
-class Merged(ActorCritic):
-    """Has no weights that are the value's alone."""
-
-    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
-        super().__init__()
-        self.body = nn.Linear(4, 5)
-        self.policy_head = policy_head(4, action_space, config)
-
-    def forward(self, observations: Tensor) -> tuple[Any, Tensor]:
-        features = self.body(observations)
-        return self.policy_head(features[:, :4]), features[:, 4]
-
-
 def test_a_critic_without_weights_of_its_own_is_refused(tmp_path: Path, call: Call) -> None:
     flags = ["--num_envs=2", "--num_steps=8", "--num_minibatches=1", "--total_steps=32"]
     code, _, error = call(
@@ -171,7 +133,7 @@ def test_a_critic_without_weights_of_its_own_is_refused(tmp_path: Path, call: Ca
         *flags,
         "--num_workers=0",
         "--preset=none",
-        "--model=tests.extras.transfer.test_critic_warmup:Merged",
+        "--model=tests.extras.transfer.test_fine_tune:Merged",
         "--critic_warmup=1",
         f"--run_dir={tmp_path}/run",
     )

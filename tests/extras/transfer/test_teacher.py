@@ -115,32 +115,6 @@ def test_the_divergence_and_its_gradient_are_those_of_torch_and_of_finite_differ
     torch.testing.assert_close(make(teacher).kl_from(parameters), torch.zeros(5).double())
 
 
-def test_the_divergence_of_squashed_actions_is_that_of_the_actions() -> None:
-    """By its definition, with log-probabilities of tanh(actions), over many samples."""
-    teacher, student = (
-        Squashed(DiagonalGaussian(draw(1, 2, seed=seed) / 3, draw(2, seed=seed + 5) / 3))
-        for seed in (1, 2)
-    )
-    actions = teacher.sample(draw(200_000, 2, seed=3))
-    differences = teacher.log_prob(actions) - student.log_prob(actions)
-    closed = student.kl_from(teacher.parameters()).item()
-    error = differences.std().item() / len(differences) ** 0.5
-    assert closed == pytest.approx(differences.mean().item(), abs=4 * error)
-
-
-def test_choices_that_masks_exclude_do_not_count() -> None:
-    mask = torch.tensor([[True, False, True, True]])
-    teacher, student = (
-        Categorical(draw(1, 1, 4, seed=seed).float().requires_grad_()).masked(mask)
-        for seed in (1, 2)
-    )
-    found = student.kl_from(teacher.parameters().detach())
-    allowed = [Categorical(x.logits[..., [0, 2, 3]]) for x in (teacher, student)]
-    torch.testing.assert_close(found, allowed[1].kl_from(allowed[0].parameters()).detach())
-    found.sum().backward()
-    assert torch.isfinite(found).all()
-
-
 @pytest.mark.parametrize("name", ["Camera", "Lights"])
 def test_parts_are_those_of_an_environment_that_shows_no_others(name: str) -> None:
     whole = spaces_of(f"tests.environments:{name}", screen_size=40).observations
@@ -228,15 +202,6 @@ def test_distillation_learns_the_policy_from_the_teacher_alone(teacher: Path) ->
     torch.testing.assert_close(found, parts.learner.gradients, rtol=1e-4, atol=1e-6)
 
 
-def test_a_student_with_a_memory_comes_to_act_as_a_teacher_that_sees_more(
-    teacher: Path, tmp_path: Path
-) -> None:
-    flags = {**SMALL, **LSTM, "total_steps": 6144, "learning_rate": 3e-3, "value_coef": 0}
-    train(Config(**{**flags, "teacher": str(teacher), "distill": True, "run_dir": str(tmp_path)}))
-    divergences = [float(row["teacher_kl"]) for row in metrics(tmp_path)]
-    assert np.mean(divergences[-3:]) < np.mean(divergences[:2]) / 2
-
-
 def test_a_teacher_of_fewer_parts_is_given_these(tmp_path: Path) -> None:
     """Of a camera's environment, trained where only the other parts are seen."""
     small = {"num_envs": 2, "num_steps": 8, "total_steps": 32, "screen_size": 40}
@@ -278,27 +243,6 @@ class Numbers(gymnasium.Env):
     def _show(self) -> dict:
         distance = self.np_random.normal(size=2).astype(np.float32)
         return {"distance": distance, "switch": int(self.np_random.integers(2))}
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"learner": "examples.own_loss:PenalizedLearner"},
-        {"learning_rate": "adaptive:1e-3", "target_kl": 0.01, "teacher_coef": 2},
-        {"inference": "learner", "batch_size": 50},
-    ],
-    ids=["own loss", "adaptive", "learner acts"],
-)
-def test_a_teacher_goes_with_other_flags(
-    values: dict[str, Any], teacher: Path, tmp_path: Path
-) -> None:
-    flags = {"env_name": PARTS, "teacher": str(teacher), "run_dir": str(tmp_path), **values}
-    train(Config(**{**SMALL, **flags}))
-    rows = metrics(tmp_path)
-    assert all(0 < float(row["teacher_kl"]) < 1 for row in rows)
-    if "learner" in values:
-        assert "penalty" in rows[0]
 
 
 def test_masks_and_nested_actions_are_those_of_the_student(tmp_path: Path) -> None:
@@ -410,48 +354,25 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("strangers")
     for name, flags in {
         "acrobot": {"env_name": "Acrobot-v1"},
-        "actions": {"env_name": "tests.extras.transfer.test_teacher:FourActions"},
         "pendulum": {"env_name": "Pendulum-v1"},
         "squashed": {"env_name": "Pendulum-v1", "squash_actions": True},
         "lstm": {"model": "lstm"},
         "own": {"model": "examples.own_model:NormalizedActorCritic"},
     }.items():
         train(Config(**{**SMALL, "num_iterations": 1, "run_dir": str(folder / name), **flags}))
-    (folder / "damaged.safetensors").write_bytes(b"nothing")
     return folder
-
-
-class FourActions(gymnasium.Env):
-    """As long as CartPole's observations are, and with more actions."""
-
-    observation_space = spaces.Box(-1, 1, (4,))
-    action_space = spaces.Discrete(4)
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
-        return np.zeros(4, np.float32), 0.0, True, False, {}
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (
-            "--teacher={}/nowhere",
-            2,
-            "--teacher={}/nowhere: there is no such run or checkpoint;",
-        ),
-        ("--teacher={}/damaged.safetensors", 3, "cannot read checkpoint {}/damaged.safetensors"),
-        (
             "--teacher={}/acrobot",
             2,
             "reads observations of shape (6,), and is given (4,): name the parts",
         ),
-        ("--teacher={}/actions", 2, "policy_head.logits.bias is torch.float32 (4,), here"),
         ("--teacher={}/lstm", 2, "--teacher={}/lstm is recurrent: give one without a memory"),
         ("--teacher={}/own", 3, "if you trust it, give --teacher_model=examples.own_model:Norm"),
-        ("--teacher={}/pendulum", 2, "reads observations of shape (3,)"),
         ("--teacher={}/lstm --teacher_parts=arm", 2, "--teacher_parts=arm: give some of observati"),
         ("--distill", 2, "--distill is about a teacher: give --teacher as well"),
         (
@@ -475,14 +396,6 @@ def test_wrong_teachers_are_refused_with_one_sentence(
     assert (found, output, error.count("\n")) == (code, "", 1), error
     assert message.format(strangers) in error
     assert not (tmp_path / "run").exists()
-
-
-def test_a_model_of_yours_teaches_once_it_is_named(strangers: Path, tmp_path: Path) -> None:
-    flags: dict[str, Any] = {"teacher": str(strangers / "own"), "run_dir": str(tmp_path / "run")}
-    model = "examples.own_model:NormalizedActorCritic"
-    train(Config(**{**SMALL, **flags, "teacher_model": model, "num_iterations": 1}))
-    (row,) = metrics(tmp_path / "run")
-    assert float(row["teacher_kl"]) > 0
 
 
 @pytest.mark.slow

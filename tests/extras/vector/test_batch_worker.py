@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -74,31 +73,6 @@ def test_a_batch_gives_what_single_environments_give(
         assert sum(map(len, (one.episodes,))) > 0
 
 
-def test_a_time_limit_of_ours_is_a_truncation_with_the_true_last_observation(
-    collect: Callable[..., Recorder],
-) -> None:
-    single = collect("CartPole-v1", max_episode_steps=9)
-    batch = collect(sync, max_episode_steps=9)
-    assert single.rollouts[0]["truncations"].any()
-    for one, other in zip(single.infos, batch.infos, strict=True):
-        assert len(one.last_observations) == len(other.last_observations) > 0
-        for expected, found in zip(one.last_observations, other.last_observations, strict=True):
-            np.testing.assert_array_equal(found.observation, expected.observation)
-    for expected, found in zip(single.batches, batch.batches, strict=True):
-        np.testing.assert_array_equal(found["advantages"], expected["advantages"])
-
-
-def test_dead_rows_are_not_learned_from(collect: Callable[..., Recorder]) -> None:
-    recorder = collect(entry_point)
-    for rollout, batch in zip(recorder.rollouts, recorder.batches, strict=True):
-        present = rollout["present"][:-1]
-        ended = rollout["terminations"] | rollout["truncations"]
-        np.testing.assert_array_equal(~present[1:], ended[:-1])  # a row after each end
-        assert (batch["advantages"].reshape(present.shape)[~present] == 0).all()
-        assert not (rollout["rewards"][~present]).any()
-        np.testing.assert_array_equal(batch["present"].reshape(present.shape), present)
-
-
 @pytest.mark.parametrize("masks", ["", "info", "observation"])
 def test_a_team_gives_the_batch_that_is_computed_by_hand(
     masks: str, collect: Callable[..., Recorder]
@@ -162,34 +136,6 @@ def test_a_team_gives_the_batch_that_is_computed_by_hand(
     assert {e.environment % 3 for e in info.episodes if e.metrics} == {1}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("flags", [{}, {"inference": "learner"}])
-@pytest.mark.parametrize("model", ["mlp", "lstm", "gru"])
-def test_all_networks_learn_from_teams(
-    model: str, flags: Any, collect: Callable[..., Recorder]
-) -> None:
-    more = {"model": model, "num_workers": 2, "num_epochs": 2, "num_minibatches": 2, **flags}
-    first, again = (collect(Relay, **more) for _ in range(2))
-    for one, other in zip(first.batches, again.batches, strict=True):
-        for name, table in one.items():
-            np.testing.assert_array_equal(other[name], table, err_msg=name)
-
-
-def test_a_callback_sets_a_team_parameters(
-    collect: Callable[..., Recorder], tmp_path: Path
-) -> None:
-    class Pay(ppo.Callback):
-        def on_iteration(self, run: Any) -> None:
-            run.set_env(bonus=10.0)
-
-    recorder = Recorder()
-    flags = {**TINY, "num_envs": 3, "num_steps": 16, "total_steps": 96}
-    del flags["env_name"]
-    ppo.train(Relay, callbacks=[Pay(), recorder], run_dir=str(tmp_path / "run"), **flags)
-    assert recorder.rollouts[0]["rewards"].max() <= 3
-    assert recorder.rollouts[1]["rewards"][-1].max() >= 10
-
-
 def test_wrong_use_is_named(tmp_path: Path) -> None:
     def problem(env: Any, **flags: Any) -> str:
         flags = {**TINY, "num_envs": 6, **flags}
@@ -229,28 +175,6 @@ def test_a_command_trains_evaluates_and_resumes_a_team(tmp_path: Path, call: Cal
     assert "resume is not exact: environments [0, 1, 2, 3, 4, 5] did not repeat" in shown + errors
 
 
-@pytest.mark.slow
-def test_a_batch_is_evaluated_by_single_environments(tmp_path: Path) -> None:
-    flags = {**TINY, "env_name": as_env_name(sync), "preset": "none", "eval_episodes": 2}
-    by_batch = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "batch")))
-    flags["eval_env"] = "CartPole-v1"
-    alone = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "alone")))
-    assert alone.evaluation.returns == by_batch.evaluation.returns
-
-
-def test_a_world_that_loses_last_observations_is_noted_once(
-    collect: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorder = collect(Simulator, verbose=1)
-    shown = "".join(capsys.readouterr())
-    assert shown.count("does not return the last observation of an episode") == 1
-    for rollout, info in zip(recorder.rollouts, recorder.infos, strict=True):
-        for last in info.last_observations:  # the one before
-            expected = rollout["observations"][last.step, last.environment]
-            np.testing.assert_array_equal(last.observation, expected)
-        assert len(info.last_observations) == rollout["truncations"].sum() > 0
-
-
 @pytest.mark.parametrize("make", [sync, partial(sync, mode="SameStep"), entry_point])
 def test_a_batch_of_one_is_an_environment(make: Any) -> None:
     """Each reset shows the first observation of an episode, also in the midst of one."""
@@ -266,25 +190,6 @@ def test_a_batch_of_one_is_an_environment(make: Any) -> None:
                 break
         assert terminated == (length == 500)
     assert (np.abs(env.reset(seed=1)[0]) <= 0.05).all()
-
-
-def test_a_policy_of_a_batch_makes_one_of_its_environments(tmp_path: Path) -> None:
-    policy = trained_policy("tests.teams:sync", tmp_path)
-    env = policy.make_env()
-    for seed in (3, 4):
-        first, info = env.reset(seed=seed)
-        single, _ = gymnasium.make("CartPole-v1").reset(seed=seed)
-        np.testing.assert_array_equal(first, single)
-        length = 0
-        ended = False
-        while not ended:
-            first, _, terminated, truncated, info = env.step(policy.predict(first, info=info))
-            ended = terminated or truncated
-            length += 1
-        assert info["whole_episode"] == (length, length)
-    firsts = {tuple(env.reset()[0]) for _ in range(5)}
-    assert len(firsts) == 5  # without seeds, episodes differ
-    env.close()
 
 
 def test_a_policy_of_a_team_acts_for_its_agents_but_makes_no_environment(tmp_path: Path) -> None:
@@ -317,3 +222,30 @@ def trained_policy(name: str, folder: Path, **flags: Any) -> ppo.Policy:
     run = folder / f"run{len([*folder.iterdir()])}"
     checkpoint = ppo.train(ppo.Config(**values, run_dir=str(run))).checkpoint
     return ppo.load_policy(checkpoint, name, eval_env=flags.get("eval_env"))
+
+
+def test_a_time_limit_of_ours_is_a_truncation_with_the_true_last_observation(
+    collect: Callable[..., Recorder],
+) -> None:
+    single = collect("CartPole-v1", max_episode_steps=9)
+    batch = collect(sync, max_episode_steps=9)
+    assert single.rollouts[0]["truncations"].any()
+    for one, other in zip(single.infos, batch.infos, strict=True):
+        assert len(one.last_observations) == len(other.last_observations) > 0
+        for expected, found in zip(one.last_observations, other.last_observations, strict=True):
+            np.testing.assert_array_equal(found.observation, expected.observation)
+    for expected, found in zip(single.batches, batch.batches, strict=True):
+        np.testing.assert_array_equal(found["advantages"], expected["advantages"])
+
+
+def test_a_world_that_loses_last_observations_is_noted_once(
+    collect: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = collect(Simulator, verbose=1)
+    shown = "".join(capsys.readouterr())
+    assert shown.count("does not return the last observation of an episode") == 1
+    for rollout, info in zip(recorder.rollouts, recorder.infos, strict=True):
+        for last in info.last_observations:  # the one before
+            expected = rollout["observations"][last.step, last.environment]
+            np.testing.assert_array_equal(last.observation, expected)
+        assert len(info.last_observations) == rollout["truncations"].sum() > 0

@@ -67,19 +67,6 @@ def test_the_world_of_tensors_is_gymnasiums_cartpole(device: str) -> None:
     assert batch.note == ""
 
 
-def test_its_time_limit_is_a_truncation_with_the_last_observation() -> None:
-    batch = adapt(TorchCartPole(N, max_episode_steps=5))
-    batch.reset([1] * N)
-    for step in range(1, 11):
-        seen, _, terminations, truncations, _ = batch.step(np.arange(N) % 2)
-        assert truncations.all() == (step % 5 == 0)
-        assert not terminations.any()
-        if truncations.any():
-            first, _ = batch.restart(truncations, [0] * N)
-            assert (np.abs(first) <= 0.05).all()
-            assert (np.abs(seen) > 0.05).any(axis=1).all()
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_batch_on_a_device_is_learned_from(device: str) -> None:
     parts = on(device)

@@ -46,19 +46,6 @@ def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) 
     assert [file.name for file in path.parent.iterdir()] == [name]
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(100, 400), (150, 450), (400, 400), (500, 500)])
-def test_small_frames_are_enlarged_by_whole_numbers(
-    rows: int, expected: int, tmp_path: Path
-) -> None:
-    with Film(tmp_path / "film.gif") as film:
-        env = Seen(Flicker(rows), [film])
-        env.reset(seed=0)
-        env.step(0)
-    shape = imageio.v2.mimread(tmp_path / "film.gif")[0].shape
-    assert shape[:2] == (expected, expected)
-    assert expected >= MIN_FRAME_ROWS
-
-
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
         Seen(Flicker(), [film]).step(0)  # before a reset
