@@ -152,26 +152,6 @@ class Target(gymnasium.Env):
         return np.ones((2, 2), np.float32), -float(np.abs(action - 0.5).sum()), True, False, {}
 
 
-class Faulty(Counting):
-    """Raises in its fortieth step, in its first reset, in evaluation, or when it is made."""
-
-    def __init__(self, fault: str) -> None:
-        if fault == "make":
-            raise ValueError("no licence")
-        self.fault, self.lifetime = fault, 0
-
-    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
-        if self.fault == "reset":
-            raise ValueError("no reset today")
-        return super().reset(**arguments)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.lifetime += 1
-        if self.lifetime == 40 and self.fault == "raise":
-            raise ValueError("a wheel came off")
-        return super().step(action)
-
-
 class Endless(Constant):
     """A step of reward 1 after another, for ever, and an observation without dimensions."""
 
@@ -384,9 +364,6 @@ for name, entry_point, arguments in (
     ("Picture-v0", Picture, {}),
     ("SameInfo-v0", SameInfo, {}),
     ("GridDeterministic-v0", Counting, {}),
-    ("Raises-v0", Faulty, {"fault": "raise"}),
-    ("BadReset-v0", Faulty, {"fault": "reset"}),
-    ("BadMake-v0", Faulty, {"fault": "make"}),
     ("Endless-v0", Endless, {}),
 ):
     gymnasium.register(name, entry_point=entry_point, kwargs=arguments)

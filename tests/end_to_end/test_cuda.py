@@ -21,28 +21,19 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 
-SEVERAL = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs")
 SMALL = ("--preset=none", "--num_envs=6", "--num_steps=16", "--num_minibatches=2", "--num_epochs=2")
 HIDDEN = "--env_name=examples.own_environment:HiddenVelocity"
 PONG = ("--env_name=PongNoFrameskip-v4", "--screen_size=36", "--model=cnn_small")
 RUNS = {
     "discrete": ("--env_name=CartPole-v1",),
     "continuous": ("--env_name=Pendulum-v1",),
-    "sde": ("--env_name=Pendulum-v1", "--use_sde=True"),
-    "squashed": ("--env_name=Pendulum-v1", "--squash_actions=True"),
-    "masks": ("--env_name=tests.environments:Masked-v0",),
     "nested-masks": ("--env_name=tests.environments:MaskedPair",),
     "parts-with-an-image": ("--env_name=tests.environments:Camera", "--image=color"),
-    "cameras": ("--env_name=tests.environments:Lights",),
     "lstm": (HIDDEN, "--model=lstm"),
-    "gru": (HIDDEN, "--model=gru"),
     "cnn": PONG,
-    "nature": ("--env_name=PongNoFrameskip-v4",),
     "impala": (*PONG[:2], "--model=impala"),
     "lstm-of-images": (*PONG[:2], "--model=lstm"),
-    "float32": (*PONG, "--precision=float32"),
     "workers-act": (*PONG, "--inference=worker"),
-    "learner-acts": ("--env_name=Pendulum-v1", "--inference=learner"),
     "lstm-acts-on-the-gpu": (HIDDEN, "--model=lstm", "--inference=learner"),
     "without-workers": (*PONG, "--num_workers=0"),
     "own-model": ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
@@ -50,13 +41,7 @@ RUNS = {
         "--env_name=MountainCar-v0",
         "--learner=examples.random_network_distillation:Curious",
     ),
-    "mirror": ("--env_name=CartPole-v1", "--learner=examples.mirror:MirrorCartPole"),
-    "own-loss": ("--env_name=CartPole-v1", "--learner=examples.own_loss:PenalizedLearner"),
-    "optimizer": ("--env_name=CartPole-v1", "--optimizer=torch.optim:AdamW(weight_decay=0.01)"),
     "frozen": ("--env_name=CartPole-v1", "--freeze=policy_trunk"),
-    "adaptive": ("--env_name=CartPole-v1", "--learning_rate=adaptive:0.001", "--target_kl=0.01"),
-    "warm-up": ("--env_name=CartPole-v1", "--critic_warmup=2"),
-    "rollout-advantages": ("--env_name=CartPole-v1", "--normalize_advantages=rollout"),
     "histograms": ("--env_name=CartPole-v1", "--logger=tensorboard", "--histogram_every=1"),
 }
 
@@ -94,14 +79,11 @@ def on(device: str, env_name: str, **values: Any) -> Components:
     [
         ("Counting-v0", {}),
         ("Target-v0", {}),
-        ("Target-v0", {"use_sde": True}),
         ("Target-v0", {"squash_actions": True}),
         ("Masked-v0", {}),
         ("Camera", {}),
         ("Counting-v0", {"model": "lstm", "hidden_size": 8}),
-        ("Counting-v0", {"model": "gru", "hidden_size": 8}),
         ("Picture-v0", {"screen_size": 36, "model": "cnn_small"}),
-        ("Picture-v0", {"screen_size": 36, "model": "impala"}),
     ],
 )
 def test_a_gpu_learns_what_the_cpu_learns(
@@ -160,7 +142,7 @@ def test_the_gpu_acts_as_workers_do(
             np.testing.assert_allclose(ours[name], expected, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["discrete", "lstm", "cnn", "impala", "frozen"])
+@pytest.mark.parametrize("name", ["discrete", "lstm", "cnn"])
 def test_a_deterministic_run_is_repeated_and_resumed_bit_for_bit(name: str, tmp_path: Path) -> None:
     line = (*RUNS[name], "--device=cuda", "--torch_deterministic=True", *SMALL, "--eval_episodes=0")
     for run in ("one", "other"):
@@ -200,27 +182,10 @@ def test_auto_takes_the_gpu_for_images_and_the_cpu_for_vectors() -> None:
     assert settings_of(Config(env_name="CartPole-v1", device="auto")).config.device == "cpu"
 
 
-@pytest.mark.parametrize("model", ["mlp", "lstm"])
-def test_demonstrations_are_cloned_on_the_gpu(model: str, tmp_path: Path) -> None:
-    done = run_main(
-        "--env_name=CartPole-v1", "--total_steps=512", *SMALL[:4], f"--run_dir={tmp_path}/expert"
-    )
-    assert done.returncode == 0, done.stderr
-    shown = f"{tmp_path}/shown.npz"
-    done = run_main("evaluate", f"{tmp_path}/expert", "--episodes=12", f"--record={shown}")
-    assert done.returncode == 0, done.stderr
-    line = ("--env_name=CartPole-v1", f"--demonstrations={shown}", "--device=cuda", *SMALL)
-    flags = ("--clone_epochs=2", f"--model={model}", "--total_steps=288")
-    done = run_main(*line, *flags, f"--run_dir={tmp_path}/run")
-    assert done.returncode == 0, done.stderr
-    assert len(metrics(tmp_path / "run")) == 3
-
-
-@pytest.mark.parametrize("student", ["mlp", "gru"])
-def test_a_teacher_teaches_on_the_gpu(student: str, tmp_path: Path) -> None:
+def test_a_teacher_teaches_on_the_gpu(tmp_path: Path) -> None:
     line = ("--env_name=CartPole-v1", *SMALL, "--total_steps=288", "--eval_episodes=0")
     assert run_main(*line, "--device=cuda", f"--run_dir={tmp_path}/teacher").returncode == 0
-    flags = (f"--teacher={tmp_path}/teacher", f"--model={student}", "--device=cuda")
+    flags = (f"--teacher={tmp_path}/teacher", "--model=gru", "--device=cuda")
     done = run_main(*line, *flags, f"--run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     assert len(metrics(tmp_path / "run")) == 3
@@ -242,10 +207,10 @@ def run_ranks(count: int, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=SEVERAL)])
-def test_ranks_train_on_a_gpu_each(count: int, tmp_path: Path) -> None:
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs")
+def test_ranks_train_on_a_gpu_each(tmp_path: Path) -> None:
     line = ("--env_name=CartPole-v1", "--device=cuda", *SMALL, "--total_steps=288")
-    done = run_ranks(count, *line, f"--run_dir={tmp_path}/run")
+    done = run_ranks(2, *line, f"--run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     assert len(metrics(tmp_path / "run")) == 3
 
@@ -259,13 +224,6 @@ def test_a_rank_without_a_gpu_of_its_own_is_told_so(tmp_path: Path) -> None:
     assert f"rank {more - 1} of this machine has no GPU of its own: start {more - 1}" in done.stderr
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    done = run_main("--env_name=CartPole-v1", "--device=cuda:99", f"--run_dir={tmp_path}/run")
-    assert done.returncode == 2
-    assert "--device=cuda:99 cannot be used" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_memory_that_does_not_suffice_is_said_in_a_sentence(tmp_path: Path) -> None:
     line = ("--env_name=CartPole-v1", "--device=cuda", *SMALL, "--total_steps=288")
     done = run_main(*line, "--model=tests.faulty_models:Huge", f"--run_dir={tmp_path}/run")
@@ -273,14 +231,3 @@ def test_memory_that_does_not_suffice_is_said_in_a_sentence(tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
     assert "--num_minibatches" in done.stderr
     assert (tmp_path / "run/checkpoints/last.safetensors").exists()
-
-
-def test_a_policy_of_the_gpu_is_exported(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    run = f"{tmp_path}/run"
-    line = (*PONG, "--device=cuda", *SMALL, "--total_steps=192", "--eval_episodes=0")
-    done = run_main(*line, f"--run_dir={run}")
-    assert done.returncode == 0, done.stderr
-    done = run_main("export", run, f"{tmp_path}/policy.onnx")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "policy.onnx").stat().st_size > 10_000

@@ -1,14 +1,11 @@
-"""How commands end when what is around them ends, by main.py in real processes."""
+"""How commands go on or end when what is around them is missing, by main.py in real processes."""
 
 import json
 import os
-import pty
+import re
 import resource
 import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,25 +15,17 @@ import numpy as np
 import pytest
 
 from ppo.run.checkpoint import load
-from tests.running import (
-    ROOT,
-    TINY,
-    command,
-    events,
-    metrics,
-    nothing_left,
-    num_rows,
-    run_main,
-    saved,
-    start,
-    wait_until,
+from tests.end_to_end.test_stop import (
+    LONG,
+    SHORT,
+    TERM,
+    assert_ends,
+    assert_saved,
+    run_in,
+    start_in,
 )
+from tests.running import ROOT, command, events, num_rows, run_main, saved, wait_until
 
-SHORT = tuple(
-    f"--{name}={value}"
-    for name, value in {**TINY, "verbose": 1, "preset": "none", "total_steps": 1600}.items()
-)
-LONG = (*SHORT, "--total_steps=100000000")
 ITERATIONS = 100
 
 
@@ -104,180 +93,23 @@ def test_training_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
     assert (code, errors) == (0, f"warning: {said}\n")
     assert num_rows(tmp_path) == ITERATIONS
     assert [event["message"] for event in events(tmp_path, "logger_failed")] == [said]
+    seeds = tmp_path / "seeds"
+    code, errors = run_unread(*SHORT, "--seeds=2", f"--run_dir={seeds}", unread="stdout")
+    assert (code, "rror" in errors) == (0, False), errors
+    assert [num_rows(seeds / name) for name in ("s0", "s1")] == [ITERATIONS] * 2
 
 
 @pytest.mark.slow
 def test_training_goes_on_when_nobody_reads_its_warnings(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    flags = ("--learning_rate=1", "--checkpoint_every=1", f"--run_dir={tmp_path / 'run'}")
+    flags = ("--learning_rate=1", "--checkpoint_every=1", f"--run_dir={tmp_path}")
     code, output = run_unread(*SHORT, *flags, unread="stderr")
-    assert events(tmp_path / "run", "doctor")  # there was something to say
-    assert (code, num_rows(tmp_path / "run")) == (0, ITERATIONS)
+    assert events(tmp_path, "doctor")  # there was something to say
+    assert (code, num_rows(tmp_path)) == (0, ITERATIONS)
     assert "run folder" in output
 
 
 def test_an_error_that_nobody_reads_has_its_exit_code() -> None:
     assert run_unread("--sed=1", unread="stderr") == (2, "")
-
-
-@pytest.mark.slow
-def test_all_seeds_are_trained_when_nobody_reads_the_output(tmp_path: Path) -> None:
-    code, errors = run_unread(*SHORT, "--seeds=2", f"--run_dir={tmp_path}", unread="stdout")
-    assert (code, "rror" in errors) == (0, False), errors
-    assert [num_rows(tmp_path / name) for name in ("s0", "s1")] == [ITERATIONS] * 2
-
-
-def is_training(folder: Path) -> Callable[[], bool]:
-    """Whether a run has finished some iterations more than it has now."""
-    rows = num_rows(folder)
-    return lambda: num_rows(folder) > rows + 2
-
-
-def assert_saved(folder: Path) -> None:
-    """Assert that the last whole iteration was saved."""
-    assert load(saved(folder)[-1])["iteration"] == int(metrics(folder)[-1]["iteration"])
-
-
-@pytest.mark.slow
-def test_a_run_is_saved_when_its_terminal_goes_away(tmp_path: Path) -> None:
-    line = command(*LONG, "--num_workers=2", f"--run_dir={tmp_path}")
-    process, terminal = pty.fork()
-    if not process:
-        os.chdir(ROOT)
-        os.execv(line[0], line)
-    deadline = time.monotonic() + 60
-    while num_rows(tmp_path) < 3 and time.monotonic() < deadline:
-        os.read(terminal, 65536)
-    os.close(terminal)
-    _, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == 129
-    assert_saved(tmp_path)
-    assert [event["signal"] for event in events(tmp_path, "signal")] == ["SIGHUP"]
-    assert not events(tmp_path, "worker_lost")
-    assert nothing_left(process)
-
-
-@pytest.mark.slow
-def test_a_run_below_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
-    process = start(
-        *LONG,
-        "--num_workers=2",
-        f"--run_dir={tmp_path}",
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
-    wait_until(is_training(tmp_path), process)
-    os.killpg(process.pid, signal.SIGHUP)
-    wait_until(is_training(tmp_path), process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
-    assert not events(tmp_path, "worker_lost")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        ("SIGTERM", 143),
-        ("SIGINT", 130),
-        ("SIGHUP", 129),
-    ],
-)
-def test_a_signal_ends_the_runs_of_all_seeds_saved(tmp_path: Path, number: str, code: int) -> None:
-    process = start(*LONG, "--seeds=3", "--num_workers=1", f"--run_dir={tmp_path}")
-    begun = [tmp_path / f"s{seed}" for seed in range(min(3, len(os.sched_getaffinity(0))))]
-    wait_until(lambda: all(num_rows(folder) > 3 for folder in begun), process)
-    os.killpg(process.pid, signal.Signals[number])  # as a terminal sends it
-    sent = time.monotonic()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code, errors
-    assert time.monotonic() - sent < 4
-    assert sorted(tmp_path.iterdir()) == begun
-    assert errors.splitlines()[-1].startswith(f"error: {number} stopped the runs of all seeds")
-    for folder in begun:
-        assert_saved(folder)
-    assert not trainers_in(tmp_path)
-
-
-def trainers_in(folder: Path) -> list[str]:
-    """The processes that were started with a folder in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_text()
-        except OSError:  # it has just ended
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
-
-
-@pytest.mark.slow
-def test_the_runs_of_seeds_die_with_their_command(tmp_path: Path) -> None:
-    process = start(*LONG, "--seeds=2", "--num_workers=1", f"--run_dir={tmp_path}")
-    wait_until(lambda: num_rows(tmp_path / "s0") > 3, process)
-    process.kill()
-    process.communicate(timeout=20)
-    deadline = time.monotonic() + 1
-    while trainers_in(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not trainers_in(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--seeds=99999999999"], "--seeds=99999999999: expected integer >= 1 and <= 1000"),
-        (["--seed=4294967295", "--seeds=2"], "--seed=4294967296: expected integer >= 0 and <="),
-    ],
-)
-def test_seeds_that_there_are_not_are_refused_at_once(
-    flags: list[str], sentence: str, tmp_path: Path
-) -> None:
-    done = run_main(*SHORT, *flags, f"--run_dir={tmp_path}")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"error: {sentence}")
-    assert not list(tmp_path.iterdir())
-
-
-ENDING = """
-import sys
-from ppo import Learner
-
-class Ending(Learner):
-    calls = 0
-
-    def loss(self, minibatch, distribution, values):
-        self.calls += 1
-        if self.calls == 5:
-            sys.exit(0)
-        return super().loss(minibatch, distribution, values)
-"""
-
-
-@pytest.mark.slow
-def test_an_exit_in_a_learner_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "ending.py").write_text(ENDING)
-    done = run_in(tmp_path, *SHORT, "--learner=ending:Ending", "--run_dir=run", "--debug")
-    assert done.returncode == 1
-    assert "in loss\n    sys.exit(0)" in done.stderr  # where it was called
-    assert done.stderr.splitlines()[-1].startswith("error: something has called sys.exit(0)")
-    assert load(saved(tmp_path / "run")[-1])["iteration"] == 4
-
-
-def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command(*arguments), cwd=folder, capture_output=True, text=True, timeout=60
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flag", ["model", "optimizer", "learner"])
-def test_an_exit_while_a_flag_is_imported_is_an_error(flag: str, tmp_path: Path) -> None:
-    (tmp_path / "ending.py").write_text("import sys; sys.exit(0)")
-    done = run_in(tmp_path, *SHORT, f"--{flag}=ending:Ending")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: --{flag}=ending:Ending cannot be imported")
 
 
 @pytest.mark.slow
@@ -289,37 +121,26 @@ def test_training_goes_on_without_its_files_and_says_so_once_and_at_the_end(
 ) -> None:
     folder = tmp_path / "run"
     done = run_main(*meddling(act, tmp_path / where), f"--run_dir={folder}")
-    warning, error = [line for line in done.stderr.splitlines() if "metrics.csv" in line]
+    table = folder / "metrics.csv"
     assert done.returncode == 1
-    assert warning == (
-        f"warning: {folder / 'metrics.csv'} cannot be written (it has been removed); "
-        "training continues"
-    )
-    assert error.startswith(f"error: rows are missing in {folder / 'metrics.csv'}")
-    assert done.stderr.splitlines() == [warning, error]
+    warning, error = done.stderr.splitlines()
+    said = f"warning: {table} cannot be written (it has been removed); training continues"
+    assert warning == said
+    assert error.startswith(f"error: rows are missing in {table}")
     assert load(saved(folder)[-1])["iteration"] == ITERATIONS
 
 
 @pytest.mark.slow
-def test_a_leftover_does_not_hinder_checkpoints(tmp_path: Path) -> None:
-    leftover = tmp_path / "checkpoints" / ".tmp-last.safetensors"
-    done = run_main(
-        *meddling("leave_link", leftover), "--checkpoint_every=20", f"--run_dir={tmp_path}"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    last = leftover.with_name("last.safetensors")
-    assert load(last)["iteration"] == ITERATIONS
-    assert not list(last.parent.glob(".tmp-*"))
-
-
-@pytest.mark.slow
-def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
+def test_leftovers_hinder_neither_checkpoints_nor_another_beginning(tmp_path: Path) -> None:
     for name in (".tmp-config.json", ".tmp-metrics.csv", "lock", "metrics.csv", "events.out.1"):
         (tmp_path / name).write_text("{")
     (tmp_path / "wandb").mkdir()
-    done = run_main(*SHORT, "--total_steps=16", f"--run_dir={tmp_path}", "--resume=auto")
+    leftover = tmp_path / "checkpoints" / ".tmp-last.safetensors"
+    flags = ("--checkpoint_every=20", f"--run_dir={tmp_path}", "--resume=auto")
+    done = run_main(*meddling("leave_link", leftover), *flags)
     assert (done.returncode, done.stderr) == (0, "")
-    assert num_rows(tmp_path) == 1
+    assert load(leftover.with_name("last.safetensors"))["iteration"] == ITERATIONS
+    assert not list(tmp_path.rglob(".tmp-*.safetensors"))
 
 
 @pytest.mark.slow
@@ -327,49 +148,93 @@ def test_a_run_killed_while_it_began_can_be_begun_again(tmp_path: Path) -> None:
 def test_an_error_can_neither_flood_nor_command_the_terminal(
     tmp_path: Path, num_workers: int
 ) -> None:
-    done = run_main(
-        *meddling("shout", tmp_path), f"--num_workers={num_workers}", f"--run_dir={tmp_path}"
-    )
+    flags = (f"--num_workers={num_workers}", f"--run_dir={tmp_path}")
+    done = run_main(*meddling("shout", tmp_path), *flags)
     assert done.returncode == 1
     assert "RuntimeError: \\x1b[2Jloud \\x07!!!" in done.stderr
     assert "!!!\\x9b quiet" in done.stderr
     assert "\x1b" not in done.stderr
-    lines = done.stderr.splitlines()
-    assert max(map(len, lines)) < 11_000
+    assert max(map(len, done.stderr.splitlines())) < 11_000
     logged = (tmp_path / "events.jsonl").read_text().splitlines()
     assert max(map(len, logged), default=0) < 40_000  # message, cause and traceback
 
 
-INTERRUPT = """
-import os, signal, sys
+OWN = """
+import sys
+import gymnasium
+import numpy as np
+import torch
+from ppo import Callback, Learner
 
-class Interrupt:
-    def find_spec(self, name, path=None, target=None):
-        if name == os.environ["INTERRUPTED"]:
-            os.kill(os.getpid(), signal.SIGINT)
+class Own(BaseException):
+    pass
 
-sys.meta_path.insert(0, Interrupt())
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, **arguments):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps % 20 == 0:
+            raise Own("a wheel came off")
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+class Called(Callback):
+    def on_iteration(self, run):
+        if run.iteration == 2:
+            raise Own("a wheel came off")
+
+class Loss(Learner):
+    calls = 0
+
+    def end(self):
+        raise Own("a wheel came off")
+
+    def loss(self, minibatch, distribution, values):
+        self.calls += 1
+        if self.calls == 3:
+            self.end()
+        return super().loss(minibatch, distribution, values)
+
+class Exit(Loss):
+    def end(self):
+        sys.exit(0)
+
+class Model(torch.nn.Module):
+    def __init__(self, *arguments):
+        raise Own("a wheel came off")
 """
 
 
-@pytest.mark.parametrize("name", ["ppo.commands", "argparse", "gymnasium", "torch", "rich.console"])
-def test_an_interrupt_of_an_import_is_one_line(name: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
-    done = run_main(
-        *SHORT,
-        f"--run_dir={tmp_path / 'run'}",
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED": name},
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
-    assert done.stderr.startswith("error: interrupted")
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    done = run_main(*SHORT, os.fsdecode(b"--run_dir=" + bytes(tmp_path) + b"/\xff\xfe"))
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"error: --run_dir={tmp_path}/\\udcff\\udcfe: expected string")
-    assert not list(tmp_path.iterdir())
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    ("flags", "said", "code"),
+    [
+        ("--callback=own:Called", "callback Called raised Own in on_iteration: a wheel", 1),
+        ("--env_name=own:Env --num_workers=0", ".* 4 times .* 0 of own:Env raised Own: a wheel", 1),
+        ("--env_name=own:Env --num_workers=1", ".* 4 times .* raised Own: a wheel", 1),
+        ("--learner=own:Loss", "a wheel", 1),
+        ("--learner=own:Exit", r"something has called sys.exit\(0\)", 1),
+        ("--model=own:Model", r"--model=own:Model fails \(Own: a wheel", 2),
+        ("--model=exits:Any", "--model=exits:Any cannot be imported", 2),
+    ],
+)
+def test_an_exception_of_ones_own_kind_and_an_exit_are_errors_like_any_other(
+    flags: str, said: str, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(0)")
+    done = run_in(tmp_path, *SHORT, *flags.split(), "--run_dir=run")
+    assert done.returncode == code, done.stderr
+    assert re.match(f"error: {said}", done.stderr.splitlines()[-1])
+    if code == 1:
+        assert_saved(tmp_path / "run")
+    if "learner" in flags:
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -385,11 +250,52 @@ def test_a_limit_of_the_system_is_named_with_the_flag_to_lower(
 ) -> None:
     kind = getattr(resource, f"RLIMIT_{limited}")
     done = run_main(
-        *SHORT,
-        "--num_envs=4",
-        "--num_workers=4",
-        f"--run_dir={tmp_path}",
+        *(*SHORT, "--num_envs=4", "--num_workers=4", f"--run_dir={tmp_path}"),
         preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)),
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith(f"error: {sentence}")
+
+
+REFUSE = """
+import threading
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+"""
+THREADLESS = f"""
+import os, resource
+from ppo import Callback
+{REFUSE}
+class Threadless(Callback):
+    def on_start(self, run):
+        threading.Thread.start = refuse
+
+class Cramped(Callback):
+    def on_start(self, run):
+        pages = int(open("/proc/self/statm").read().split()[0])
+        size = pages * os.sysconf("SC_PAGE_SIZE") + (4 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Cramped", "Threadless"])
+def test_checkpoints_need_no_more_threads_once_a_run_has_begun(name: str, tmp_path: Path) -> None:
+    (tmp_path / "threadless.py").write_text(THREADLESS)
+    flags = (f"--callback=threadless:{name}", "--num_workers=1")
+    done = run_in(tmp_path, *SHORT, *flags, "--checkpoint_every=20", "--run_dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [int(path.stem) // 16 for path in saved(tmp_path / "run")] == [60, 80, 100]
+    process = start_in(tmp_path, *LONG, *flags, "--run_dir=stopped")
+    wait_until(lambda: num_rows(tmp_path / "stopped") > 5, process)
+    assert "stopped, saved in" in assert_ends(process, TERM)
+    assert_saved(tmp_path / "stopped")
+
+
+def test_a_run_that_gets_no_thread_for_its_checkpoints_does_not_begin(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"{REFUSE}\nthreading.Thread.start = refuse")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run_main(*SHORT, f"--run_dir={tmp_path / 'run'}", env=environment)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "thread that writes checkpoints cannot be made" in done.stderr

@@ -14,17 +14,11 @@ from tests.running import metrics, run_main
 
 NUM_ENVS, NUM_STEPS, NUM_ITERATIONS = 2, 12, 20
 ENV_NAME = "--env_name=tests.reporting:Reporting"
+SIZE = f"--num_envs={NUM_ENVS} --num_steps={NUM_STEPS}"
 FLAGS = (
-    ENV_NAME,
-    "--preset=none",
-    f"--num_envs={NUM_ENVS}",
-    f"--num_steps={NUM_STEPS}",
+    *(ENV_NAME, "--preset=none", *SIZE.split(), "--num_minibatches=1", "--num_workers=0"),
     f"--total_steps={NUM_ENVS * NUM_STEPS * NUM_ITERATIONS}",
-    "--num_minibatches=1",
-    "--num_workers=0",
-    "--eval_episodes=3",
-    "--checkpoint_every=3",
-    "--log_every=1",
+    *("--eval_episodes=3", "--checkpoint_every=3", "--log_every=1"),
 )
 
 
@@ -99,11 +93,8 @@ def test_a_run_that_was_killed_has_the_same_metrics(whole: Path, tmp_path: Path)
     assert len(metrics(folder)) == 16
     done = run_main(ENV_NAME, f"--resume={folder}")
     assert done.returncode == 0, done.stderr
-    assert (folder / "metrics.csv").read_text().partition("\n")[0] == (
-        (whole / "metrics.csv").read_text().partition("\n")[0]
-    )
+    heads = [(run / "metrics.csv").read_text().partition("\n")[0] for run in (folder, whole)]
+    assert heads[0] == heads[1]
     assert metrics(folder) == metrics(whole)
-    evaluations = [
-        json.loads((run / "summary.json").read_text())["evaluation"] for run in (folder, whole)
-    ]
-    assert evaluations[0] == evaluations[1]
+    ends = [json.loads((run / "summary.json").read_text()) for run in (folder, whole)]
+    assert ends[0]["evaluation"] == ends[1]["evaluation"]

@@ -10,7 +10,7 @@ import pytest
 from tests.running import ROOT
 
 SCRIPT = """
-import gc, os, signal, sys, warnings
+import gc, multiprocessing, os, signal, sys, warnings
 import numpy as np
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -60,10 +60,15 @@ if __name__ == "__main__":
     policy = load_policy(made.checkpoint)
     policy.evaluate(episodes=1)
     unchanged(before)
+    opened = len(os.listdir("/proc/self/fd"))
+    for number in range(2):
+        train("CartPole-v1", run_dir=f"again{number}", **{**flags, "num_workers": 2 * number})
+    assert len(os.listdir("/proc/self/fd")) == opened
     try:
         train("CartPole-v1", run_dir="vectors", **flags)
     except ppo.errors.ConfigError:
         unchanged(before)
+        multiprocessing.set_start_method("spawn")  # is free to choose
         print("same")
 """
 
@@ -72,14 +77,9 @@ if __name__ == "__main__":
 def test_a_script_finds_its_process_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {name: x for name, x in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "same"), done.stderr
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -32,12 +31,7 @@ SHORT = ("--num_iterations=2", "--num_steps=16", "--num_envs=4", "--eval_episode
         ("--env_name=examples.own_environment:HiddenVelocity", "--model=lstm"),
         ("--env_name=examples.own_environment:HiddenVelocity", "--model=gru"),
         ("--env_name=CartPole-v1", "--model=examples.own_model:NormalizedActorCritic"),
-        (
-            "--env_name=MountainCar-v0",
-            "--learner=examples.random_network_distillation:Curious",
-        ),
     ],
-    ids=["environment", "gru", "model", "curiosity"],
 )
 def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -> None:
     done = run_main(*flags, *SHORT, "--preset=none", f"--run_dir={tmp_path}/run")
@@ -142,16 +136,15 @@ def test_the_example_of_cloning_learns_from_its_expert(tmp_path: Path) -> None:
     assert len([*(tmp_path / "runs").iterdir()]) == 2
 
 
-@pytest.mark.parametrize("name", ["one_machine", "machines"])
 @pytest.mark.parametrize(
-    ("torchrun", "is_complete", "is_queued_again"),
+    ("name", "torchrun", "is_complete", "is_queued_again"),
     [
-        ("exit 0", True, False),
-        ("exit 1", False, False),
-        (STOPPED, False, True),
-        (STOPPED, True, False),
+        ("one_machine", "exit 0", True, False),
+        ("one_machine", "exit 1", False, False),
+        ("one_machine", STOPPED, False, True),
+        ("machines", STOPPED, False, True),
+        ("machines", STOPPED, True, False),
     ],
-    ids=["done", "failed", "pre-empted", "pre-empted when done"],
 )
 def test_a_job_for_slurm_is_queued_again_if_it_was_stopped(
     name: str, torchrun: str, is_complete: bool, is_queued_again: bool, tmp_path: Path
@@ -211,47 +204,19 @@ def test_every_command_of_the_documentation_is_one() -> None:
 
 EVERYDAY = ("README.md", "docs/usage.md", "docs/your-own.md")
 BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
-SLOW = (
-    "Lander",
-    "evaluate",
-    "plot",
-    "--video",
-    "--use_sde",
-    "Bipedal",
-    "Pong",
-    "--seeds",
-    "tune",
-    "check",
-    "lstm",
-    "export",
-    "own_",
-    "self_play",
-    "solved",
-)
 # They need what is not here, or have tests of their own.
 ELSEWHERE = (
-    "cuda",
-    "human",
-    "/lander",
-    "reach",
-    "Reach",
-    "ENV",
-    "--help",
-    "wandb",
-    "own_logger",
-    "set runs",
-    "runs/my ",
-    "tune",
-    "seeds",
+    *("cuda", "human", "/lander", "reach", "Reach", "ENV", "--help", "wandb", "own_logger"),
+    *("set runs", "runs/my ", "tune", "seeds"),
 )
 
 
-def everyday_commands() -> list[Any]:
+def everyday_commands() -> list[str]:
     """Return the commands that pages print, all that end soon if they are told to."""
     text = "\n".join((ROOT / page).read_text() for page in EVERYDAY)
     found = re.findall(r"(?:python main\.py|(?<=[`\n])ppo) [^`\n|]+", text)
     return [
-        pytest.param(line, marks=[pytest.mark.slow] if any(x in line for x in SLOW) else [])
+        line
         for line in dict.fromkeys(line.strip() for line in found)
         if not (any(word in line for word in ELSEWHERE) or re.fullmatch(r"ppo \w+", line))
     ]
@@ -275,11 +240,9 @@ def test_a_command_of_the_documentation_runs_as_printed(
     (code,) = re.findall(r"```python\n(import .*?)\nsummary = ", readme, re.S)
     (folder / "my_env.py").write_text(code)
     words = shlex.split(line.removeprefix("python main.py").removeprefix("ppo"))
-    is_training = words[0].startswith("-") or words[0] in ("train", "tune")
+    is_training = words[0].startswith("-") or words[0] == "train"
     if is_training and not any(word.startswith("--resume=runs") for word in words):
         words += BRIEFLY.split()
-    if words[0] == "tune":
-        words += ["--trials=2"]
     words = [file for word in words for file in glob.glob(word) or [word]]  # as a shell does
     exit_code, _, err = call(*words)
     assert (exit_code, err) == (0, "")

@@ -35,13 +35,6 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe results without the versions of peers, which are not installed everywhere."""
-    describe = harness.describe
-    monkeypatch.setattr(harness, "describe", lambda *packages: describe())
-
-
 def config_of(env_name: str, flags: str) -> Config:
     return Config(**parse_flags(shlex.split(flags), Config), env_name=env_name)
 
@@ -51,65 +44,14 @@ def is_table(text: str) -> bool:
     return len(lines) >= 3 and len({line.count(" | ") for line in lines}) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_each_says_what_it_measures(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", "--help"])
-    with pytest.raises(SystemExit, match=r"^0$"):
-        import_module(f"benchmarks.{name}").main()
-    assert f"usage: python -m benchmarks.{name}" in capsys.readouterr().out
-
-
-def test_all_work_is_measured_unless_some_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for flags, wanted in ((), [*WORKLOADS]), (["--workloads=memory"], ["memory"]):
-        monkeypatch.setattr(sys, "argv", ["throughput", *flags])
-        assert throughput.parse().workloads == wanted
-
-
-@pytest.mark.usefixtures("no_packages")
-def test_another_machine_has_a_page_of_its_own(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = {"ours, 8": [{"steps_per_second": 3000.0}], "SB3": [{"steps_per_second": 1000.0}]}
-    found = {"runs": runs, "explained": {}}
-    monkeypatch.setattr(throughput, "measure", lambda *arguments: found)
-    flags = ["--name=other", "--workloads=memory"]
-    monkeypatch.setattr(sys, "argv", ["throughput", *flags])
-    throughput.main()
-    folder = results / "throughput"
-    assert {path.name for path in folder.iterdir()} == {"other.json", "other.md"}
-    assert "| memory | ours, 8 | 3,000 | 3.00 x SB3 | 3.00 |" in (folder / "other.md").read_text()
-    for other in ("--scaling", "--device=cuda"):  # whose files would be those of this machine
-        monkeypatch.setattr(sys, "argv", ["throughput", *flags, other])
-        with pytest.raises(SystemExit, match="2"):
-            throughput.main()
-
-
-@pytest.mark.usefixtures("no_packages")
-def test_a_device_is_compared_with_the_cpu_and_with_the_peer(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = []
-
-    def run_ours(env_name: str, steps: int, flags: str, seed: int) -> dict[str, float]:
-        config = config_of(env_name, flags)
-        assert config.env_kwargs in ({}, {"device": config.device})  # tensors are where it learns
-        measured.append(config.device)
-        phases = {"seconds_collecting": 3.0, "seconds_learning": 1.0}
-        return {"steps_per_second": 1000.0 * seed, **phases}
-
-    monkeypatch.setattr(throughput, "run_ours", run_ours)
-    monkeypatch.setattr(
-        harness, "in_fresh_process", lambda *arguments: {"steps_per_second": 10.0, "mean_return": 0}
-    )
-    monkeypatch.setattr(throughput, "device_name", str)
-    monkeypatch.setattr(sys, "argv", ["throughput", "--device=cuda", "--repetitions=3"])
-    throughput.main()
-    assert sorted(measured) == ["cpu"] * 9 + ["cuda"] * 9
-    page = (results / "throughput/device.md").read_text()
-    assert "| LunarLander-v3 | ours, 64, cuda | 2,000 | 1,000, 2,000, 3,000 | 25% |" in page
-    assert "| PongNoFrameskip-v4 | SB3, 8, cuda | 10 | 10, 10, 10 |  |" in page
+    for name in NAMES:
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", "--help"])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            import_module(f"benchmarks.{name}").main()
+        assert f"usage: python -m benchmarks.{name}" in capsys.readouterr().out
 
 
 def test_commands_of_all_benchmarks_are_there() -> None:
@@ -175,7 +117,7 @@ def lstm_sizes(model: Any) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["CartPole-v1", "robotics", "memory"])
+@pytest.mark.parametrize("name", ["robotics", "memory"])
 def test_both_trainers_are_measured_on_a_workload(name: str) -> None:
     found = throughput.measure(name, "", [8], 1, is_quick=True)
     speeds = [run["steps_per_second"] for runs in found["runs"].values() for run in runs]
@@ -195,22 +137,10 @@ def test_an_iteration_takes_longer_than_it_must() -> None:
 
 
 @pytest.mark.slow
-def test_the_parts_of_a_workers_time_are_measured() -> None:
-    config = Config("CartPole-v1", num_envs=4, num_steps=32, num_workers=2)
-    seconds = harness.in_fresh_process(limits.measure_worker, config, 0.1)
-    assert seconds.keys() == {"environment", "inference"}
-    assert 0 < min(seconds.values()) < 1
-
-
-@pytest.mark.slow
 def test_speed_is_measured_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "ON_DEVICE", ("LunarLander-v3",))
     runs = throughput.measure_device("cpu", "", batch=16, repetitions=1, is_quick=True)
     assert [*runs] == [*throughput.ON_DEVICE, throughput.BATCH]
-    found = [
-        run for by_trainer in runs.values() for all_of in by_trainer.values() for run in all_of
-    ]
-    assert all(run["steps_per_second"] > 0 for run in found)
     assert is_table(throughput.show_device(runs))
 
 
@@ -296,23 +226,12 @@ def test_goals_are_those_of_stop_when() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Hopper-v5"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5"])
 def test_the_zoos_values_train(name: str) -> None:
     found = zoo.train(name, 2, total_steps=500, seconds=None)
     rollout = zoo.ZOO[name]["n_steps"] * zoo.ZOO[name]["n_envs"]
     assert found["steps"] == rollout * -(-500 // rollout)
-    low, high = {"CartPole-v1": (8, 500), "Pendulum-v1": (-2000, -1), "Hopper-v5": (0, 4000)}[name]
+    low, high = {"CartPole-v1": (8, 500), "Hopper-v5": (0, 4000)}[name]
     assert low <= found["mean_return"] <= high  # the environment's own, not normalised
     assert low <= found["evaluation"] <= high
     assert found["command_seconds"] > found["seconds"] > 0
-
-
-@pytest.mark.slow
-def test_a_run_by_the_zoos_values_ends_when_it_is_solved_or_at_its_limit() -> None:
-    solved = zoo.train("CartPole-v1", 1, stop_when="solved>=50")
-    assert (solved["solved"], solved["stopped"]) == (True, "solved")
-    assert solved["evaluation"] >= 50
-    cut_off = zoo.train("CartPole-v1", 1, stop_when="solved", seconds=0)
-    assert (cut_off["solved"], cut_off["stopped"]) == (False, "seconds")
-    with pytest.raises(SystemExit, match="exit code 2"):
-        zoo.train("Pendulum-v1", 2, stop_when="solved")

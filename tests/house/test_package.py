@@ -16,18 +16,8 @@ import pytest
 from tests.running import ROOT
 
 SOURCES = (
-    "ppo",
-    "envs",
-    "models",
-    "main.py",
-    "setup.cfg",
-    "setup.py",
-    "MANIFEST.in",
-    "pyproject.toml",
-    "README.md",
-    "CHANGELOG.md",
-    "CITATION.cff",
-    "LICENSE",
+    *("ppo", "envs", "models", "main.py", "setup.cfg", "setup.py", "MANIFEST.in"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE"),
 )
 MINE = """
 import gymnasium
@@ -60,13 +50,8 @@ if __name__ == "__main__":
 """
 BREAKS = "raise RuntimeError(__file__ + ' was imported by mistake')\n"
 SMALL = (
-    "--preset=none",
-    "--num_envs=2",
-    "--num_steps=32",
-    "--num_workers=2",
-    "--eval_episodes=1",
-    "--report=False",
-    "--logger=none",
+    *("--preset=none", "--num_envs=2", "--num_steps=32", "--num_workers=2"),
+    *("--eval_episodes=1", "--report=False", "--logger=none"),
 )
 
 
@@ -175,13 +160,6 @@ def test_an_sdist_has_no_links_and_makes_the_same_wheel(
     assert contents(again) == contents(wheel)
 
 
-def test_pypi_would_take_both(wheel: Path, sdist: Path) -> None:
-    pytest.importorskip("twine")
-    command = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout
-
-
 def release() -> tuple[str, str]:
     """The repository and the version that setup.cfg names."""
     config = ConfigParser(interpolation=None)
@@ -222,7 +200,9 @@ def test_what_is_installed_is_not_the_checkout(installed: Path, place: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_console_script_trains_evaluates_and_resumes(installed: Path, place: Path) -> None:
+def test_the_console_script_and_a_script_train_evaluate_and_resume(
+    installed: Path, place: Path
+) -> None:
     flags = ("--env_name=CartPole-v1", *SMALL, "--run_dir=runs/mine")
     run(place, installed / "ppo", *flags, "--total_steps=256")
     assert (place / "runs" / "mine" / "summary.json").exists()
@@ -230,24 +210,18 @@ def test_the_console_script_trains_evaluates_and_resumes(installed: Path, place:
     run(place, installed / "ppo", "--resume=mine", "--total_steps=512")
     assert "000000000512.safetensors" in os.listdir(place / "runs" / "mine" / "checkpoints")
     helped = run(place, installed / "ppo", "--help").stdout
-    assert "  evaluate  " in helped
     assert helped == run(place, installed / "python", "-m", "ppo", "--help").stdout
+    (place / "train.py").write_text(SCRIPT)
+    assert "steps 256" in run(place, installed / "python", "train.py").stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [["ppo"], ["python", "-m", "ppo"]])
-def test_an_environment_in_the_users_own_envs_is_found(
-    program: list[str], installed: Path, place: Path
-) -> None:
+def test_an_environment_in_the_users_own_envs_is_found(installed: Path, place: Path) -> None:
     (place / "envs" / "__init__.py").write_text("")
     (place / "envs" / "mine.py").write_text(MINE)
     (place / "utils" / "__init__.py").write_text("REWARD = 1.0\n")
-    flags = ("--env_name=envs.mine:MyEnv", *SMALL, "--total_steps=256", "--run_dir=runs/mine")
-    run(place, installed / program[0], *program[1:], *flags)
-    assert (place / "runs" / "mine" / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_a_script_trains_by_the_package(installed: Path, place: Path) -> None:
-    (place / "train.py").write_text(SCRIPT)
-    assert "steps 256" in run(place, installed / "python", "train.py").stdout
+    flags = ("--env_name=envs.mine:MyEnv", *SMALL, "--total_steps=256")
+    for number, program in enumerate((["ppo"], ["python", "-m", "ppo"])):
+        folder = place / "runs" / str(number)
+        run(place, installed / program[0], *program[1:], *flags, f"--run_dir={folder}")
+        assert (folder / "summary.json").exists()

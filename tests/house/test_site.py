@@ -1,6 +1,5 @@
 """The documentation's site: built by docs/build_site.py, read in headless Chromium."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -150,35 +149,6 @@ def test_the_site_is_read_and_searched_in_a_browser(built: Path, tmp_path: Path)
             page.close()
         chromium.close()
     assert problems == []
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[other](other.md)", "docs/page.md: other.md does not exist"),
-        ("[source](../main.py)", "docs/page.md: ../main.py does not exist"),
-        ("[here](page.md#there)", "the site has warnings"),
-        ("::: nothing", "the site has warnings"),
-    ],
-)
-def test_what_leads_nowhere_ends_the_build(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec: Any = importlib.util.spec_from_file_location("build_site", PROGRAM)
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    shutil.copy(PROGRAM.with_name("zensical.toml"), docs)
-    shutil.copy(ROOT / "setup.cfg", tmp_path)
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/page.md"):
-        (tmp_path / name).write_text("# Page\n\n")
-    with (docs / "page.md").open("a") as page:
-        page.write(text)
-    monkeypatch.setattr(program, "ROOT", tmp_path)
-    monkeypatch.setattr(program, "DOCS", docs)
-    with pytest.raises(SystemExit, match=re.escape(message)):
-        program.build(tmp_path / "built")
 
 
 @contextmanager
