@@ -67,7 +67,7 @@ def test_results_are_added_to_regular_files_only(
         os.mkfifo(output)
     elif name == "folder":
         output.mkdir()
-    done = run_main("evaluate", str(cartpole_run), f"--output={output}", timeout=20)
+    done = run_main("evaluate", str(cartpole_run), f"--output={output}", timeout=120)
     assert (done.returncode, done.stdout) == (2, "")
     said = (
         rf"--output={output} cannot be (added|written) to \(.* is (not a regular file|a folder)\)"
