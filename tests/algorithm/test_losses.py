@@ -1,4 +1,4 @@
-"""Losses against golden numbers, the definitions in numpy, and hand arithmetic."""
+"""Losses against golden numbers and hand arithmetic."""
 
 import math
 
@@ -11,7 +11,6 @@ from ppo.algorithm import losses
 LOG_PROBS, OLD_LOG_PROBS = np.array([[-0.5, -1.0, -0.2, -2.0], [-0.6, -0.7, -0.9, -2.0]])
 ADVANTAGES = np.array([1, -0.5, 2, -1])
 VALUES, OLD_VALUES, RETURNS = np.array([[1, 0.2, -0.5], [0.5, 0.3, -0.1], [1.2, 0, -1]])
-RATIOS = np.exp(LOG_PROBS) / np.exp(OLD_LOG_PROBS)
 PRINTED = {"abs": 6e-8}
 
 
@@ -19,54 +18,29 @@ def tensors(*arrays):
     return (torch.as_tensor(array, dtype=torch.float64) for array in arrays)
 
 
-def policy_loss(advantages, clip_coef=0.2):
-    return losses.clipped_surrogate(
-        *tensors(LOG_PROBS, OLD_LOG_PROBS, advantages), clip_coef=clip_coef
-    ).item()
-
-
-def policy_loss_defined(advantages, clip_coef=0.2):
-    pairs = zip(RATIOS, advantages, strict=True)
-    return -np.mean([min(r * a, min(max(r, 1 - clip_coef), 1 + clip_coef) * a) for r, a in pairs])
-
-
-def test_golden_ratios():
-    pairs = zip(LOG_PROBS, OLD_LOG_PROBS, strict=True)
-    unclipped = [
-        -losses.clipped_surrogate(*tensors([new], [old], [1]), clip_coef=10).item()
-        for new, old in pairs
-    ]
-    assert unclipped == pytest.approx(list(RATIOS))
-    assert list(RATIOS) == pytest.approx([1.105171, 0.740818, 2.013753, 1], abs=6e-7)
+def policy_loss(advantages):
+    tables = tensors(LOG_PROBS, OLD_LOG_PROBS, advantages)
+    return losses.clipped_surrogate(*tables, clip_coef=0.2).item()
 
 
 def test_golden_policy_loss():
-    assert policy_loss(ADVANTAGES) == pytest.approx(policy_loss_defined(ADVANTAGES))
     assert policy_loss(ADVANTAGES) == pytest.approx(-0.5262927, **PRINTED)
 
 
 def test_golden_policy_loss_of_standardized_advantages():
-    defined = (ADVANTAGES - np.mean(ADVANTAGES)) / (np.std(ADVANTAGES, ddof=1) + 1e-8)
     standardized = losses.standardize(*tensors(ADVANTAGES)).numpy()
-    assert standardized == pytest.approx(defined)
     assert standardized == pytest.approx([0.453921, -0.635489, 1.180194, -0.998625], abs=6e-7)
-    assert policy_loss(standardized) == pytest.approx(policy_loss_defined(defined))
     assert policy_loss(standardized) == pytest.approx(-0.1027189, **PRINTED)
 
 
 def test_golden_clip_fraction():
-    assert (
-        losses.clip_fraction(*tensors(LOG_PROBS, OLD_LOG_PROBS), 0.2).item()
-        == np.mean(abs(RATIOS - 1) > 0.2)
-        == 0.5
-    )
+    assert losses.clip_fraction(*tensors(LOG_PROBS, OLD_LOG_PROBS), 0.2).item() == 0.5
 
 
 def test_golden_kl_is_estimator_k3_and_not_k1():
-    k1, k3 = np.mean(-np.log(RATIOS)), np.mean(RATIOS - 1 - np.log(RATIOS))
+    k1 = np.mean(OLD_LOG_PROBS - LOG_PROBS)
     kl = losses.approximate_kl(*tensors(LOG_PROBS, OLD_LOG_PROBS)).item()
     assert k1 == pytest.approx(-0.125)
-    assert kl == pytest.approx(k3)
     assert kl == pytest.approx(0.0899355, **PRINTED)
 
 
@@ -79,15 +53,7 @@ def test_kl_is_exact_where_samples_are_in_proportion():
 
 def test_golden_value_loss_with_and_without_clipping():
     values = list(tensors(VALUES, OLD_VALUES, RETURNS))
-    clipped = [0.7, 0.2, -0.3]  # within 0.2 of 0.5, 0.3, -0.1
-    worse = [
-        max((v - r) ** 2, (c - r) ** 2) for v, c, r in zip(VALUES, clipped, RETURNS, strict=True)
-    ]
-    assert losses.value_loss(*values, clip_coef=0.2).item() == pytest.approx(np.mean(worse) / 2)
     assert losses.value_loss(*values, clip_coef=0.2).item() == pytest.approx(0.13)
-    assert losses.value_loss(*values, clip_coef=None).item() == pytest.approx(
-        np.mean((VALUES - RETURNS) ** 2) / 2
-    )
     assert losses.value_loss(*values, clip_coef=None).item() == pytest.approx(0.055)
 
 
@@ -132,11 +98,8 @@ def test_extreme_log_probs_enter_as_their_difference():
     assert losses.approximate_kl(log_probs, log_probs).item() == 0
 
 
-def test_a_single_advantage_is_not_standardized():
+def test_a_single_advantage_stays_and_equal_ones_become_zero():
     assert losses.standardize(torch.tensor([3.0])).tolist() == [3]
-
-
-def test_equal_advantages_are_standardized_to_zero():
     assert losses.standardize(torch.full((4,), 3.0)).tolist() == [0, 0, 0, 0]
 
 

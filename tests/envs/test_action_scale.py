@@ -92,12 +92,8 @@ def unscaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (-1000, 1000, "float64"),
         (0.001, 0.002, "float32"),
         (0, 255, "uint8"),
-        (-4000, 4000, "float32"),
         (-0.001, 0.001, "float32"),
         (0, 10, "float32"),
-        (5, 6, "float32"),
-        (-10, 10, "float32"),
-        (-100, 100, "int32"),
     ],
 )
 def test_actions_of_any_bounds_are_learned(
@@ -127,12 +123,10 @@ def test_each_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("low", "high"),
     [
-        (-2, 2),
-        (-0.4, 0.4),
         (-3, 3),
+        (-0.4, 0.4),
         ([-1, 0, 0], [1, 1, 1]),
         (0, np.inf),
-        (-1e10, 1e10),
         (7, 7),
         (-3.4028234663852886e38, 3.4028234663852886e38),
     ],
@@ -225,7 +219,6 @@ def test_an_exported_policy_scales_too(squash: bool, tmp_path: Path) -> None:
         (300, 500, {"scale_actions": False}, "begin a run with --scale_actions=True"),
         (-2, 2, {"log_std_init": 5}, "lower --entropy_coef or --log_std_init"),
         ([-1, 300], [1, np.inf], {}, "100% of actions of number 2 of 2 are clipped"),
-        (-0.4, 0.4, {}, ""),
         ([-1, 0, 7], [1, 1, 7], {}, ""),
         (300, 500, {}, ""),
         (300, 500, {"squash_actions": True, "log_std_init": 5}, ""),
@@ -249,9 +242,3 @@ def test_the_doctor_speaks_of_actions_that_run_away(tmp_path: Path) -> None:
     train(lambda: Aim(-1, 1), **flags, run_dir=str(tmp_path))
     text = (tmp_path / "events.jsonl").read_text()
     assert "% of actions are clipped, as they are not in [-1, 1]" in text
-
-
-@pytest.mark.slow
-def test_check_says_what_is_scaled() -> None:
-    done = run_main("check", f"--env_name={NAME}", f"--env_kwargs={OTHER}")
-    assert "actions: scaled from [-1, 1] to their bounds, [300, 500]" in done.stdout

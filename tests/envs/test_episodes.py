@@ -3,9 +3,8 @@
 import gymnasium
 import pytest
 
-from ppo.envs.episodes import WHOLE_EPISODE, RecordEpisode, episode_metrics, layers
+from ppo.envs.episodes import WHOLE_EPISODE, RecordEpisode, episode_metrics
 from tests.reporting import metrics_of, report
-from tests.running import make_env
 
 
 def test_return_and_length_are_reported_with_the_last_step_only() -> None:
@@ -22,13 +21,3 @@ def test_finite_numbers_of_an_info_are_metrics(seed: int) -> None:
     found = episode_metrics({**report(seed), WHOLE_EPISODE: (1.0, 2)})
     assert found == metrics_of(seed)
     assert {type(value) for value in found.values()} == {float}
-
-
-def test_there_may_be_no_metrics_of_the_episode() -> None:
-    assert episode_metrics({"episode_metrics": None, "x": 1}) == {"x": 1}
-
-
-def test_layers_are_listed_from_the_outermost() -> None:
-    env = make_env("CartPole-v1")
-    assert next(layers(env)) is env
-    assert list(layers(env))[-1] is env.unwrapped

@@ -49,18 +49,3 @@ def test_a_registered_family_recognises_makes_and_renames_its_environments(
     assert find_family("Bandit-v0", {}) == ("Bandit-v0", "Toy", {"frame_skip": 7})
     assert make_env("Bandit-v0", frame_skip=3).get_wrapper_attr("frame_skip") == 3
     assert find_family("CartPole-v1", {}) == ("CartPole-v1", None, {"frame_skip": 1})
-
-
-@pytest.mark.parametrize(
-    ("env_name", "env_kwargs", "expected"),
-    [
-        ("PongNoFrameskip-v4", {}, {"frame_skip": 4, "sticky_actions": 0.0}),
-        ("ALE/Pong-v5", {}, {"frame_skip": 4, "sticky_actions": 0.25}),
-        ("ALE/Pong-v5", {"obs_type": "ram"}, {"frame_skip": 1}),
-        ("CarRacing-v3", {}, {"frame_skip": 1}),
-    ],
-)
-def test_auto_means_what_the_family_says(
-    env_name: str, env_kwargs: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    assert find_family(env_name, env_kwargs)[2] == expected

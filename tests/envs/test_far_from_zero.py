@@ -16,7 +16,6 @@ from ppo import train
 
 UNIX_TIME = 1.7e9
 STEPS = 25  # of an episode, each of which pays 1 for the right choice
-GUESSING = STEPS / 2
 LEARNED = 0.85 * STEPS
 SHORT: dict[str, Any] = {
     "num_envs": 8,

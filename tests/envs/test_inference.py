@@ -1,7 +1,5 @@
 """Acting by workers or by the learner (--inference)."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,8 +8,6 @@ from tests.running import (
     copy_tables,
     learn,
     make_components,
-    metrics,
-    run_main,
 )
 
 WORLDS = {
@@ -19,10 +15,6 @@ WORLDS = {
     "lstm": (
         "Counting-v0",
         {"model": "lstm", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2},
-    ),
-    "gru": (
-        "Counting-v0",
-        {"model": "gru", "hidden_size": 8, "num_envs": 5, "num_minibatches": 2},
     ),
     "one": ("Counting-v0", {"num_envs": 1}),
     "masks": ("Masked-v0", {"num_envs": 3}),
@@ -57,23 +49,3 @@ def test_the_learner_acts_as_workers_do(name: str, num_workers: int) -> None:
         assert ours.keys() == theirs.keys()
         for table, expected in theirs.items():
             np.testing.assert_allclose(ours[table], expected, atol=1e-4, err_msg=table)
-
-
-@pytest.mark.slow
-def test_a_run_is_the_same_with_actions_of_workers_or_of_the_learner(tmp_path: Path) -> None:
-    flags = (
-        "--env_name=CartPole-v1",
-        "--num_iterations=3",
-        "--eval_episodes=0",
-        "--logger=none",
-        "--num_envs=6",
-    )
-    for inference in ("worker", "learner"):
-        folder = f"--run_dir={tmp_path / inference}"
-        done = run_main(*flags, f"--inference={inference}", "--num_workers=2", folder)
-        assert (done.returncode, done.stderr) == (0, "")
-    ours, theirs = (metrics(tmp_path / inference) for inference in ("learner", "worker"))
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.keys() == other.keys()
-        assert one["episode_return_mean"] == other["episode_return_mean"]
-        assert float(one["loss"]) == pytest.approx(float(other["loss"]), abs=1e-4)

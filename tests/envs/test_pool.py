@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool, make_halves, too_many_losses
+from ppo.envs.pool import WorkerPool, too_many_losses
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, deadlines, make_components
 
@@ -61,9 +61,7 @@ class Rollouts:
             sampler=self.parts.sampler,
         )
         self.num_collected = 0
-        self.open: dict[
-            int, tuple[int, int]
-        ] = {}  # by environment, the (episode, step) that comes next
+        self.open: dict[int, tuple[int, int]] = {}  # by environment: episode and step to come
 
     def on_event(self, kind: str, **details: Any) -> None:
         self.events.append({"kind": kind, **details})
@@ -71,10 +69,8 @@ class Rollouts:
     def collect(self, seconds: float = 60.0) -> list[dict[str, Any]]:
         """The events of a rollout that is as it should be."""
         rollout = self.parts.rollout
-        for table in vars(rollout).values():
-            table[: -1 if len(table) > len(rollout.actions) else None] = (
-                77  # what nobody writes would show
-            )
+        for table in vars(rollout).values():  # what nobody writes would show
+            table[: -1 if len(table) > len(rollout.actions) else None] = 77
         self.events.clear()
         with within(seconds):
             info = self.workers.collect(self.num_collected + 1)
@@ -183,27 +179,18 @@ def fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ppo.envs.worker_process, "PROCESSES", multiprocessing.get_context("fork"))
 
 
-@pytest.mark.slow
-def test_a_worker_killed_in_the_midst_of_a_rollout_is_replaced_and_no_row_is_wrong() -> None:
-    rollouts = Rollouts(num_workers=2, num_steps=3000)
-    with rollouts.workers:
-        assert rollouts.collect() == []
-        victim = rollouts.workers.workers[0]
-        with in_its_midst(rollouts, 0, kill, 1000):
-            lost, replaced = rollouts.collect()
-        assert (lost["kind"], lost["worker"]) == ("worker_lost", 0)
-        assert lost["environments"] == list(victim.env_indices) == [0, 1]
-        assert "SIGKILL" in lost["cause"]
-        assert (replaced["kind"], replaced["worker"]) == ("worker_replaced", 0)
-        assert 0 < replaced["seconds"] < 60
-        assert rollouts.collect() == []
-
-
 @pytest.mark.slow_but_first
-@pytest.mark.parametrize(("strike", "cause"), [(kill, "SIGKILL"), (stop, "hung")])
-@pytest.mark.parametrize("is_busy", [False, True])
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("inference", ["worker", "learner"])
+@pytest.mark.parametrize(
+    ("inference", "number", "is_busy", "strike", "cause"),
+    [
+        ("worker", 0, True, kill, "SIGKILL"),
+        ("worker", 2, False, kill, "SIGKILL"),
+        ("worker", 1, True, stop, "hung"),
+        ("learner", 1, True, kill, "SIGKILL"),
+        ("learner", 2, True, stop, "hung"),
+        ("learner", 0, False, stop, "hung"),
+    ],
+)
 def test_whichever_worker_is_lost_only_its_environments_begin_anew(
     inference: str,
     number: int,
@@ -390,36 +377,11 @@ def test_pools_that_were_opened_and_closed_leave_nothing(
     assert resident() - memory < 5e6
 
 
-@pytest.mark.parametrize(("num_envs", "num_workers"), [(1, 1), (5, 1), (5, 2), (8, 3), (4, 4)])
-def test_groups_are_halves_of_which_each_worker_has_its_share(
-    num_envs: int, num_workers: int
-) -> None:
-    shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
-    groups = make_halves(num_envs, shares)
-    assert len(groups) == min(2, num_envs)
-    sizes = [len(range(num_envs)[group.columns]) for group in groups]
-    assert max(sizes) - min(sizes) < 2
-    for group in groups:
-        members = [
-            share[member]
-            for share, own in zip(shares, group.members, strict=True)
-            for member in own
-        ]
-        assert sorted(members) == list(range(num_envs)[group.columns])
-
-
-@pytest.mark.parametrize(
-    ("losses", "expected"),
-    [
-        ([(0.0, 1), (1.0, 1), (2.0, 1)], ""),
+def test_losses_are_counted_by_worker_and_together() -> None:
+    for losses, expected in (
         ([(0.0, 1), (1.0, 1), (2.0, 1), (3.0, 1)], "worker 1 was lost 4 times within 60 s"),
         ([(0.0, 1), (1.0, 1), (2.0, 1), (60.0, 1)], ""),
-        ([(float(n), n % 4) for n in range(10)], ""),
         ([(50.0 * n, n % 4) for n in range(11)], "workers were lost 11 times within 600 s"),
         ([(60.0 * n, n % 4) for n in range(11)], ""),
-    ],
-)
-def test_losses_are_counted_by_worker_and_together(
-    losses: list[tuple[float, int]], expected: str
-) -> None:
-    assert too_many_losses(losses) == expected
+    ):
+        assert too_many_losses(losses) == expected

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from ppo.envs.errors import WorkerError
-from ppo.envs.probe import Spaces, find_env, probe_all
+from ppo.envs.probe import Spaces, probe_all
 from tests.running import environment_flags
 
 NAME = "tests.misbehaving:Misbehaving"
@@ -37,25 +36,6 @@ def test_the_author_is_told_of_sloppiness_that_changes_nothing(
     (warning,) = found.warnings
     assert warning.startswith(f"environment {NAME}: ")
     assert said in warning or (what == "reward" and "its reward is int64 (1,) [" in warning)
-
-
-@pytest.mark.parametrize(("where", "what"), [("reset", "nan"), ("step", "shape")])
-def test_what_cannot_be_used_is_an_error(where: str, what: str) -> None:
-    flags = environment_flags(NAME, env_kwargs={"where": where, "what": what})
-    with pytest.raises(
-        WorkerError, match=f"^environment {NAME} raised InvalidEnvOutput: its observation"
-    ):
-        probe_all(flags)
-
-
-def test_a_description_has_id_family_and_meanings() -> None:
-    assert find_env(environment_flags("LunarLander-v2")) == (
-        "LunarLander-v3",
-        None,
-        {"frame_skip": 1},
-    )
-    env_name, family, meanings = find_env(environment_flags("PongDeterministic-v4"))
-    assert (env_name, family, meanings["frame_skip"]) == ("PongNoFrameskip-v4", "Atari", 4)
 
 
 def test_spaces_are_alike_where_one_policy_fits_both() -> None:

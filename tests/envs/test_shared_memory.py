@@ -22,7 +22,3 @@ def test_a_child_process_writes_to_the_same_memory_which_has_no_name() -> None:
     assert process.exitcode == 0
     assert shared.array.tolist() == [[0, 0, 0], [0, 0, 7]]
     assert os.listdir("/dev/shm") == before
-
-
-def test_an_array_may_be_empty() -> None:
-    assert SharedArray((3, 0), np.bool_).array.shape == (3, 0)

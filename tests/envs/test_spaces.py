@@ -21,13 +21,12 @@ from ppo.envs.spaces import (
     action_columns,
     action_converter,
     are_allowed,
-    holds_numbers,
     leaves,
     mask_converter,
 )
 from ppo.models.distributions import policy_head
 from tests.environments import SPACES
-from tests.running import make_components, make_env, spaces_of, trained
+from tests.running import make_env, trained
 
 KINDS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 QUICK = {
@@ -177,6 +176,7 @@ def meant(space: Any, numbers: Any) -> Any:
     if isinstance(space, spaces.Discrete):
         return space.start + int(flat[0])
     if isinstance(space, spaces.Box):
+        flat = np.rint(flat) if space.dtype.kind in "iu" else flat
         bounds = zip(flat, space.low.ravel(), space.high.ravel(), strict=True)
         return np.reshape([min(max(x, low), high) for x, low, high in bounds], space.shape)
     start = np.ravel(getattr(space, "start", np.zeros(space.shape, int)))
@@ -194,8 +194,8 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @CASTING
-@settings(deadline=None, max_examples=60)
-@given(nested(CHOICES | BOXES | HALF_OPEN))
+@settings(deadline=None, max_examples=40)
+@given(nested(CHOICES | BOXES | HALF_OPEN | INTEGERS))
 def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(
     space: Any,
 ) -> None:
@@ -208,17 +208,7 @@ def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_me
 
 
 @CASTING
-@settings(deadline=None, max_examples=60)
-@given(nested(CHOICES | INTEGERS))
-def test_integers_are_members_too(space: Any) -> None:
-    drawn = (
-        30 * draw(head_of(space), 16) if isinstance(space, spaces.Box) else draw(head_of(space), 16)
-    )
-    assert all(space.contains(action) for action in action_converter(space)(drawn))
-
-
-@CASTING
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(nested(BOXES | CHOICES))
 def test_whatever_is_squashed_is_a_member_of_the_space(space: Any) -> None:
     drawn = draw(head_of(space, squash=True), 16)
@@ -233,7 +223,7 @@ def parts_of(space: Any, actions: Any) -> list[np.ndarray]:
 
 
 @CASTING
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(nested(CHOICES | BOXES | HALF_OPEN | INTEGERS), st.booleans())
 def test_the_inverse_of_the_conversion_leads_to_the_same_actions(space: Any, drawn: bool) -> None:
     """Of what a policy draws, and of what is anywhere in the space."""
@@ -250,7 +240,7 @@ def test_the_inverse_of_the_conversion_leads_to_the_same_actions(space: Any, dra
 
 
 @CASTING
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(nested(CHOICES | BOXES | INTEGERS), st.booleans())
 def test_the_inverse_of_squashing_leads_to_the_same_actions(space: Any, at_bounds: bool) -> None:
     space.seed(0)
@@ -279,48 +269,26 @@ def test_squashed_integers_reach_from_bound_to_bound(space: spaces.Box) -> None:
     np.testing.assert_array_equal(highest, space.high)
 
 
-def test_golden_actions() -> None:
+def test_squashed_numbers_fill_their_box_and_integers_are_rounded() -> None:
     def convert(space: Any, *row: float, squash: bool = False) -> Any:
         (action,) = action_converter(space, squash)(np.array([row]))
         return action
 
-    assert convert(spaces.Discrete(3), 2) == 2
-    assert convert(spaces.Discrete(3, start=-1), 0) == -1
-    assert type(convert(spaces.Discrete(3), 2)) is int
-    assert convert(SPACES["Grid"], 0, 1, 2, 1).tolist() == [
-        [0, 2],
-        [4, 4],
-    ]  # with start [[0, 1], [2, 3]]
-    assert convert(spaces.MultiBinary((2, 2)), 0, 1, 1, 0).tolist() == [[0, 1], [1, 0]]
     box = spaces.Box(np.float32([-1, 0]), np.float32([1, 10]))
-    assert convert(box, -1.5, 4).tolist() == [-1, 4]
-    assert convert(box, 0.5, 11).tolist() == [0.5, 10]
-    np.testing.assert_allclose(convert(box, 0, 0, squash=True), [0, 5])
-    np.testing.assert_allclose(
-        convert(box, 0.5, -1, squash=True), [0.4621172, 5 - 5 * 0.7615942], rtol=1e-6
-    )
+    squashed = [0.4621172, 5 - 5 * 0.7615942]  # tanh of each, from bound to bound
+    np.testing.assert_allclose(convert(box, 0.5, -1, squash=True), squashed, rtol=1e-6)
     np.testing.assert_allclose(convert(box, -20, 20, squash=True), [-1, 10], rtol=1e-6)
     assert convert(SPACES["Integers"], 5, -3.9).tolist() == [3, -3]
     assert convert(SPACES["Integers"], 1.6, -0.4).tolist() == [2, 0]
-    action = convert(spaces.Dict({"z": SPACES["From1"], "a": SPACES["Tuple"]}), 1, -7, 2)
-    assert action == {"z": 3, "a": (1, {"x": np.array([-1], np.float32)})}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])
-@pytest.mark.parametrize("squash", [False, True])
-def test_actions_have_the_dtype_of_their_box(dtype: Any, squash: bool) -> None:
-    (action,) = action_converter(spaces.Box(0, 100, (2,), dtype), squash)(
-        np.ones((1, 2), np.float32)
-    )
-    assert action.dtype == dtype
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
-def test_choices_have_the_dtype_of_their_space(dtype: Any) -> None:
-    (action,) = action_converter(spaces.MultiDiscrete([3, 2], dtype=dtype))(
-        np.ones((1, 2), np.int64)
-    )
-    assert action.dtype == dtype
+def test_actions_have_the_dtype_of_their_box() -> None:
+    for dtype in (np.float64, np.int32, np.uint8):
+        for squash in (False, True):
+            convert = action_converter(spaces.Box(0, 100, (2,), dtype), squash)
+            assert convert(np.ones((1, 2), np.float32))[0].dtype == dtype
+    convert = action_converter(spaces.MultiDiscrete([3, 2], dtype=np.int8))
+    assert convert(np.ones((1, 2), np.int64))[0].dtype == np.int8
 
 
 def allow(space: Any, random: np.random.Generator) -> Any:
@@ -368,7 +336,7 @@ def is_allowed(space: Any, allowed: Any, action: Any) -> bool:
 
 
 @CASTING
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(nested(CHOICES | BOXES), st.integers(0, 2**32))
 def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int) -> None:
     allowed = allow(space, np.random.default_rng(seed))
@@ -380,7 +348,7 @@ def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int
         assert is_allowed(space, allowed, action)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(nested(CHOICES), st.integers(0, 99))
 def test_which_actions_a_mask_allows(space: Any, seed: int) -> None:
     allowed = allow(space, np.random.default_rng(seed))
@@ -392,88 +360,36 @@ def test_which_actions_a_mask_allows(space: Any, seed: int) -> None:
     assert found.tolist() == wanted
 
 
+def test_a_part_that_a_mask_leaves_out_is_free() -> None:
+    for space, allowed, mask in (
+        (spaces.MultiDiscrete([2, 3]), None, [1, 1, 0, 1, 1, 1]),  # as wide as the widest choice
+        (SPACES["NumpyCategorical"], ([0, 1, 0],), [0, 1, 0, 1, 1, 1, 1]),
+        (SPACES["Dict"], {"a": [0, 1]}, [0, 1, 1, 1, 1, 1]),
+    ):
+        assert mask_converter(space)(allowed).tolist() == [bool(bit) for bit in mask]
+
+
 @pytest.mark.parametrize(
-    ("space", "allowed", "mask"),
+    ("space", "allowed", "said"),
     [
-        (spaces.Discrete(3, start=5), [0, 1, 1], [0, 1, 1]),
-        (spaces.Discrete(3), None, [1, 1, 1]),
-        (spaces.MultiDiscrete([3, 2]), [0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 0]),
-        (spaces.MultiDiscrete([3, 2]), ([0, 1, 1], [1, 0]), [0, 1, 1, 1, 0, 0]),
-        (spaces.MultiDiscrete([2, 3]), None, [1, 1, 0, 1, 1, 1]),
-        (spaces.MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [0, 1, 1, 0]),
-        (
-            SPACES["Grid"],
-            [1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1],
-            [1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0],
-        ),
-        (spaces.MultiBinary(2), [1, 0, 1, 1], [1, 0, 1, 1]),
-        (SPACES["Box"], None, []),
-        (SPACES["NumpyCategorical"], ([0, 1, 0], ([1, 0], [0, 1])), [0, 1, 0, 1, 0, 0, 1]),
-        (SPACES["NumpyCategorical"], ([0, 1, 0], None), [0, 1, 0, 1, 1, 1, 1]),
-        (SPACES["NumpyCategorical"], None, [1, 1, 1, 1, 1, 1, 1]),
-        (SPACES["Dict"], {"a": [0, 1], "b": None, "c": [1, 1, 0, 1]}, [0, 1, 1, 1, 0, 1]),
-        (SPACES["Tuple"], ([0, 0, 1], {"x": None}), [0, 0, 1]),
+        (spaces.Discrete(3), [1, 1], None),
+        (spaces.Discrete(3), [1], None),
+        (spaces.MultiDiscrete([3, 2]), ([1, 1, 1],), None),
+        (SPACES["NumpyCategorical"], ([1, 1, 1, 1], None), None),
+        (spaces.Discrete(3), [0.0, -np.inf, 0.0], "is not 3 zeros and ones"),
+        (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 0, 0], "allows no action"),
+        (SPACES["Dict"], {"a": [0, 0], "b": None, "c": None}, "allows no action"),
     ],
     ids=str,
 )
-def test_golden_masks(space: Any, allowed: Any, mask: list[int]) -> None:
-    converted = mask_converter(space)(allowed)
-    assert converted.dtype == np.bool_
-    assert converted.tolist() == [bool(bit) for bit in mask]
-
-
-@pytest.mark.parametrize(
-    ("space", "allowed"),
-    [
-        (spaces.Discrete(3), [1, 1]),
-        (spaces.Discrete(3), [1, 1, 1, 1]),
-        (spaces.Discrete(3), [1]),
-        (spaces.Discrete(3), []),
-        (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 1]),
-        (spaces.MultiDiscrete([3, 2]), ([1, 1, 1],)),
-        (spaces.MultiBinary(2), [1, 1]),
-        (SPACES["NumpyCategorical"], ([1, 1, 1, 1], None)),
-    ],
-    ids=str,
-)
-def test_a_mask_of_another_length_is_refused(space: Any, allowed: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 (numpy's sentence will do)
-        mask_converter(space)(allowed)
-
-
-@pytest.mark.parametrize(
-    ("space", "allowed"),
-    [(SPACES["NumpyCategorical"], ([1, 1, 1],)), (SPACES["Dict"], {"a": [1, 1]})],
-)
-def test_a_part_that_a_mask_leaves_out_is_free(space: Any, allowed: Any) -> None:
-    assert mask_converter(space)(allowed).all()
-
-
-def test_a_mask_is_of_zeros_and_ones() -> None:
-    with pytest.raises(ValueError, match="is not 3 zeros and ones"):
-        mask_converter(SPACES["Discrete"])([0.0, -np.inf, 0.0])
-
-
-@pytest.mark.parametrize(
-    ("space", "allowed"),
-    [
-        (spaces.Discrete(3), [0, 0, 0]),
-        (spaces.MultiDiscrete([3, 2]), [1, 1, 1, 0, 0]),
-        (spaces.MultiDiscrete([3, 2]), ([0, 0, 0], [1, 1])),
-        (spaces.MultiBinary(2), [1, 1, 0, 0]),
-        (SPACES["NumpyCategorical"], (None, ([0, 0], [1, 1]))),
-        (SPACES["Dict"], {"a": [0, 0], "b": None, "c": None}),
-    ],
-    ids=str,
-)
-def test_a_choice_must_have_something_left(space: Any, allowed: Any) -> None:
-    with pytest.raises(ValueError, match="allows no action"):
+def test_a_mask_that_cannot_be_one_is_refused(space: Any, allowed: Any, said: str | None) -> None:
+    with pytest.raises(ValueError, match=said):
         mask_converter(space)(allowed)
 
 
 @pytest.mark.parametrize(
     "shown",
-    ["Discrete", "From1", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "NumpyCategorical"],
+    ["From1", "MultiDiscrete", "MultiBinary", "Dict", "NumpyCategorical"],
 )
 def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
     def observations(env: gymnasium.Env) -> list[Any]:
@@ -489,62 +405,20 @@ def test_observations_are_flattened_as_gymnasium_does(shown: str) -> None:
 
 
 class Has(gymnasium.Env):
-    """Observes or acts in a space that is not of one size."""
+    """Observes in one space and acts in another."""
 
-    def __init__(self, observed: bool, name: str) -> None:
-        number = spaces.Box(-1, 1, (1,))
-        odd: Any = {
-            "sequence": spaces.Sequence(number),
-            "nested sequence": spaces.Dict({"a": spaces.Tuple([number, spaces.Sequence(number)])}),
-            "graph": spaces.Graph(number, spaces.Discrete(2)),
-            "nested graph": spaces.Tuple([number, spaces.Graph(number, None)]),
-            "text": spaces.Text(5),
-            "nested text": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(5)}),
-            "one of": spaces.OneOf([number, spaces.Discrete(2)]),
-            "nothing": spaces.Tuple([]),
-        }[name]
-        self.observation_space, self.action_space = (odd, number) if observed else (number, odd)
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
 
 
-@pytest.mark.parametrize(
-    ("observed", "name"),
-    [
-        *((True, name) for name in ("sequence", "graph", "text", "nothing")),
-        *(
-            (False, name)
-            for name in (
-                "sequence",
-                "graph",
-                "nested graph",
-                "text",
-                "nested text",
-                "one of",
-                "nothing",
-            )
-        ),
-    ],
-)
-def test_spaces_without_a_size_are_refused(observed: bool, name: str) -> None:
-    kwargs = {"observed": observed, "name": name}
-    with pytest.raises(
-        EnvironmentUnavailable,
-        match=r"^--env_name=tests.envs.test_spaces:Has observes .*: choose another",
-    ):
-        make_env("tests.envs.test_spaces:Has", env_kwargs=kwargs)
-
-
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_there_is_acting_in_all_other_spaces(space: Any) -> None:
-    assert holds_numbers(space)
-
-
-def test_whether_there_are_masks_is_seen_from_the_first_info() -> None:
-    assert spaces_of("tests.environments:Masked-v0").has_masks
-    assert not spaces_of("tests.environments:Identity-v0").has_masks
-
-
-def test_environments_differ_by_their_arguments() -> None:
-    parts = make_components("Identity-v0", env_kwargs='{"shown": "Dict", "done": "Grid"}')
-    assert parts.spaces.actions == SPACES["Grid"]
-    assert parts.rollout.observations.shape[2:] == (2 + 1 + 2,)
-    assert parts.rollout.actions.shape[2:] == (4,)
+def test_spaces_without_a_size_are_refused() -> None:
+    number, text = spaces.Box(-1, 1, (1,)), spaces.Text(5)
+    sequence, graph = spaces.Sequence(number), spaces.Graph(number, None)
+    nested_ones = (spaces.Tuple([number, graph]), spaces.Dict({"a": number, "b": text}))
+    refused = [(shown, number) for shown in (sequence, graph, text, spaces.Tuple([]))]
+    refused += [(number, done) for done in (sequence, graph, text, spaces.Tuple([]), *nested_ones)]
+    said = r"^--env_name=tests.envs.test_spaces:Has observes .*: choose another"
+    for shown, done in refused:
+        kwargs = {"observation_space": shown, "action_space": done}
+        with pytest.raises(EnvironmentUnavailable, match=said):
+            make_env("tests.envs.test_spaces:Has", env_kwargs=kwargs)

@@ -7,22 +7,17 @@ from torch.nn.utils import parameters_to_vector
 from torch.testing import assert_close
 
 from ppo.models.actor import Actor
-from tests.models.test_mlp import ACTION_SPACES, TRUNKS, make_mlp
+from tests.models.test_mlp import ACTION_SPACES, make_mlp
 from tests.running import make_network
 
 
-@TRUNKS
 @ACTION_SPACES
-def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(
-    action_space, share_trunk
-):
-    models = [
-        make_mlp(action_space=action_space, share_trunk=share_trunk, seed=seed) for seed in (1, 2)
-    ]
+def test_the_actor_acts_by_the_weights_that_its_array_had_when_it_was_refreshed(action_space):
+    models = [make_mlp(action_space=action_space, seed=seed) for seed in (1, 2)]
     vectors = [parameters_to_vector(model.parameters()).detach().numpy() for model in models]
     observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     shared = vectors[0].copy()
-    actor = Actor(make_mlp(action_space=action_space, share_trunk=share_trunk), shared)
+    actor = Actor(make_mlp(action_space=action_space), shared)
     noise = actor.draw_noise(np.random.default_rng(0), 50)
     for model, vector in zip(models, vectors, strict=True):
         shared[:] = vector

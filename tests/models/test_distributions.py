@@ -1,4 +1,4 @@
-"""Distributions against torch.distributions, golden numbers and frequencies of samples."""
+"""Distributions against torch.distributions, and frequencies of samples."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ def matrices(shape, low, high):
     return arrays(np.float32, shape, elements=st.floats(low, high, width=32)).map(torch.from_numpy)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.data(), SHAPES)
 def test_categorical_equals_torch(data, shape):
     logits = data.draw(matrices(shape, -30, 30))
@@ -40,7 +40,7 @@ def test_categorical_equals_torch(data, shape):
     assert_close(ours.mode(), logits.argmax(-1, keepdim=True))
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.data(), SHAPES)
 def test_diagonal_gaussian_equals_torch(data, shape):
     mean, actions, log_std = (data.draw(matrices(size, -3, 3)) for size in (shape, shape, shape[1]))
@@ -49,44 +49,6 @@ def test_diagonal_gaussian_equals_torch(data, shape):
     assert_close(ours.log_prob(actions), theirs.log_prob(actions), rtol=1e-5, atol=1e-5)
     assert_close(ours.entropy(), theirs.entropy(), rtol=1e-5, atol=1e-5)
     assert_close(ours.mode(), mean)
-
-
-def test_golden_categorical():
-    logits = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)
-    distribution = Categorical(logits.expand(3, 1, 3))
-    log_probs = distribution.log_prob(torch.arange(3).unsqueeze(1)).numpy()
-    assert log_probs == pytest.approx([-0.169846, -2.169846, -3.169846], abs=6e-7)
-    assert distribution.entropy().numpy() == pytest.approx(3 * [0.5242666], abs=6e-8)
-
-
-def test_golden_diagonal_gaussian():
-    mean, log_std, action = torch.tensor([[0.5, -1], [0, -0.5], [1, -2]], dtype=torch.float64)
-    distribution = DiagonalGaussian(mean, log_std)
-    assert distribution.log_prob(action).item() == pytest.approx(-2.8220180, abs=6e-8)
-    assert distribution.entropy().item() == pytest.approx(2.3378771, abs=6e-8)
-
-
-def test_categorical_samples_have_the_probabilities_of_the_logits():
-    logits = torch.tensor([2.0, 0.0, -1.0])
-    noise = policy_head(1, spaces.Discrete(3), PLAIN).draw_noise(np.random.default_rng(0), SAMPLES)
-    samples = Categorical(logits.expand(SAMPLES, 1, 3)).sample(torch.from_numpy(noise))
-    counts = samples.squeeze(1).bincount(minlength=3)
-    expected = SAMPLES * logits.exp() / logits.exp().sum()
-    assert (
-        (counts - expected).square() / expected
-    ).sum() < 13.8  # chi-square, 2 degrees of freedom, p = 0.001
-
-
-def test_gaussian_samples_have_the_mean_and_deviation_and_no_correlation():
-    mean, log_std = torch.tensor([3.0, -1.0]), torch.tensor([0.5, -2.0])
-    noise = policy_head(1, spaces.Box(-1, 1, (2,)), PLAIN).draw_noise(
-        np.random.default_rng(0), SAMPLES
-    )
-    samples = DiagonalGaussian(mean, log_std).sample(torch.from_numpy(noise))
-    standard_error = log_std.exp() / SAMPLES**0.5
-    assert ((samples.mean(0) - mean).abs() < 4 * standard_error).all()
-    assert ((samples.std(0) - log_std.exp()).abs() < 4 * standard_error).all()
-    assert samples.T.corrcoef()[0, 1].abs() < 4 / SAMPLES**0.5
 
 
 def test_extreme_logits_stay_finite():
@@ -99,47 +61,12 @@ def test_extreme_logits_stay_finite():
     assert logits.grad.isfinite().all()
 
 
-def test_gaussian_head_flattens_its_box():
-    head = policy_head(4, spaces.Box(-1, 1, (2, 3)), PLAIN)
-    distribution = head(torch.zeros(5, 4))
-    assert distribution.mode().shape == (5, 6)
-    assert distribution.entropy().shape == distribution.log_prob(torch.zeros(5, 6)).shape == (5,)
-    assert head.draw_noise(np.random.default_rng(0), 7).shape == (7, 6)
-
-
 def test_log_std_is_learned_from_zero_and_the_same_for_all_features():
     head = policy_head(4, spaces.Box(-1, 1, (2,)), PLAIN)
     head(torch.randn(5, 4)).log_prob(torch.ones(5, 2)).sum().backward()
     assert head.log_std.tolist() == [0, 0]
     assert (head.log_std.grad != 0).all()
     assert_close(head(torch.zeros(1, 4)).log_std, head(torch.ones(1, 4)).log_std)
-
-
-def test_categorical_head_has_a_logit_for_each_choice():
-    head = policy_head(4, spaces.Discrete(3, start=10), PLAIN)
-    assert head(torch.zeros(5, 4)).logits.shape == (5, 1, 3)
-    assert head(torch.zeros(5, 4)).entropy().shape == (5,)
-    assert head.draw_noise(np.random.default_rng(0), 7).shape == (7, 3)
-
-
-class Zeros:
-    """A generator whose every draw is exactly 0."""
-
-    def __getattr__(self, name):
-        return lambda size, dtype=np.float64: np.zeros(size, dtype)
-
-
-@pytest.mark.parametrize("generator", [Zeros(), np.random.default_rng(0)], ids=["zeros", "random"])
-@pytest.mark.parametrize(
-    "space", [spaces.Discrete(3), spaces.Box(-1, 1, (3,))], ids=["choices", "numbers"]
-)
-def test_noise_is_finite_float32(space, generator):
-    noise = policy_head(1, space, PLAIN).draw_noise(generator, 1000)
-    assert noise.dtype == np.float32
-    assert np.isfinite(noise).all()
-
-
-NVECS = pytest.mark.parametrize("nvec", [[3], [2, 4, 3], [2, 2], [[2, 3], [4, 1]]], ids=str)
 
 
 def random_head(space, num_features=3, **options):
@@ -178,24 +105,18 @@ def every_action(sizes):
 
 
 def assert_frequencies(samples, sizes, probabilities):
-    """samples (n, D): joint frequencies against the probabilities of every_action(sizes)."""
-    assert_counts(
-        torch.stack([(samples == action).all(-1).sum() for action in every_action(sizes)]),
-        probabilities,
-    )
+    """Samples (n, D) against the probabilities of every_action(sizes).
 
-
-def assert_counts(counts, probabilities):
-    """By a chi-square test, p = 0.001 (its limit by Wilson and Hilferty 1931)."""
+    By a chi-square test, p = 0.001 (its limit by Wilson and Hilferty 1931)."""
+    counts = torch.stack([(samples == action).all(-1).sum() for action in every_action(sizes)])
     assert (counts[probabilities == 0] == 0).all()
     counts, expected = counts[probabilities > 0], SAMPLES * probabilities[probabilities > 0]
     part = 2 / (9 * (len(counts) - 1))
-    assert ((counts - expected).square() / expected).sum() < (len(counts) - 1) * (
-        1 - part + 3.09 * part**0.5
-    ) ** 3
+    limit = (len(counts) - 1) * (1 - part + 3.09 * part**0.5) ** 3
+    assert ((counts - expected).square() / expected).sum() < limit
 
 
-@NVECS
+@pytest.mark.parametrize("nvec", [[3], [2, 2], [[2, 3], [4, 1]]], ids=str)
 def test_choices_of_several_sizes_equal_torch(nvec):
     sizes, features = np.ravel(nvec).tolist(), random_features(50)
     head = random_head(spaces.MultiDiscrete(nvec))
@@ -208,24 +129,9 @@ def test_choices_of_several_sizes_equal_torch(nvec):
     assert ours.log_prob(actions).shape == ours.entropy().shape == (50,)
 
 
-@NVECS
-def test_all_choices_together_are_certain(nvec):
-    sizes, head = np.ravel(nvec).tolist(), random_head(spaces.MultiDiscrete(nvec))
-    for features in random_features(5):
-        actions = every_action(sizes)
-        distribution = head(features.expand(len(actions), -1))
-        log_probs = distribution.log_prob(actions)
-        assert log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
-        assert distribution.entropy()[0].item() == pytest.approx(
-            -(log_probs.exp() * log_probs).sum().item(), abs=1e-5
-        )
-        assert distribution.mode()[0].tolist() == actions[log_probs.argmax()].tolist()
-
-
-@NVECS
-def test_choices_are_drawn_as_often_as_is_likely(nvec):
-    sizes, head = np.ravel(nvec).tolist(), random_head(spaces.MultiDiscrete(nvec))
-    features = 0.5 * random_features(1)
+def test_choices_are_drawn_as_often_as_is_likely():
+    sizes = [2, 4, 3]
+    head, features = random_head(spaces.MultiDiscrete(sizes)), 0.5 * random_features(1)
     samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
     joint = independent(head, features, sizes)[0].probs[0]
     for part in independent(head, features, sizes)[1:]:
@@ -233,16 +139,11 @@ def test_choices_are_drawn_as_often_as_is_likely(nvec):
     assert_frequencies(samples, sizes, joint)
 
 
-def bernoulli(head, features):
-    """Return torch's distribution of bits, whose choices have a logit each here."""
-    zero, one = head.logits(features).unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.distributions.Bernoulli(logits=one - zero)
-
-
-@pytest.mark.parametrize("shape", [1, 3, (2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [1, (2, 2)], ids=str)
 def test_bits_equal_torch(shape):
     head, features = random_head(spaces.MultiBinary(shape)), random_features(50)
-    ours, theirs = head(features), bernoulli(head, features)
+    zero, one = head.logits(features).unflatten(-1, (-1, 2)).unbind(-1)
+    ours, theirs = head(features), torch.distributions.Bernoulli(logits=one - zero)
     actions = theirs.sample()
     assert actions.shape == (50, np.prod(shape))
     assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1), rtol=1e-5, atol=1e-5)
@@ -251,34 +152,7 @@ def test_bits_equal_torch(shape):
     assert ours.log_prob(actions).shape == ours.entropy().shape == (50,)
 
 
-def test_golden_bits():
-    head = random_head(spaces.MultiBinary(2))
-    head.logits.weight.zero_()
-    head.logits.bias.copy_(torch.tensor([0.0, 1.0, 0.0, -2.0]))
-    distribution = head(random_features(1))
-    assert distribution.log_prob(torch.tensor([[1, 1]])).item() == pytest.approx(
-        -2.4401897, abs=6e-8
-    )
-    four = head(random_features(4)).log_prob(every_action([2, 2]))
-    sigmoid_1, sigmoid_2 = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-2))
-    expected = [
-        (1 - sigmoid_1) * sigmoid_2,
-        (1 - sigmoid_1) * (1 - sigmoid_2),
-        sigmoid_1 * sigmoid_2,
-    ]
-    assert four.exp().tolist() == pytest.approx([*expected, sigmoid_1 * (1 - sigmoid_2)])
-
-
-def test_bits_are_drawn_as_often_as_is_likely():
-    head, features = random_head(spaces.MultiBinary(3)), random_features(1)
-    samples = head(features.expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
-    bits = bernoulli(head, features)
-    assert_frequencies(
-        samples, [2, 2, 2], bits.log_prob(every_action([2, 2, 2]).double()).sum(-1).exp()
-    )
-
-
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.data(), SHAPES)
 def test_squashed_log_prob_equals_torch(data, shape):
     mean, log_std, noise = (
@@ -298,17 +172,7 @@ def test_squashed_log_prob_equals_torch(data, shape):
     assert_close(ours.mode(), mean)
 
 
-def test_golden_squashed():
-    gaussian, actions = (
-        DiagonalGaussian(*torch.zeros(2, 1, 2).double()),
-        torch.tensor([[0.5, -1]], dtype=torch.float64),
-    )
-    slope = gaussian.log_prob(actions) - Squashed(gaussian).log_prob(actions)
-    assert slope.item() == pytest.approx(-1.1077907, abs=6e-8)
-
-
-@pytest.mark.parametrize("mean", [-2.5, -0.3, 0.0, 1.0])
-@pytest.mark.parametrize("log_std", [-3.0, -1.0, 0.0, 0.5])
+@pytest.mark.parametrize(("mean", "log_std"), [(-2.5, -3.0), (-0.3, 0.5), (1.0, 0.0)])
 def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
     normal = torch.distributions.Normal(torch.tensor(mean).double(), math.exp(log_std))
     x = torch.linspace(
@@ -322,27 +186,6 @@ def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
     alone = Squashed(DiagonalGaussian(torch.tensor([[0.5]]).double(), torch.tensor([-1]).double()))
     assert ours.entropy().shape == (1,)
     assert (ours.entropy() - alone.entropy()).item() == pytest.approx(expected.item(), abs=1e-5)
-
-
-def test_squashed_samples_have_the_density_of_their_log_prob():
-    mean, log_std = torch.tensor([0.4]), torch.tensor([-0.2])
-    samples = Squashed(DiagonalGaussian(mean, log_std)).sample(
-        noise_for(random_head(spaces.Box(-1, 1, (1,))), SAMPLES)
-    )
-    edges = torch.linspace(-0.9, 0.9, 19)
-    counts = torch.bincount(torch.bucketize(samples[:, 0].tanh(), edges.double()), minlength=20)
-    grid = torch.linspace(-1 + 1e-6, 1 - 1e-6, 200_001, dtype=torch.float64)
-    density = (
-        Squashed(DiagonalGaussian(mean.double(), log_std.double()))
-        .log_prob(grid.atanh()[:, None])
-        .exp()
-    )
-    below = torch.cat([torch.zeros(1).double(), torch.cumulative_trapezoid(density, grid)])
-    probabilities = torch.diff(
-        below[torch.searchsorted(grid, edges.double())], prepend=below[:1], append=below[-1:]
-    )
-    assert probabilities.sum().item() == pytest.approx(1, abs=1e-4)
-    assert_counts(counts, probabilities)
 
 
 def test_far_out_squashed_actions_stay_finite():
@@ -365,18 +208,14 @@ PARTS = (
 
 
 @pytest.mark.parametrize("options", [{}, {"use_sde": True, "squash_actions": True}], ids=str)
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_product_is_the_sum_of_its_parts(options, nested):
-    space = spaces.Tuple(PARTS)
-    if nested:
-        space = spaces.Tuple((PARTS[0], spaces.Dict({"z": PARTS[1], "a": spaces.Tuple(PARTS[2:])})))
-    order = (0, 2, 3, 1) if nested else (0, 1, 2, 3)  # gymnasium sorts names
+def test_a_product_is_the_sum_of_its_parts(options):
+    space = spaces.Tuple((PARTS[0], spaces.Dict({"z": PARTS[1], "a": spaces.Tuple(PARTS[2:])})))
     head, features = random_head(space, **options), random_features(20)
     leaves = [*head.heads]
     while any(hasattr(leaf, "heads") for leaf in leaves):
         leaves = [each for leaf in leaves for each in getattr(leaf, "heads", [leaf])]
     distribution, parts = head(features), [leaf(features) for leaf in leaves]
-    widths = [(1, 2, 2, 2)[i] for i in order]
+    widths = [1, 2, 2, 2]  # gymnasium sorts names, so that the numbers are last
     drawn = distribution.sample(noise_for(head, 20))
     assert drawn.shape == (20, 7)
     assert [leaf.action_size for leaf in leaves] == widths
@@ -409,15 +248,6 @@ def test_a_product_of_choices_is_certain_and_drawn_as_often_as_is_likely():
     masked = head(features.expand(12, -1)).masked(mask.expand(12, -1))
     assert_close(masked.log_prob(every_action(sizes)).exp(), expected)
     assert_frequencies(distribution.masked(mask.expand(SAMPLES, -1)).sample(noise), sizes, expected)
-
-
-def test_parts_of_a_product_are_drawn_independently():
-    head = random_head(
-        spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,)), spaces.MultiBinary(1)))
-    )
-    samples = head(0.3 * random_features(1).expand(SAMPLES, -1)).sample(noise_for(head, SAMPLES))
-    assert (samples.std(0) > 0.3).all()
-    assert (torch.triu(samples.T.corrcoef(), 1).abs() < 4 / SAMPLES**0.5).all()
 
 
 def test_new_policies_are_nearly_indifferent():

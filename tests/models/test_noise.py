@@ -37,9 +37,9 @@ def test_noise_of_zeros_is_finite_float32(draw) -> None:
     assert np.isfinite(noise).all()
 
 
-@pytest.mark.parametrize("draw", [partial(draw_gumbel, size=3), partial(draw_normal, size=3)])
+@pytest.mark.parametrize("draw", [draw_gumbel, draw_normal])
 def test_noise_of_many_rows_is_that_of_single_steps(draw) -> None:
-    assert_rows_are_steps(draw)
+    assert_rows_are_steps(partial(draw, size=3))
 
 
 def assert_rows_are_steps(draw) -> None:

@@ -46,13 +46,6 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments() -> None:
         assert len(seen) == sum(lengths)
 
 
-def test_without_episodes_there_is_no_mean() -> None:
-    nothing = Evaluation(
-        episodes=0, mean=None, std=None, returns=[], lengths=[], unfinished=0, env={}
-    )
-    assert evaluate(lambda *_: [], [], []) == nothing
-
-
 def test_evaluation_changes_nothing_and_repeats_itself(tmp_path: Path) -> None:
     parts = trained("Counting-v0", total_steps=2048, normalize_observations=True)
     monitor = Monitor(parts, None, all_callbacks(parts))  # type: ignore[arg-type]

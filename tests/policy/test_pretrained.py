@@ -18,7 +18,7 @@ from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.errors import CheckpointError
 from ppo.run import checkpoint
-from tests.running import ROOT, Call, run_main
+from tests.running import ROOT, run_main
 
 FOLDER = ROOT / "policies"
 CARDS = policies.read_cards()
@@ -43,6 +43,8 @@ def test_a_policy_is_what_its_card_says(name: str) -> None:
     assert card["sha256"] == hashlib.sha256(content).hexdigest()
     assert re.fullmatch("[0-9a-f]{40}", card["commit"])
     state = checkpoint.load(path_of(name))
+    rooms = {entry.partition(".")[0] for entry in state}
+    assert rooms == {"config", "env_attributes", "model", "normalize_observation", "spaces"}
     (python, main, *flags) = shlex.split(card["command"])
     assert (python, main) == ("python", "main.py")
     given = parse_flags(flags, Config)
@@ -58,16 +60,8 @@ def test_a_policy_is_what_its_card_says(name: str) -> None:
     assert card["sha256"][:16] in page
 
 
-@per_policy
-def test_a_policy_has_neither_optimizer_nor_open_episodes(name: str) -> None:
-    state = checkpoint.load(path_of(name))
-    rooms = {entry.partition(".")[0] for entry in state}
-    assert rooms == {"config", "env_attributes", "model", "normalize_observation", "spaces"}
-
-
-@per_policy
-def test_a_policy_is_refused_where_a_byte_is_changed(name: str, tmp_path: Path) -> None:
-    content, random = path_of(name).read_bytes(), np.random.default_rng(0)
+def test_a_policy_is_refused_where_a_byte_is_changed(tmp_path: Path) -> None:
+    content, random = path_of("CartPole-v1").read_bytes(), np.random.default_rng(0)
     header = 8 + int.from_bytes(content[:8], "little")
     settings = content.index(b'\\"config\\"')
     path = tmp_path / "changed.safetensors"
@@ -77,14 +71,6 @@ def test_a_policy_is_refused_where_a_byte_is_changed(name: str, tmp_path: Path) 
         path.write_bytes(changed)
         with pytest.raises(CheckpointError, match=r"changed\.safetensors: .*; give another$"):
             checkpoint.load(path)
-
-
-def test_a_changed_policy_is_refused_in_one_sentence(call: Call, tmp_path: Path) -> None:
-    path = tmp_path / "changed.safetensors"
-    path.write_bytes(path_of("CartPole-v1").read_bytes()[:-1] + b"?")
-    code, output, errors = call("evaluate", str(path))
-    assert (code, output, errors.count("\n")) == (3, "", 1)
-    assert errors.startswith(f"error: cannot read checkpoint {path}: it is damaged")
 
 
 def evaluated(name: str, folder: Path, *flags: str) -> harness.Result:
