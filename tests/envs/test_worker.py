@@ -193,8 +193,9 @@ def test_the_cause_of_an_error_is_named() -> None:
         WorkerError, match=r"^environment 6 of tests.environments:Counting-v0 raised IndexError: "
     ):
         worker.run("step", T + 1, range(2))
-    worker.rollout.actions = np.full((T, 2, 1), np.nan)
-    worker.to_actions = lambda actions: [None] * len(actions)  # which raises nothing
-    worker.step(3, range(2))
+    worker.is_sampling = True
+    with pytest.raises(WorkerError, match=r"^the policy raised IndexError: "):
+        worker.run("step", T + 1, range(2))
+    worker.actions = np.full((2, 1), np.nan)
     with pytest.raises(WorkerError, match=r"^the policy.s actions are not finite: lower --learn"):
         worker.run("step", T + 1, range(2))

@@ -49,7 +49,7 @@ def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
     [
         ("nowhere:Class", r"cannot be imported \(ModuleNotFoundError: No module named 'nowhere'\)"),
         ("ppo.models:nothing", "cannot be imported"),
-        ("tests.models.test_models:Config", "fails .*see ppo.models.actor_critic.ActorCritic"),
+        ("ppo.config.config:Config", "fails .*see ppo.models.actor_critic.ActorCritic"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_refused(name: str, message: str) -> None:
