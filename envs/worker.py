@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NOT_FINITE = "the policy's actions are not finite: lower --learning_rate"
 DONE = True  # the reply to a command that has nothing to tell; None means that there is none yet
 Attributes = Mapping[str, Any]
-# Their last row begins the next rollout.
+# Their last row begins the next rollout; that of "present" does by the worker that writes it.
 CARRIED_TABLES = ("observations", "states", "action_masks")
 
 

@@ -13,8 +13,7 @@ class Rollout(SimpleNamespace):
     """Hold one rollout, T steps of N environments, as tables in memory shared with workers.
 
     Row t + 1 of observations is what action t led to, or the first observation of the next episode.
-    Tables with a row T begin the next rollout with it, as their row 0 (of present, its worker sees
-    to that). A table that a run does not
+    Tables with a row T begin the next rollout with it, as their row 0. A table that a run does not
     need has no columns (size 0). Extensions may add tables, see Extension.columns."""
 
     observations: ndarray  # (T + 1, N, *observation)
@@ -25,7 +24,7 @@ class Rollout(SimpleNamespace):
     features: ndarray  # (T, N, F): what policy and value read, if a trunk of both has made them
     states: ndarray  # (T + 1, N, S): of a recurrent network
     action_masks: ndarray  # (T + 1, N, M) bool: the actions that are allowed
-    present: ndarray  # (T + 1, N) bool: False where a team's agent is gone, and does not act
+    present: ndarray  # (T + 1, N) bool: False where an agent is gone, and does not act
     info: Any  # what workers report beside the tables: ppo.envs.worker.RolloutInfo
 
     @property

@@ -150,3 +150,14 @@ def test_a_success_rate_is_shown_where_there_is_one(capsys: pytest.CaptureFixtur
     assert head.endswith("success rate")
     assert (one.split()[-1], other.split()[-1]) == ("50.0%", "-")
     assert note.startswith(f"{files[0]}: 1 episodes were cut off")
+
+
+@pytest.mark.slow
+def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "e.json"
+    (tmp_path / ".tmp-e.json").mkdir()  # where it would be written first
+    done = run_main("evaluate", str(cartpole_run), "--episodes=1", f"--output={output}")
+    assert done.returncode == 1
+    assert "return" in done.stdout
+    said = f"--output={output} cannot be written (Is a directory): give another file"
+    assert done.stderr == f"error: {said}\n"

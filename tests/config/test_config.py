@@ -2,32 +2,15 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 from ppo.config.config import Config
-from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError
 from ppo.run.reader import run_folder
 from ppo.run.trusted_settings import folder_to_resume
-
-
-def config_of(line: str) -> Config:
-    return Config(**parse_flags(shlex.split(line), Config))
-
-
-def error_of(line: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        config_of(line)
-    return str(caught.value)
-
-
-def assert_one_sentence(message, *named):
-    assert "\n" not in message
-    for text in named:
-        assert text in message
+from tests.config.lines import assert_one_sentence, config_of, error_of
 
 
 def test_defaults_are_those_of_the_baselines_command_line():

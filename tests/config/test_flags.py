@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,25 +16,10 @@ from ppo.commands import all_commands
 from ppo.config.config import Config
 from ppo.config.flags import Auto, Count, Flags, as_arguments, flag, parse_flags, run_flag
 from ppo.errors import ConfigError, HelpShown
+from tests.config.lines import assert_one_sentence, config_of, error_of
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [option.name for option in FIELDS]
-
-
-def config_of(line: str) -> Config:
-    return Config(**parse_flags(shlex.split(line), Config))
-
-
-def error_of(line: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        config_of(line)
-    return str(caught.value)
-
-
-def assert_one_sentence(message, *named):
-    assert "\n" not in message
-    for text in named:
-        assert text in message
 
 
 @pytest.mark.parametrize(

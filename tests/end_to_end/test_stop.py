@@ -672,3 +672,45 @@ def test_a_pause_of_one_process_is_noticed_where_it_is_a_workers(tmp_path: Path,
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert len(events(folder, "worker_lost")) == (who == "worker")
+
+
+@pytest.mark.slow
+def test_a_large_network_is_not_evaluated_by_a_process_that_is_stopped(tmp_path: Path) -> None:
+    process = start(
+        *SHORT,
+        "--total_steps=16000",
+        "--eval_episodes=2",
+        "--hidden_size=256",
+        "--step_timeout=1",
+        "--reset_timeout=1",
+        f"--run_dir={tmp_path}",
+    )
+    wait_until(lambda: num_rows(tmp_path) > 2, process)
+    (isolated,) = spawned(process.pid)
+    os.kill(isolated, signal.SIGSTOP)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "evaluation hung in the close of environment CartPole-v1: over 1 s" in errors
+    assert nothing_left(process.pid)
+
+
+END_AS_IT_STARTS = """
+import multiprocessing.util, os, signal, sys
+
+start = multiprocessing.util.spawnv_passfds
+
+def start_and_end(path, line, handles):
+    process = start(path, line, handles)
+    if "--multiprocessing-fork" in line:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return process
+
+multiprocessing.util.spawnv_passfds = start_and_end
+"""
+
+
+def test_a_process_whose_parent_is_killed_as_it_starts_prints_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(END_AS_IT_STARTS)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run_main(*SHORT, f"--run_dir={tmp_path / 'run'}", env=environment)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")

@@ -579,3 +579,71 @@ def test_nothing_is_imported_from_a_runs_folder_even_if_a_flag_names_it(
             assert done.returncode == 2
             assert f"nothing is imported from {cartpole_copy}, which is a run's" in done.stderr
         assert not (folder / "imported").exists()
+
+
+NUMBERS = [
+    ("seconds", "0"),
+    ("seconds", "1e10"),
+    ("episode_return_mean", "1e308"),
+    ("episode_return_mean", "-1e299"),
+    ("episode_return_mean", "0"),
+    ("episode_return_mean", "nan"),
+    ("approx_kl", "inf"),
+    ("steps_per_second", "1e400"),
+    ("step", str(2**53 - 1)),
+]
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(("column", "value"), NUMBERS)
+def test_any_number_that_a_metric_may_have_is_shown(
+    column: str, value: str, cartpole_copy: Path, tmp_path: Path, call: Call
+) -> None:
+    path = cartpole_copy / "metrics.csv"
+    head, *rows = path.read_text().splitlines()
+    column_number = head.split(",").index(column)
+    for number, row in enumerate(rows):
+        cells = row.split(",")
+        cells[column_number] = value
+        rows[number] = ",".join(cells)
+    path.write_text("\n".join([head, *rows]) + "\n")
+    other = shutil.copytree(cartpole_copy, tmp_path / "other", symlinks=True)
+    for line in (
+        ["report", str(cartpole_copy)],
+        ["report", str(cartpole_copy), str(other), f"--output={tmp_path / 'page.html'}"],
+        ["runs", f"--folder={tmp_path}"],
+    ):
+        code, out, errors = call(*line)
+        assert (code, errors) == (0, ""), line
+    assert "run " in out
+    if column != "steps_per_second":
+        picture = f"--output={tmp_path / 'picture.png'}"
+        assert call("plot", str(cartpole_copy), str(other), picture)[::2] == (0, "")
+
+
+def test_a_name_is_drawn_as_it_is(cartpole_copy: Path, tmp_path: Path, call: Call) -> None:
+    names = ["$x^$", "_hidden", "\N{CJK UNIFIED IDEOGRAPH-65E5}"]
+    runs = [shutil.copytree(cartpole_copy, tmp_path / "runs" / name) for name in names]
+    for number, run in enumerate(runs):  # settings that differ make a curve for each
+        spoil(run, "config.json", with_value(gamma=0.9 + number / 100))
+    picture = tmp_path / "picture.svg"
+    code, _, errors = call("plot", *(str(run) for run in runs), f"--output={picture}")
+    assert (code, errors) == (0, "")
+    drawn = picture.read_text()
+    for name in ["$x^$", " _hidden", names[2]]:
+        assert f"<!-- {name}" in drawn or f"/{name} -->" in drawn, name
+    page = tmp_path / "page.html"
+    assert call("report", *(str(run) for run in runs), f"--output={page}")[::2] == (0, "")
+    assert "$x^$" in page.read_text()
+
+
+def test_what_a_link_in_the_folder_leads_to_is_not_written_to(
+    cartpole_copy: Path, tmp_path: Path, call: Call
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("lock", "events.jsonl"):
+        run = shutil.copytree(cartpole_copy, tmp_path / name, symlinks=True)
+        damage(run / name, lambda path: path.symlink_to(mine))
+        assert call(f"--resume={run}", "--total_steps=5376")[0] == 2
+        assert mine.read_text() == "mine"

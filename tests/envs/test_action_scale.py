@@ -242,3 +242,9 @@ def test_the_doctor_speaks_of_actions_that_run_away(tmp_path: Path) -> None:
     train(lambda: Aim(-1, 1), **flags, run_dir=str(tmp_path))
     text = (tmp_path / "events.jsonl").read_text()
     assert "% of actions are clipped, as they are not in [-1, 1]" in text
+
+
+@pytest.mark.slow
+def test_check_says_what_is_scaled() -> None:
+    done = run_main("check", f"--env_name={NAME}", f"--env_kwargs={OTHER}")
+    assert "actions: scaled from [-1, 1] to their bounds, [300, 500]" in done.stdout

@@ -361,3 +361,22 @@ def test_the_same_seed_leads_to_the_same_observations() -> None:
 
     np.testing.assert_array_equal(observed(7), observed(7))
     assert not np.array_equal(observed(8), observed(7))
+
+
+def test_a_skip_stops_at_game_over() -> None:
+    env, emulator = scripted_game(4, [0] * 7)
+    env.reset(seed=0)
+    assert env.step(0)[2:4] == (False, False)
+    screen, reward, *ended, _ = env.step(0)
+    assert ended == [True, False]
+    assert len(emulator.acts) == 6
+    assert reward == 5 + 6
+    assert screen.tolist() == [[6, 94], [0, 50]]  # nothing in it of frame 3, which was seen last
+
+
+def test_the_screen_and_lives_after_a_reset_are_those_after_doing_nothing() -> None:
+    env, emulator = scripted_game(4, list(range(9, -1, -1)), noop_max=5)
+    for seed in range(10):
+        screen, info = env.reset(seed=seed)
+        assert screen[0].tolist() == [emulator.frame, 100 - emulator.frame]
+        assert info["lives"] == 9 - emulator.frame

@@ -369,3 +369,22 @@ def test_a_transposed_tensor_is_saved(tmp_path: Path) -> None:
     state = checkpoint.copy_state({"table": table, "config": {}, "step": 1})
     checkpoint.save(tmp_path / "state", state)
     assert torch.equal(checkpoint.load(tmp_path / "state")["table"], table)
+
+
+def test_nothing_but_the_newest_checkpoint_is_left(path):
+    for step in range(2):
+        checkpoint.save(path, {**STATE, "step": step})
+    assert list(path.parent.iterdir()) == [path]
+    with safetensors.safe_open(path, "pt") as file:
+        assert json.loads(file.metadata()["state"])["step"] == 1
+
+
+def test_numbers_that_are_not_finite_are_not_saved_and_named(tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    weights = torch.tensor([1, float("nan")])
+    saving.checkpoints.remember({"model.w": weights, "config": {}, "step": 1})
+    saving.checkpoints.save()
+    with pytest.raises(SaveFailed, match=r"model\.w would be saved .*: there is none"):
+        saving.checkpoints.finish()
+    assert [kind for kind, _ in saving.told] == ["checkpoint_failed"]
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,21 @@ def test_a_folder_that_cannot_be_made_is_answered_with_the_flag(place: str, tmp_
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"cannot be written to .*--run_dir"):
         RunFolder(Config(run_dir=str(tmp_path / place)), faults())
+
+
+def test_a_full_disk_stops_no_run_and_loses_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    limit = 300
+    with RunFolder(Config(run_dir=str(tmp_path)), faults()) as run:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            for number in range(10):
+                run.event("numbered", number=number)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert path.stat().st_size == limit
+        run.event("numbered", number=10)
+    assert [event["number"] for event in events(tmp_path)] == list(range(11))

@@ -94,3 +94,28 @@ def test_no_row_is_lost_where_the_disk_is_full_as_a_column_is_added(
     assert [line.split(",")[0] for line in lines[1:]] == ["1", "2", "3", "4", "5", "6"]
     assert [line.split(",")[3] for line in lines[1:]] == ["", "", "1", "", "2", "3"]
     assert [kind for kind, _ in run.events] == ["log_delayed"]
+
+
+def test_a_torn_row_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("iteration,step,seconds\n1,2,3\n2")
+    assert [found["iteration"] for found in read_rows(Run(tmp_path), 9)] == ["1"]
+    assert read_rows(Run(tmp_path / "nowhere"), 9) == []
+
+
+def test_rows_wait_in_memory_for_a_file_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    file = MetricsFile(run, [])
+
+    def fail(*_: Any) -> Any:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", fail)
+        for iteration in (1, 2):
+            file.write({"iteration": iteration})
+    file.write({"iteration": 3})
+    assert (tmp_path / "metrics.csv").read_text() == "iteration\n1\n2\n3\n"
+    assert [kind for kind, _ in run.events] == ["log_delayed"]
+    assert "disk full" in run.events[0][1]

@@ -72,3 +72,14 @@ def test_a_gpus_memory_that_does_not_suffice_is_said_with_the_flags() -> None:
         raise torch.OutOfMemoryError(said)
     with pytest.raises(RuntimeError, match="another"), within_gpu_memory():
         raise RuntimeError("another error")
+
+
+def test_processes_that_learn_together_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    assert available_cores() == 6
+    monkeypatch.setattr(hardware, "sharing", 4)
+    assert available_cores() == 1
+    monkeypatch.setattr(hardware, "sharing", 8)
+    assert available_cores() == 1

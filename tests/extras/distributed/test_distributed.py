@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from ppo.config.config import Config
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, Interrupted
 from ppo.extras.distributed.launch import complete, join
-from ppo.extras.distributed.ranks import Ranks, check_settings, choose_gpu
+from ppo.extras.distributed.ranks import Launched, Ranks, check_settings, choose_gpu
 from ppo.extras.distributed.torchrun import LAUNCH
 from ppo.peers import Peers
 from ppo.run.checkpoint import load
@@ -369,3 +369,34 @@ def test_environments_are_shared_evenly_or_refused() -> None:
         Two(None).ids(1)
     assert not caught.value.is_reported
     assert Peers().ids(5) == range(5)
+
+
+@pytest.mark.slow
+def test_two_ranks_solve_cartpole(torchrun, tmp_path: Path) -> None:
+    assert (
+        torchrun("--env_name=CartPole-v1", *QUIET, f"--run_dir={tmp_path / 'run'}").wait(120) == 0
+    )
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["mean"] >= 475
+
+
+@pytest.mark.slow
+def test_the_run_of_another_launch_is_not_resumed(torchrun, tmp_path: Path) -> None:
+    flags = (*SMALL, *QUIET, "--num_iterations=2", f"--run_dir={tmp_path / 'run'}")
+    assert run_main(*flags).returncode == 0
+    before = {
+        path: path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
+    launcher = torchrun(*flags, max_restarts=1)
+    assert launcher.wait(120) == 1
+    said = launcher.stderr.read()
+    assert said.count("is not empty, and no run is overwritten") == 2  # once in each attempt
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_torchrun_does_not_start_interrupted_ranks_again() -> None:
+    error = Interrupted(signal.SIGTERM, "after step 128")
+    with suppress(Interrupted), Launched():
+        raise error
+    assert error.exit_code == 0

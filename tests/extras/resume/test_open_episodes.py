@@ -4,9 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ppo.envs.worker import Episode
-from ppo.extras.resume.episodes import OpenEpisode, OpenEpisodes
+from ppo.extras.resume.episodes import OpenEpisode, OpenEpisodes, pack_episodes, unpack_episodes
 from ppo.extras.resume.replay import restore_emulator, save_emulator
 from tests.envs.test_worker import T, make_worker, play
 from tests.running import make_env
@@ -83,3 +84,18 @@ def test_observations_outside_are_not_counted_again_when_an_episode_is_replayed(
     assert second.call("open_episodes", "restore", episodes, {}) == []
     second.begin()
     assert second.end().faults == {0: {}, 1: {}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lengths": np.array([3, -1])},
+        {"numbers": np.array([1, 2, 3])},
+        {"numbers": np.array([-1, 0])},
+        {"actions": np.zeros((2, 3), np.float32)},
+    ],
+)
+def test_packed_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) -> None:
+    episodes = [OpenEpisode(3, np.ones((2, 2), np.float32)), OpenEpisode(0, None)]
+    with pytest.raises(ValueError):  # noqa: PT011 (either of three sentences)
+        unpack_episodes(pack_episodes(episodes, NO_ACTIONS) | changes, NO_ACTIONS)

@@ -119,3 +119,9 @@ def test_a_batch_and_a_team_are_checked(
 def test_an_unknown_environment_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture) -> None:
     assert main.main(["check", "--env_name=CartPol-v1"]) == 2
     assert "did you mean CartPole-v1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_forbidden_actions_are_not_played(capsys: pytest.CaptureFixture) -> None:
+    lines = checked(capsys, "tests.environments:Masked-v0")
+    assert [line for line in lines if line.startswith("random actions earn 0 to 1 a step")]

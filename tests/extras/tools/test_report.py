@@ -13,6 +13,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
+from ppo import load_policy
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.config.settings import settings_of
@@ -344,3 +345,16 @@ def test_settings_that_no_preset_gave_have_a_command_too(tmp_path: Path) -> None
     old = {name: value for name, value in mine.items() if name != "auto"}
     check_repeats(old)
     assert "--preset=none" in command({**old, "env_name": "Taxi-v4"})
+
+
+@pytest.mark.slow
+def test_the_table_of_seeds_has_the_results_that_runs_shows(parent: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(parent, tmp_path / "seeds", symlinks=True))
+    done = run_main("evaluate", str(folder / "s5"), "--episodes=4")
+    assert done.returncode == 0, done.stderr
+    mean = load_policy(folder / "s5").evaluate(4).mean
+    done = run_main(*FLAGS, "--seeds=2", "--seed=4", f"--run_dir={folder}", "--resume=auto")
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"^5 +[\d.]+ +{mean:.1f} +\d+$", done.stdout, re.M)
+    done = run_main("runs", f"--folder={folder}")
+    assert re.search(rf"^s5 +ended CartPole-v1 +{mean:.1f} +4 +2,560 ", done.stdout, re.M)

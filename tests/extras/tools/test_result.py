@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ppo import load_policy
+from ppo import load_policy, train
+from tests.environments import Bandit
 from tests.running import TINY, Call
 
 NEWEST = 5120  # step of the newest checkpoint of the fixture's run, which is not evaluated
@@ -200,3 +201,22 @@ def test_the_table_of_runs_is_as_wide_as_a_terminal(tmp_path: Path, call: Call) 
     lines = call("runs", f"--folder={tmp_path}")[1].splitlines()
     assert [len(line) <= 80 for line in lines] == [True, True]
     assert shown(run, call) == ["-1,281.0", "100", "2,998,272"]
+
+
+@pytest.mark.slow
+def test_a_film_is_no_evaluation(cartpole_copy: Path, tmp_path: Path, call: Call) -> None:
+    evaluate(call, cartpole_copy, "--episodes=1", f"--video={tmp_path / 'film.mp4'}")
+    assert not (cartpole_copy / "evaluation.json").exists()
+    assert shown(cartpole_copy, call) == ["-", "-", f"{NEWEST:,}"]
+    output = tmp_path / "film.json"
+    film = f"--video={tmp_path / 'other.mp4'}"
+    evaluate(call, cartpole_copy, "--episodes=1", film, f"--output={output}")
+    assert len(json.loads(output.read_text())) == 1
+
+
+def test_a_class_may_be_evaluated_by_its_import_path(tmp_path: Path, call: Call) -> None:
+    run = tmp_path / "run"
+    flags: dict[str, Any] = {name: value for name, value in TINY.items() if name != "env_name"}
+    train(Bandit, **flags, run_dir=str(run))
+    evaluate(call, run, "--env_name=tests.environments:Bandit", "--episodes=3")
+    assert shown(run, call)[1] == "3"

@@ -249,3 +249,27 @@ def test_a_world_that_loses_last_observations_is_noted_once(
             expected = rollout["observations"][last.step, last.environment]
             np.testing.assert_array_equal(last.observation, expected)
         assert len(info.last_observations) == rollout["truncations"].sum() > 0
+
+
+def test_a_callback_sets_a_team_parameters(
+    collect: Callable[..., Recorder], tmp_path: Path
+) -> None:
+    class Pay(ppo.Callback):
+        def on_iteration(self, run: Any) -> None:
+            run.set_env(bonus=10.0)
+
+    recorder = Recorder()
+    flags = {**TINY, "num_envs": 3, "num_steps": 16, "total_steps": 96}
+    del flags["env_name"]
+    ppo.train(Relay, callbacks=[Pay(), recorder], run_dir=str(tmp_path / "run"), **flags)
+    assert recorder.rollouts[0]["rewards"].max() <= 3
+    assert recorder.rollouts[1]["rewards"][-1].max() >= 10
+
+
+@pytest.mark.slow
+def test_a_batch_is_evaluated_by_single_environments(tmp_path: Path) -> None:
+    flags = {**TINY, "env_name": as_env_name(sync), "preset": "none", "eval_episodes": 2}
+    by_batch = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "batch")))
+    flags["eval_env"] = "CartPole-v1"
+    alone = ppo.train(ppo.Config(**flags, run_dir=str(tmp_path / "alone")))
+    assert alone.evaluation.returns == by_batch.evaluation.returns
