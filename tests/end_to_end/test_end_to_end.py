@@ -330,11 +330,11 @@ def one_error(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.slow
 def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path: Path) -> None:
     keeper = "--callback=keeper.py:Keeper"
-    for value in ("{1, 2}", "b'bytes'", "np.array([None])"):
+    for index, value in enumerate(["{1, 2}", "b'bytes'", "np.array([None])"]):
         (tmp_path / "keeper.py").write_text(CALLBACK.format(value=value))
-        done = run_main(*TINY, keeper, "--run_dir=run", cwd=tmp_path)
+        done = run_main(*TINY, keeper, f"--run_dir=run{index}", cwd=tmp_path)
         assert "callbacks.Keeper.0.value is " in one_error(done)
-        assert not (tmp_path / "run" / "metrics.csv").exists()
+        assert not (tmp_path / f"run{index}" / "metrics.csv").exists()
     (tmp_path / "keeper.py").write_text(CALLBACK.format(value="np.arange(6)[::-2]"))
     assert run_main(*TINY, keeper, "--run_dir=saved", cwd=tmp_path).returncode == 0
     done = run_main("--resume=saved", keeper, "--total_steps=72", cwd=tmp_path)
