@@ -37,7 +37,6 @@ from ppo.models.observation_parts import images_of
 from ppo.parts import Part
 from ppo.peers import Peers
 from ppo.policy.factories import (
-    ActorFactory,
     actor_factory,
     describe_observations,
     new_model,
@@ -165,7 +164,7 @@ class Components:
         self.make_actor = actor_factory(self.model, config, spaces)
         make_actor = self.make_actor
         if config.inference == "learner" and config.device != "cpu":
-            make_actor = ActorFactory(config, spaces, config.device)
+            make_actor = actor_factory(self.model, config, spaces, config.device)
         make_sampler = partial(
             RolloutSampler,
             make_actor=make_actor,

@@ -135,8 +135,8 @@ class Extension(NamedTuple):
     worker_parts: Mapping[str, str] = NOTHING
     # From a Learner with all its terms: its ppo.algorithm.backend.Backend, or None.
     backend: str = ""
-    # From a model, its Config and its Spaces: what makes an actor of weights (P,) in any process,
-    # one like ppo.models.actor.Actor; or None. It is pickled.
+    # From a model, its Config, its Spaces and a device: what makes an actor of weights (P,) there,
+    # in any process, one like ppo.models.actor.Actor; or None. It is pickled.
     actor: str = ""
     # From the Components of a new run, before it begins: notes for the user.
     prepare: str = ""

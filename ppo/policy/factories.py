@@ -70,11 +70,11 @@ class ActorFactory:
 
 
 def actor_factory(
-    model: "ActorCritic", config: "Config", spaces: Spaces
+    model: "ActorCritic", config: "Config", spaces: Spaces, device: str = "cpu"
 ) -> Callable[[ndarray], Any]:
-    """Return what makes actors of a model on the CPU: an extension's, or an ActorFactory."""
-    made = (make(model, config, spaces) for make in functions_of("actor"))
-    return next(filter(None, made), ActorFactory(config, spaces))
+    """Return what makes actors of a model on a device: an extension's, or an ActorFactory."""
+    made = (make(model, config, spaces, device) for make in functions_of("actor"))
+    return next(filter(None, made), ActorFactory(config, spaces, device))
 
 
 def new_normalizer(config: "Config", spaces: Spaces) -> NormalizeObservation:

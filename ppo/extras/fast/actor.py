@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def make_factory(
-    model: "ActorCritic", config: "Config", spaces: Spaces
+    model: "ActorCritic", config: "Config", spaces: Spaces, device: str
 ) -> partial[NumpyActor] | None:
-    """Return what makes actors of a model from weights (P,); None if it has other parts than
-    ppo.extras.fast.mlp supports."""
-    layout = layout_of(model)
+    """Return what makes actors of a model from weights (P,); None on another device than the CPU,
+    or if it has other parts than ppo.extras.fast.mlp supports."""
+    layout = layout_of(model) if device == "cpu" else None
     return partial(NumpyActor, layout) if layout else None
