@@ -31,10 +31,10 @@ the largest sum over all processes in two iterations, pages that several share c
 
 The machine should have nothing else to do. --flags are passed on to main.py. --quick is a short
 look at two environments, which writes nothing; --scaling measures speed against workers and
-environments, and memory, instead. --device=cuda compares a learner there with one on the CPU beside
-it, and with SB3's policy there; and CartPoles whose tensors are there, --batch=4096 of them, with
-as many on the CPU. Writes results/throughput/; --name=NAME, for measurements of another machine,
-writes NAME.md and NAME.json there.
+environments, and memory, instead. --device=cuda compares a learner there, by CUDA graphs and
+without them, with one on the CPU beside it, and with SB3's policy there; and CartPoles whose
+tensors are there, --batch=4096 of them, with as many on the CPU. Writes results/throughput/;
+--name=NAME, for measurements of another machine, writes NAME.md and NAME.json there.
 """
 
 import argparse
@@ -60,7 +60,8 @@ from ppo.config.flags import parse_flags
 
 QUICK = "CartPole-v1,LunarLander-v3"
 SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
-ON_DEVICE = ("LunarLander-v3", GAME)  # 64 environments each
+ON_DEVICE = ("LunarLander-v3", GAME)
+DEVICE_SIZES = {8: 24, 64: 6}  # iterations by the number of environments
 BATCH = "benchmarks.environments.torch_cartpole:TorchCartPole"
 SIZE = 64  # environments where the number of workers changes
 
@@ -171,16 +172,20 @@ def measure_device(
 
     batch: the number of environments in it. Returns the runs by workload and trainer."""
     num_iterations = 3 if is_quick else 6
-    places = dict.fromkeys((device, "cpu"))
+    places = {device: "", f"{device} without graphs": "--cuda_graphs=False", "cpu": ""}
     variants: dict[str, dict[str, Callable[[int], harness.Result]]] = {}
     for name in ON_DEVICE:
         work = WORKLOADS[name]
         steps = work.num_steps * num_iterations  # of each environment
         variants[name] = {
-            f"ours, {SIZE}, {place}": partial(
-                run_ours, name, SIZE * steps, f"{work.own_flags(SIZE)} --device={place} {flags}"
+            f"ours, {size}, {place}": partial(
+                run_ours,
+                name,
+                size * work.num_steps * (3 if is_quick else count),
+                f"{work.own_flags(size)} --device={place.split()[0]} {more} {flags}",
             )
-            for place in places
+            for size, count in DEVICE_SIZES.items()
+            for place, more in places.items()
         }
         peer = work._replace(settings={**work.settings, "device": device})
         variants[name][f"SB3, {peer.num_envs}, {device}"] = partial(
@@ -188,7 +193,7 @@ def measure_device(
         )
     sizes = f"--num_envs={batch} --num_steps=32 --num_minibatches=4 --num_epochs=4 --num_workers=0"
     variants[BATCH] = {}
-    for place in places:
+    for place in dict.fromkeys((device, "cpu")):
         kwargs = shlex.quote(f"--env_kwargs={json.dumps({'device': place})}")
         there = f"{OURS} {sizes} {kwargs} --device={place} {flags}"
         variants[BATCH][f"ours, {batch}, {place}"] = partial(
@@ -226,10 +231,11 @@ def write_device_page(result: harness.Result) -> None:
     """Write the page of what measure_device has measured."""
     about = f"""Training speed with the learner on a GPU: beside the CPU, and Stable-Baselines3
 
-The learner is on {result["device"]} or on the CPU beside it; environments are stepped by a worker
-process per core, and those of {BATCH} are tensors where the learner is. Sizes are those of
-[README.md](README.md); the peer is Stable-Baselines3 (8 environments, on environments that cannot
-render) with its policy on the same GPU. What else was seen on a GPU: [cuda](../cuda/README.md)."""
+The learner is on {result["device"]}, by CUDA graphs or without them, or on the CPU beside it;
+environments are stepped by a worker process per core, and those of {BATCH} are tensors where the
+learner is. Sizes are those of [README.md](README.md); the peer is Stable-Baselines3 (8
+environments, on environments that cannot render) with its policy on the same GPU. What else was
+seen on a GPU: [cuda](../cuda/README.md)."""
     harness.write_page("throughput/device.md", about, show_device(result["runs"]), result=result)
 
 
