@@ -1,6 +1,18 @@
 """Flags of loggers."""
 
+from typing import Literal
+
 from ppo.config.flags import Count, Flags, run_flag
+
+
+class NameFlags(Flags):
+    """Names of metrics."""
+
+    metric_names: Literal["ppo", "sb3", "cleanrl"] = run_flag(
+        "ppo",
+        "Whose names TensorBoard and Weights & Biases show metrics by, so that dashboards made for "
+        "Stable-Baselines3 (rollout/ep_rew_mean) or CleanRL (charts/episodic_return) show them.",
+    )
 
 
 class HistogramFlags(Flags):

@@ -1,7 +1,8 @@
 """Metrics for TensorBoard."""
 
 from ppo.algorithm.rollout import Metrics
-from ppo.run.loggers.logger import Histograms, Logger, by_group
+from ppo.extras.loggers.names import rename
+from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.summary import RunSummary
 from ppo.system.imports import extra
 
@@ -18,7 +19,7 @@ class TensorBoardLogger(Logger):
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
         step = metrics["step"]
-        for name, value in by_group(metrics).items():
+        for name, value in rename(self.config, metrics).items():
             if value is not None:
                 self.writer.add_scalar(name, value, step)
         if histograms:

@@ -10,8 +10,9 @@ from zlib import crc32
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.extras.loggers.flags import WandbFlags
+from ppo.extras.loggers.names import rename
 from ppo.run.checkpoint import LAST
-from ppo.run.loggers.logger import Histograms, Logger, by_group
+from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.summary import RunSummary
 from ppo.system.signals import STOP
 
@@ -35,7 +36,7 @@ class WandbLogger(Logger):
         def call(logged: Any) -> None:
             import wandb
 
-            row = by_group(metrics)
+            row = rename(self.config, metrics)
             if histograms:
                 make: Any = wandb.Histogram
                 row |= {f"histograms/{name}": make(x) for name, x in histograms.values.items()}

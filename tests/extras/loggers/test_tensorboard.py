@@ -10,9 +10,9 @@ from ppo.config.config import Config
 from ppo.extras.loggers.tensorboard import TensorBoardLogger
 
 
-def make(folder: Path, first_step: int = 0) -> TensorBoardLogger:
+def make(folder: Path, first_step: int = 0, **flags: Any) -> TensorBoardLogger:
     run: Any = SimpleNamespace(path=folder)
-    return TensorBoardLogger(Config(), run, (), first_step=first_step)
+    return TensorBoardLogger(Config(**flags), run, (), first_step=first_step)
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -44,3 +44,27 @@ def test_a_resumed_run_replaces_what_was_not_saved(tmp_path: Path) -> None:
     second.close()
     values = {event.step: event.value for event in read(tmp_path).Scalars("losses/loss")}
     assert values == {10: 10, 20: -20}
+
+
+def test_dashboards_of_other_trainers_find_their_names_and_units(tmp_path: Path) -> None:
+    """Entropy is negative in Stable-Baselines3, whose loss of values is not halved."""
+    row = {"step": 10, "entropy": 0.5, "value_loss": 2.0, "episode_return_mean": None, "mine": 7.0}
+    shown = {}
+    for names in ("sb3", "cleanrl"):
+        logger = make(tmp_path / names, metric_names=names)
+        logger.log(row, None)
+        logger.close()
+        events = read(tmp_path / names)
+        shown[names] = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
+    assert shown["sb3"] == {
+        "time/total_timesteps": 10,
+        "train/entropy_loss": -0.5,
+        "train/value_loss": 4.0,
+        "mine": 7.0,
+    }
+    assert shown["cleanrl"] == {
+        "global_step": 10,
+        "losses/entropy": 0.5,
+        "losses/value_loss": 2.0,
+        "mine": 7.0,
+    }
