@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for details in error.args[1:]:  # a traceback
                 show(details)
         if not getattr(error, "is_reported", False):
-            show(f"error: {' '.join(message.split())}")
+            show(f"error: {' '.join(filter(None, map(str.strip, message.splitlines())))}")
         return getattr(error, "exit_code", 1)
     finally:
         flush_output()

@@ -9,8 +9,8 @@ from warnings import catch_warnings
 
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
-from ppo.config.config import Config
-from ppo.config.flags import Settings
+from ppo.config.config import Config, to_repeat
+from ppo.config.flags import Settings, pasted
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.pool import WorkerPool
@@ -175,10 +175,8 @@ def run(
                 end = peers.call_in_first(partial(monitor.start, rows))
                 parts.take_changes()
             training.run(end)
-        saved = f"{folder.path}: --resume={folder.path}"
-        STOP.last_act = partial(
-            _interrupted, training, f"training is over, saved in {saved} does the rest"
-        )
+        ending = f"training is over, saved in {_saved_in(training)} does the rest"
+        STOP.last_act = partial(_interrupted, training, ending)
         with STOP.raising(*STOPPING):
             finish = partial(monitor.finish, clock, loggers.show_progress)
             summary = peers.call_in_first(finish)
@@ -193,8 +191,7 @@ def _saving(training: Training) -> Iterator[None]:
     cannot be saved."""
     monitor, checkpoints = training.monitor, training.checkpoints
     checkpoints.save()
-    folder = monitor.run.folder.path
-    ending = f"stopped, saved in {folder}: --resume={folder} continues"
+    ending = f"stopped, saved in {_saved_in(training)} continues"
     STOP.last_act = partial(_interrupted, training, ending)
     STOP.last_words = checkpoints.last_words
     try:
@@ -215,6 +212,14 @@ def _saving(training: Training) -> Iterator[None]:
     checkpoints.finish()
     if STOP.received:
         raise STOP.obey()
+
+
+def _saved_in(training: Training) -> str:
+    """Return the folder of a run, and the flags that resume it."""
+    folder = training.monitor.run.folder.path
+    repeated = to_repeat(training.parts.settings.given, Config.names(imports=True))
+    named = {name: x for name, x in repeated.items() if not str(x).startswith("<")}
+    return f"{folder}: {pasted(resume=folder, **named)}"
 
 
 def _interrupted(training: Training, ending: str) -> PPOError:

@@ -1,6 +1,7 @@
 """Training from Python: results, and the state that is saved however a run ends."""
 
 import json
+import shlex
 import signal
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from ppo import Callback, Config, Learner, train
+from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError, Interrupted
 from ppo.run.checkpoint import load, newest_first
 from tests.running import metrics
@@ -119,6 +121,18 @@ def test_an_error_leaves_the_state_after_the_last_whole_iteration(tmp_path: Path
         train(config(tmp_path), learner=Stopping)
     assert steps(tmp_path) == [0, 64]
     assert len(metrics(tmp_path)) == 2
+
+
+def test_the_flags_that_resume_a_run_can_be_pasted(tmp_path: Path) -> None:
+    folder = tmp_path / "mein Lauf"
+    given = {"learner": "tests.test_trainer:Urgent"}
+    with pytest.raises(Interrupted) as caught:
+        train(config(folder, **given))
+    flags = shlex.split(str(caught.value).removesuffix(" continues").rpartition(": ")[2])
+    assert parse_flags(flags, Config) == {"resume": str(folder), **given}
+    with pytest.raises(ConfigError) as refused:
+        train(config(folder))
+    assert f"go on with its run by '--resume={folder}'" in str(refused.value)
 
 
 @pytest.mark.parametrize(("learner", "step"), [(Signalled, 96), (Urgent, 64)])

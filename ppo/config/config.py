@@ -1,5 +1,6 @@
 """All settings of a run in one frozen, validated dataclass."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ppo.config.flags import Flags, Settings
@@ -118,6 +119,12 @@ def import_paths(settings: Settings, name: str) -> list[str]:
         if text.startswith("<")
         or text.partition("(")[0].rpartition(":")[0] not in ("", *TRUSTED_MODULES)
     ]
+
+
+def to_repeat(config: Config, names: Iterable[str]) -> Settings:
+    """Return those settings of a config that a file alone is not trusted to name, as flags that
+    repeat them."""
+    return {name: getattr(config, name) for name in names if import_paths(vars(config), name)}
 
 
 def as_texts(setting: Any) -> list[str]:

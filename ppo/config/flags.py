@@ -4,8 +4,11 @@ import argparse
 import inspect
 import json
 import math
+import os
 import re
 import reprlib
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
@@ -31,6 +34,7 @@ Settings = dict[str, Any]  # values of flags, or their texts, by name
 NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 DURATION = {"pattern": r"\d+(\.\d+)?[smhd]", "form": "number and unit, like 90s, 30m, 2h or 1d"}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 LIMITS = {"low": ">=", "above": ">", "high": "<="}
 KINDS: dict[Any, str] = {
     bool: "true or false",
@@ -177,6 +181,29 @@ def as_arguments(settings: Settings) -> list[str]:
             values = [json.dumps(value)]
         arguments += [f"--{name}={one}" for one in values]
     return arguments
+
+
+def pasted(**flags: Any) -> str:
+    """Return flags with these values, quoted so that they can be pasted into a shell."""
+    return shlex.join(as_arguments(flags))
+
+
+def command_line(*words: str, **flags: Any) -> str:
+    """Return a line to paste into a shell: this program, started as it was now, with words (a
+    command and its arguments) and flags."""
+    arguments = [f"./{word}" if word.startswith("-") else word for word in words]  # no flags
+    return shlex.join([*_program(), *arguments, *as_arguments(flags)])
+
+
+def _program() -> list[str]:
+    """Return the words that start this program: those of main.py or of python -m ppo if it was
+    started so, else its installed command."""
+    path = (sys.argv and sys.argv[0]) or "ppo"
+    ways = {
+        "main.py": ["python", os.path.relpath(path)],
+        "ppo/__main__.py": ["python", "-m", "ppo"],
+    }
+    return ways.get(os.path.relpath(os.path.realpath(path), ROOT), ["ppo"])
 
 
 class _Parser(argparse.ArgumentParser):

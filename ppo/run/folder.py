@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from ppo.config.config import Config
-from ppo.config.flags import Settings
+from ppo.config.flags import Settings, pasted
 from ppo.errors import ConfigError, RunInUse
 from ppo.extensions import NOTHING, names_of
 from ppo.run.reader import METRICS, SUMMARY
@@ -82,7 +82,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 if (self.path / "lock").exists():
                     self._lock().close()
                 if "checkpoints" in files:
-                    choose += f", or go on with its run by --resume={self.path}"
+                    choose += f", or go on with its run by {pasted(resume=self.path)}"
                 raise ConfigError(
                     f"the folder {self.path} is not empty, and no run is overwritten: {choose}"
                 )

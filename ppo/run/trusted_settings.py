@@ -1,14 +1,13 @@
 """Settings of a saved run, whose files are untrusted: they name nothing that is imported unless
 the user repeats it."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths
-from ppo.config.flags import Settings, check_values
+from ppo.config.flags import Settings, check_values, pasted
 from ppo.config.gone import without_gone
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.env_factories import EnvObject
@@ -161,8 +160,8 @@ def untrusted(path: Path, settings: Settings, repeated: Settings) -> str:
     if not missing:
         return ""
     paths = ", ".join(wanted for _, wanted in missing)
-    flags = " ".join(f"--{name}={shlex.quote(wanted)}" for name, wanted in missing)
-    return f"{path} would import {paths}: if you trust it, repeat {flags}"
+    repeat = pasted(**{name: settings[name] for name, _ in missing})
+    return f"{path} would import {paths}: if you trust it, repeat {repeat}"
 
 
 def may_be_same(saved: str, given: str) -> bool:

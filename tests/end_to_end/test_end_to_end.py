@@ -55,7 +55,7 @@ def test_the_console_shows_settings_progress_and_results(
         "evaluation: .* over 3 deterministic episodes",
         r"time: (?P<collecting>\d+)% collecting, (?P<learning>\d+)% learning: .* the speed",
         f"files: {path}/metrics.csv, .*",
-        f"next: ppo evaluate {path} --episodes=100",
+        f"next: python main.py evaluate {path} --episodes=100",
     )  # in this order, whatever is between; num_envs was given by hand, not by the preset
     found = re.search("^" + r"$(?:\n.*)*?\n^".join(shown) + "$", done.stdout, re.MULTILINE)
     assert found, done.stdout

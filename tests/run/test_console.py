@@ -1,6 +1,7 @@
 """Progress on the console, read as a user would."""
 
 import shlex
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from ppo.config.config import Config
 from ppo.run.loggers.console import ConsoleLogger
-from tests.running import run_summary
+from tests.running import ROOT, run_summary
 
 
 def metrics(iteration: int, **values: Any) -> dict[str, Any]:
@@ -25,9 +26,9 @@ def metrics(iteration: int, **values: Any) -> dict[str, Any]:
     }
 
 
-def make(notes: tuple[str, ...] = (), **values: Any) -> ConsoleLogger:
+def make(notes: tuple[str, ...] = (), path: str = "run", **values: Any) -> ConsoleLogger:
     config = Config(**{"num_envs": 8, "num_steps": 128, "total_steps": 10_240, **values})
-    run: Any = SimpleNamespace(path=Path("run"), told=[])
+    run: Any = SimpleNamespace(path=Path(path), told=[])
     run.event = lambda kind, message: run.told.append((kind, message))
     return ConsoleLogger(config, run, notes, first_step=0)
 
@@ -104,11 +105,43 @@ def test_the_next_commands_repeat_what_a_file_alone_is_not_trusted_to_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wrappers = ["my_env.py:Slow(by=2)", "gymnasium.wrappers:ClipAction"]
-    for env_name, given in (("my_env.py:Reach", "my_env.py:Reach"), ("<Reach>", "module:Name")):
-        logger = make(env_name=env_name, wrapper=wrappers)
-        logger.summarize(run_summary(steps=1024, returns=[1.0]))
-        logger.close()
-        *_, line = capsys.readouterr().out.splitlines()
-        words = shlex.split(line.removeprefix("next: "))
-        flags = [f"--env_name={given}", "--wrapper=my_env.py:Slow(by=2)"]
-        assert words == ["ppo", "evaluate", "run", "--episodes=100", *flags]
+    flags = ["--env_name=my_env.py:Reach", *(f"--wrapper={one}" for one in wrappers)]
+    line = last_line(capsys, env_name="my_env.py:Reach", wrapper=wrappers)
+    assert shlex.split(line)[1:] == ["ppo", "evaluate", "run", "--episodes=100", *flags]
+    line = last_line(capsys, env_name="<Reach>", wrapper=wrappers[:1])
+    call = "load_policy('run', Reach, wrapper=['my_env.py:Slow(by=2)']).evaluate(100)"
+    assert line == f"next, in Python: {call}"
+
+
+@pytest.mark.parametrize("folder", ["mein Lauf", "-x", "it's $1 & more", "a  b"])
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (str(ROOT / "main.py"), ["python", "main.py"]),
+        (str(ROOT / "ppo" / "__main__.py"), ["python", "-m", "ppo"]),
+        ("/bin/ppo", ["ppo"]),
+        ("main.py", ["ppo"]),  # of somebody else
+    ],
+)
+def test_the_next_command_can_be_pasted_into_the_shell_that_started_this_one(
+    folder: str,
+    program: str,
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path if program == "main.py" else ROOT)
+    monkeypatch.setattr(sys, "argv", [program])
+    _, *line = shlex.split(last_line(capsys, path=folder))
+    assert line[:-1] == [*words, "evaluate", line[-2]]
+    assert line[-2].removeprefix("./") == folder
+    assert not line[-2].startswith("-")
+
+
+def last_line(capsys: pytest.CaptureFixture[str], **values: Any) -> str:
+    """Return the last line about a run that has ended."""
+    logger = make(**values)
+    logger.summarize(run_summary(steps=1024, returns=[1.0]))
+    logger.close()
+    return capsys.readouterr().out.splitlines()[-1]

@@ -1,7 +1,7 @@
 """Change settings of a running run."""
 
 from ppo.config.config import Config
-from ppo.config.flags import Flags, flag, parse_flags
+from ppo.config.flags import Flags, flag, parse_flags, pasted
 from ppo.errors import ConfigError
 from ppo.extras.live.changes import PENDING, read_changes
 from ppo.run.folder import is_running
@@ -32,7 +32,8 @@ class Set(Flags):
         config = Config(**given)
         folder = run_folder(self.run)
         if not is_running(folder):
-            raise ConfigError(f"{folder} is not running: give the flags with --resume={folder}")
+            resume = pasted(resume=folder)
+            raise ConfigError(f"{folder} is not running: give the flags with {resume}")
         path = folder / PENDING
         asked = {name: getattr(config, name) for name in given}
         write_json(path, {**read_changes(path), **asked})

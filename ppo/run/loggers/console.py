@@ -1,7 +1,6 @@
 """Progress on the console."""
 
 import os
-import shlex
 import sys
 import time
 from contextlib import suppress
@@ -10,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ppo.algorithm.rollout import Metrics
-from ppo.config.config import import_paths
+from ppo.config.config import to_repeat
+from ppo.config.flags import command_line
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.summary import RunSummary
 from ppo.system.output import discard
@@ -113,12 +113,14 @@ class ConsoleLogger(Logger):
             pages = [page.name for page in sorted(self.run.path.glob("*.html"))]
             files = ["metrics.csv", *files, *pages]
         self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
-        repeated = ""  # of what a file alone is not trusted to name
-        for name in ("env_name", "wrapper", "model"):
-            for path in import_paths(vars(self.config), name):
-                given = "module:Name" if path.startswith("<") else path  # a class in Python
-                repeated += f" --{name}={shlex.quote(given)}"
-        self._print(f"next: ppo evaluate {folder} --episodes=100{repeated}")
+        repeated = to_repeat(self.config, ("env_name", "wrapper", "model"))
+        label = repeated.get("env_name", "")
+        if label.startswith("<"):  # a class or function in Python
+            options = "".join(f", {name}={x!r}" for name, x in repeated.items() if x != label)
+            call = f"load_policy({folder!r}, {label.strip('<>')}{options}).evaluate(100)"
+            self._print(f"next, in Python: {call}")
+        else:
+            self._print(f"next: {command_line('evaluate', folder, episodes=100, **repeated)}")
 
     def close(self) -> None:
         if not self.bar.disable:  # a disabled bar prints an empty line in some versions

@@ -145,6 +145,10 @@ def test_what_cannot_change_is_refused_with_one_sentence(
     assert error.startswith(f"error: {message}")
 
 
+def test_the_flag_for_a_run_that_has_ended_can_be_pasted(call: Call) -> None:
+    assert call("set", "mein Lauf", "num_epochs=3")[2].endswith(" with '--resume=mein Lauf'\n")
+
+
 @pytest.mark.slow
 def test_an_untrusted_change_is_not_imported_by_a_resumed_run(
     cartpole_copy: Path, tmp_path: Path
