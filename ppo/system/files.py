@@ -203,5 +203,6 @@ def check_folder(flag: str, path: Path) -> Path:
 
 
 def folder_name(text: str) -> str:
-    """Return a text with "-" in place of characters that do not belong in a folder's name."""
-    return re.sub(r"[^\w.=+-]+", "-", text)
+    """Return a text as a folder's name: "-" stands for characters that do not belong there, and
+    there is neither one at the beginning, where a command would take it for a flag, nor a "."."""
+    return re.sub(r"[^\w.=+-]+", "-", re.sub("[<>]", "", text)).lstrip("-.") or "run"

@@ -60,6 +60,15 @@ def test_a_new_folder_has_every_setting_and_gets_every_event(
     assert capfd.readouterr().err == "warning: one is\nlost\n"
 
 
+def test_the_folder_of_a_class_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RunFolder(Config(env_name="<MyEnv>", seed=3), faults()) as run:
+        assert run.path.parent == tmp_path / "runs"
+        assert run.path.name.startswith("MyEnv-s3-")
+
+
 def test_a_folder_that_another_process_uses_is_refused_until_that_dies(tmp_path: Path) -> None:
     held = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(

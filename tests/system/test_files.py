@@ -53,8 +53,20 @@ def test_an_atomic_write_replaces_the_file_only_on_success(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_name_has_no_separators() -> None:
-    assert [folder_name(text) for text in ("a/b c:d", "x=1.5+y")] == ["a-b-c-d", "x=1.5+y"]
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a/b c:d", "a-b-c-d"),
+        ("x=1.5+y", "x=1.5+y"),
+        ("<MyEnv>-s0", "MyEnv-s0"),
+        ("/home/me/env.py:MyEnv", "home-me-env.py-MyEnv"),
+        ("--resume", "resume"),
+        ("..", "run"),
+        ("<>/", "run"),
+    ],
+)
+def test_a_folder_name_has_no_separators_and_is_no_flag(text: str, name: str) -> None:
+    assert folder_name(text) == name
 
 
 def test_a_new_file_has_a_folder_and_a_known_suffix(tmp_path: Path) -> None:
