@@ -53,7 +53,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     """Own a run's folder: lock it until the context is left, and record events in it.
 
     The folder of a new run is created, with a config.json (see describe_run, also for auto; about:
-    further entries).
+    further entries) and a run id.
     faults: the count of each fault, which event increases. Raises ConfigError if a new run's folder
     is not empty, or if the folder cannot be written to, RunInUse if another process has locked it.
     """
@@ -93,7 +93,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:
-                write_json(self.path / "config.json", {**describe_run(config, auto), **about})
+                described = {**describe_run(config, auto), "run_id": token_hex(4), **about}
+                write_json(self.path / "config.json", described)
             self.events = AppendedFile(self.path / EVENTS)
         except OSError as error:
             raise ConfigError(
@@ -159,8 +160,8 @@ def versions() -> dict[str, str]:
 
 
 def describe_run(config: Config, auto: Settings | None) -> State:
-    """Return the content of config.json: resolved settings, what "auto" stands for (see Spaces),
-    versions, the trainer's git commit and a run id."""
+    """Return what config.json and each resume say of a run: resolved settings, what "auto" stands
+    for (see RunSettings), versions, and the trainer's git commit."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     commit = ""
     with suppress(OSError):  # there may be no git
@@ -170,5 +171,4 @@ def describe_run(config: Config, auto: Settings | None) -> State:
         "auto": auto,
         "versions": versions(),
         "git_commit": commit or None,  # None outside a git checkout
-        "run_id": token_hex(4),
     }

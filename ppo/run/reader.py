@@ -91,6 +91,8 @@ def read_content(path: Path, schema: Schema) -> Any:
         content = load_json(path)
         if wrong := misfit(content, schema):
             raise ValueError(f"{wrong} is not of its type")
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(f"{path} cannot be used ({reason}): move it away") from error
@@ -119,9 +121,14 @@ class RunRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the folder, with that of its parent unless it is runs/."""
-        name = "/".join(self.folder.absolute().parts[-2:]).removeprefix("runs/")
-        return printable(os.fsencode(name).decode(errors="replace"))  # it may be any bytes
+        """The name of its folder."""
+        return label_of(self.folder)
+
+
+def label_of(folder: Path) -> str:
+    """Return the name of a folder, with that of its parent unless it is runs/."""
+    name = "/".join(folder.absolute().parts[-2:]).removeprefix("runs/")
+    return printable(os.fsencode(name).decode(errors="replace"))  # it may be any bytes
 
 
 def read_run(folder: Path) -> RunRecord:

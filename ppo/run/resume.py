@@ -17,7 +17,7 @@ from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, describe
 from ppo.guard import guard
 from ppo.run.checkpoint import describe_mismatch, load_newest, newest_first
-from ppo.run.folder import RunFolder, versions
+from ppo.run.folder import RunFolder, describe_run, versions
 from ppo.run.saving import Checkpoints
 from ppo.run.trusted_settings import may_be_same
 from ppo.system.signals import RAISED_BY_SIGNALS
@@ -70,7 +70,13 @@ def resume(
     differences = restore(parts, monitor, state, path)
     checkpoints.take_ownership(path, state)
     folder.iteration = parts.iteration
-    folder.event("resumed", checkpoint=path.name, step=parts.step, differences=differences)
+    folder.event(
+        "resumed",
+        checkpoint=path.name,
+        step=parts.step,
+        differences=differences,
+        settings=describe_run(parts.config, parts.settings.auto),
+    )
     notes = [f"resumes after step {parts.step:,}, from {path}"]
     if parts.iteration >= parts.config.iterations:
         notes.append("the run had ended: give a greater --total_steps to train on")
