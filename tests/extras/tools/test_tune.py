@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -155,6 +156,21 @@ def test_a_signal_reaches_the_runs_and_the_study_goes_on(tmp_path: Path) -> None
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "was begun with other flags: give those, or begin another by --name" in done.stderr
+
+
+@pytest.mark.slow
+def test_no_trial_draws_more_than_the_budget_and_the_best_command_can_be_pasted(
+    tmp_path: Path,
+) -> None:
+    flags = ["--preset=none", "--total_steps=1024", "--eval_episodes=1", "--trials=4"]
+    own = ["--env_kwargs={}", f"--run_dir={tmp_path / 'study'}", "--num_epochs=1"]
+    done = run_main("tune", "CartPole-v1", *flags, *own)
+    assert done.returncode == 0, done.stderr
+    states = {trial.state for trial in load(tmp_path / "study").trials}
+    assert TrialState.FAIL not in states
+    (line,) = re.findall("^python main.py (.*)", done.stdout, re.M)
+    again = ["--num_iterations=1", f"--run_dir={tmp_path / 'run'}", "--logger=none"]
+    assert run_main(*shlex.split(line), *again).returncode == 0
 
 
 def make_search(folder: Path, config: Config | None = None, **own) -> Search:

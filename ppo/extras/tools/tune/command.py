@@ -1,6 +1,5 @@
 """Tune hyperparameters with Optuna."""
 
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from ppo.config.flags import (
     Flags,
     Settings,
     as_arguments,
+    command_line,
     parse_flags,
     run_flag,
     seconds_of,
@@ -33,7 +33,13 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.tools import EXTENSION
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.parallel_runs import Job, RunFailed, run_jobs, start_run, wait_for
-from ppo.extras.tools.tune.space import NOT_SEARCHED, default_space, parse_space
+from ppo.extras.tools.tune.space import (
+    NOT_SEARCHED,
+    default_space,
+    draw,
+    fitting,
+    parse_space,
+)
 from ppo.guard import guard
 from ppo.run.intervals import interquartile_mean
 from ppo.run.loggers.console import NonExitingConsole
@@ -137,7 +143,7 @@ class Search:
         name = folder_name(config.name or f"tune-{config.env_name}")
         self.folder = Path(config.run_dir or f"runs/{name}").absolute()
         space = default_space(kind_of(spaces), given) if own.space == "auto" else own.space
-        self.space = parse_space(space, given)
+        self.space = fitting(parse_space(space, given), config)
         self.sign = 1 if own.score == "return" else -1  # of scores to maximise, to minimise
         self.console = NonExitingConsole(highlight=False, markup=False, soft_wrap=True)
         begun_with = {name: str(x) for name, x in given.items() if name not in NOT_PART_OF_STUDY}
@@ -167,7 +173,7 @@ class Search:
         flags = best.user_attrs["flags"]
         settings = {name: x for name, x in self.given.items() if name not in NOT_PART_OF_STUDY}
         print(f"\nbest: trial {best.number}, {self.own.score} {best.value:,.4g}")
-        print(shlex.join(["python", "main.py", *as_arguments({**settings, **flags})]))
+        print(command_line(**{**settings, **flags}))
         if self.own.write_preset:
             write_json(Path(self.own.write_preset), preset_of(replace(self.config, **flags)))
         with self.shared.locked():
@@ -183,7 +189,7 @@ class Search:
     def _run_trial(self, trial: Trial) -> Job:
         """Train with each seed; record the interquartile mean of the scores in the study. Raises
         RunFailed if SIGTERM has ended a run."""
-        flags: Settings = {x.name: x.suggest(trial) for x in self.space}
+        flags = draw(self.space, trial, self.config)
         if "num_minibatches" in flags:
             flags["batch_size"] = "none"  # a preset's would override num_minibatches
         trial.set_user_attr("flags", flags)

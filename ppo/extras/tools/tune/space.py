@@ -1,6 +1,7 @@
 """Search spaces of ppo tune: flags, and the values that each may take."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,15 +40,73 @@ class Dimension(NamedTuple):
     low: float = 0
     high: float = 0
 
-    def suggest(self, trial: "Trial") -> str:
-        """Return a value, drawn by a trial, as a text that the flag takes."""
+    def suggest(self, trial: "Trial", name: str) -> str:
+        """Return a value, drawn by a trial as its parameter of this name, as a text that the flag
+        takes."""
         if self.words:
-            return str(trial.suggest_categorical(self.name, self.words))
+            return str(trial.suggest_categorical(name, self.words))
         if allowed_values(FIELDS[self.name])[0] is int:
             low, high = int(self.low), int(self.high)
-            return f"{self.schedule}{trial.suggest_int(self.name, low, high, log=self.is_log)}"
-        number = trial.suggest_float(self.name, self.low, self.high, log=self.is_log)
+            return f"{self.schedule}{trial.suggest_int(name, low, high, log=self.is_log)}"
+        number = trial.suggest_float(name, self.low, self.high, log=self.is_log)
         return f"{self.schedule}{number:.6g}"
+
+    def numbers(self) -> list[int]:
+        """Return the words as numbers, or the bounds."""
+        return [int(float(word)) for word in self.words] or [int(self.low), int(self.high)]
+
+    def fitting(self, sizes: Mapping[str, int]) -> "Dimension":
+        """Return this with those values only with which a rollout fits into the budget. sizes: see
+        _first_sizes. Raises ConfigError if there are none."""
+        total, num_envs, num_steps = sizes.values()
+        low: float = 1
+        high = total // (num_steps if self.name == "num_envs" else num_envs)
+        if self.name == "total_steps":
+            low, high = num_envs * num_steps, max(total, 1)
+        elif self.name not in sizes or not total:  # with which nothing is trained
+            return self
+        words = [x for x in self.words if low <= float(x) <= high]
+        kept = self._replace(words=words, low=max(self.low, low), high=min(self.high, high))
+        if words or (not self.words and kept.low <= kept.high):
+            return kept
+        raise ConfigError(
+            f"--space: no {self.name} leads to a rollout (num_envs x num_steps) that --total_steps "
+            "allows: give lower values, or more steps"
+        )
+
+
+def fitting(space: Sequence[Dimension], config: Config) -> list[Dimension]:
+    """Return a space without the values that --total_steps never suffices for. config: has the
+    flags that are not searched. Raises ConfigError if none are left."""
+    sizes = _first_sizes(space, config)
+    return [dimension.fitting(sizes) for dimension in space]
+
+
+def draw(space: Sequence[Dimension], trial: "Trial", config: Config) -> Settings:
+    """Return values that a trial draws from a fitting space, one after another: of those that
+    decide on the rollout's size, such as fit with what is drawn already."""
+    sizes = _first_sizes(space, config)
+    flags: Settings = {}
+    for dimension in sorted(space, key=lambda one: one.name != "total_steps"):
+        name = dimension.name
+        part = dimension.fitting(sizes)
+        # Optuna knows the choices of a parameter by its name, and they must stay the same.
+        known = name if part.words == dimension.words else f"{name} of {'|'.join(part.words)}"
+        flags[name] = part.suggest(trial, known)
+        if name in sizes:
+            sizes[name] = int(float(flags[name]))
+    return flags
+
+
+def _first_sizes(space: Sequence[Dimension], config: Config) -> dict[str, int]:
+    """Return what decides whether a rollout fits into the budget: of flags that are searched, the
+    values with which most others do."""
+    sizes = {name: getattr(config, name) for name in ("total_steps", "num_envs", "num_steps")}
+    for dimension in space:
+        if (name := dimension.name) in sizes:
+            choose = max if name == "total_steps" else min
+            sizes[name] = choose(dimension.numbers())
+    return sizes
 
 
 def default_space(family: str, given: Settings) -> str:
