@@ -180,15 +180,22 @@ def pack(space: Any, parts: Mapping[str, Any]) -> ndarray:
     return observation
 
 
-def rounded_parts(space: Any, rows: ndarray) -> Iterator[tuple[str, float]]:
-    """Yield the name of each part that float32 rounds to about as much as it varies in flattened
-    observations (n, *observation), and that to whose multiples it is rounded."""
+def split_rows(space: Any, rows: ndarray) -> Iterator[tuple[str, Any, ndarray]]:
+    """Yield the name of each part of flattened observations (n, *observation), its space as the
+    environment shows it, and its numbers (n, K)."""
     for name, box in getattr(space, "parts", {"observation": space}).items():
         leaf = space
         numbers = rows.reshape(len(rows), -1)
         if hasattr(space, "shown"):
             leaf = space.shown[name].space
             numbers = numbers[:, space.places[name]].view(box.dtype)
+        yield name, leaf, numbers
+
+
+def rounded_parts(space: Any, rows: ndarray) -> Iterator[tuple[str, float]]:
+    """Yield the name of each part that float32 rounds to about as much as it varies in flattened
+    observations (n, *observation), and that to whose multiples it is rounded."""
+    for name, leaf, numbers in split_rows(space, rows):
         if leaf.dtype == np.float32:
             steps = np.spacing(np.abs(numbers).max(0).astype(np.float32))
             is_rounded = (steps > FINE) & (numbers.std(0, dtype=np.float64) < 8 * steps)

@@ -8,17 +8,19 @@ import numpy as np
 
 from ppo.envs.episodes import WHOLE_EPISODE, close_env
 from ppo.extras.tools.random_play import (
+    NOT_REPEATED,
     SECONDS,
+    Found,
     RandomPlay,
     duration,
     is_same,
     record_findings,
     sample,
-    space_findings,
 )
 from ppo.extras.vector.columns import Columns
 from ppo.extras.vector.make import make_columns
 from ppo.extras.vector.teams import Team
+from ppo.guard import OnProgress, ignore
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -26,17 +28,20 @@ if TYPE_CHECKING:
 NUM_COLUMNS = 8  # environments of a batch, or agents of teams, that are played at most
 
 
-def findings_of_columns(config: "Config", seed: int) -> Iterator[str]:
-    """Yield lines for the user about the batch or the team that a config makes. Arguments and
-    errors are those of ppo.extras.tools.check.findings."""
+def findings_of_columns(
+    config: "Config", seed: int, seconds: float, found: Found, on_progress: OnProgress
+) -> Iterator[str]:
+    """Yield lines for the user about the batch or the team that a config makes, and note the rest
+    in found. Other arguments and errors are those of ppo.extras.tools.check.findings."""
     indices = range(min(config.num_envs, NUM_COLUMNS))
 
     def make() -> Columns:
         return make_columns(config, indices, [seed + index for index in indices])
 
+    start = time.perf_counter()
     columns = make()
+    found.make_seconds = (time.perf_counter() - start) / len(columns.envs)
     batch = columns.batch
-    yield from space_findings(columns.envs[0])
     if isinstance(batch, Team):
         size = len(batch.agents)
         yield f"form: a team of {size} agents ({', '.join(map(str, batch.agents))}), a column each"
@@ -44,26 +49,32 @@ def findings_of_columns(config: "Config", seed: int) -> Iterator[str]:
     else:
         yield f"form: a batch ({type(batch).__name__})"
         what = f"{len(columns.envs)} environments"
-    record = play_columns(columns, seed)
+    record = play_columns(columns, seed, on_progress=on_progress)
+    found.time_steps(record, len(columns.envs))
+    taken = time.perf_counter() - start
     yield (
         f"a step of {what} takes {duration(record.step_seconds)}, a reset of some of them "
         f"{duration(record.reset_seconds)}"
     )
-    if is_same(record, play_columns(make(), seed)):
+    if 2 * taken > seconds:
+        yield NOT_REPEATED
+    elif is_same(record, play_columns(make(), seed, on_progress=on_progress)):
         yield (
             "the same seeds and actions lead to the same: runs repeat themselves; a resumed run "
             "begins new episodes, and is exact but for that"
         )
     else:
         yield "warning: the same seeds and actions lead elsewhere: runs do not repeat themselves"
-    yield from record_findings(record, columns.envs[0].observation_space)
+    yield from record_findings(record, columns.envs[0].observation_space, config, found)
     if batch.note:
         yield f"warning: environment {config.env_name}: {batch.note}"
     elif any(is_truncated for *_, is_truncated in record.episodes):
         yield "truncated episodes end with their own last observation: their values are exact"
 
 
-def play_columns(columns: Columns, seed: int, num_steps: int = 1_000) -> RandomPlay:
+def play_columns(
+    columns: Columns, seed: int, num_steps: int = 1_000, on_progress: OnProgress = ignore
+) -> RandomPlay:
     """Do what ppo.extras.tools.random_play.play does in all columns of a batch or a team, until
     they have num_steps steps together, and close them.
 
@@ -90,6 +101,7 @@ def play_columns(columns: Columns, seed: int, num_steps: int = 1_000) -> RandomP
         start = time.perf_counter()
         columns.step(actions)
         record.step_seconds.append(time.perf_counter() - start)
+        on_progress(len(record.rewards))
         ended = np.zeros(len(envs), np.bool_)
         for i in np.flatnonzero(columns.present):
             observation, reward, terminated, truncated, infos[i] = envs[i].step(None)

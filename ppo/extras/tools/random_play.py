@@ -2,17 +2,45 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env, Space
 from gymnasium.spaces import Discrete
 
 from ppo.envs.episodes import Info, close_env
-from ppo.envs.observations import describe_rounding, rounded_parts
-from ppo.envs.spaces import ACTION_MASK
+from ppo.envs.observations import describe_rounding, rounded_parts, split_rows
+from ppo.envs.probe import Spaces
+from ppo.envs.spaces import ACTION_MASK, leaves
+from ppo.guard import OnProgress, ignore
+from ppo.policy.factories import describe_observations
+
+if TYPE_CHECKING:
+    from ppo.config.config import Config
 
 SECONDS = 3.0  # at most
+NOT_REPEATED = "not checked for want of time: whether runs repeat themselves (see --time_limit)"
+
+
+@dataclass
+class Found:
+    """What a check has found, besides lines for the user.
+
+    changes: values of flags that suit the environment better, and why; make_seconds,
+    step_seconds: in which an environment is made, and steps; slowest_step: the longest that one has
+    taken."""
+
+    lines: list[str] = field(default_factory=list)
+    changes: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    make_seconds: float = 0.0
+    step_seconds: float = 0.0
+    slowest_step: float = 0.0
+
+    def time_steps(self, record: "RandomPlay", num_together: int = 1) -> None:
+        """Note how long steps have taken, each of so many environments together."""
+        self.step_seconds = float(np.median(record.step_seconds)) / num_together
+        self.slowest_step = max(record.step_seconds)
 
 
 class RandomPlay(NamedTuple):
@@ -26,12 +54,19 @@ class RandomPlay(NamedTuple):
     observations: list[np.ndarray]
 
 
-def play(env: Env, seed: int, num_steps: int = 1_000, close: bool = False) -> RandomPlay:
+def play(
+    env: Env,
+    seed: int,
+    num_steps: int = 1_000,
+    close: bool = False,
+    on_progress: OnProgress = ignore,
+) -> RandomPlay:
     """Take num_steps random actions, determined by the seed, but for no longer than SECONDS.
 
     Masked actions of a Discrete are not taken.
 
-    close: whether to close the environment afterwards, in case it holds a port or a file."""
+    close: whether to close the environment afterwards, in case it holds a port or a file;
+    on_progress: called with the number of steps so far."""
     record = RandomPlay([], [], [], [], [])
     env.action_space.seed(seed)
 
@@ -52,6 +87,7 @@ def play(env: Env, seed: int, num_steps: int = 1_000, close: bool = False) -> Ra
         record.step_seconds.append(time.perf_counter() - start)
         record.observations.append(np.array(observation))
         record.rewards.append(float(reward))
+        on_progress(len(record.rewards))
         if terminated or truncated:
             rewards = record.rewards[first:]
             record.episodes.append((sum(rewards), len(rewards), not terminated))
@@ -76,23 +112,33 @@ def is_same(one: RandomPlay, other: RandomPlay) -> bool:
     return all(same_observations) and all(same_rewards)
 
 
-def space_findings(env: Env) -> Iterator[str]:
-    """Yield lines about an environment's spaces."""
-    yield f"observations: {' '.join(str(env.observation_space).split())}"
-    yield f"actions: {' '.join(str(env.action_space).split())}"
+def space_findings(config: "Config", spaces: Spaces) -> Iterator[str]:
+    """Yield lines about an environment's spaces, part by part, and how the policy reads them."""
+    for what, space in (("observations", spaces.shown), ("actions", spaces.actions)):
+        for path, leaf in leaves(space or spaces.observations):
+            named = " ".join([what, ".".join(map(str, path))]).strip()
+            yield f"{named}: {' '.join(str(leaf).split())}"
+    for note in describe_observations(config, spaces.observations):
+        yield note.replace("observations: ", "read as: ")
 
 
-def record_findings(record: RandomPlay, space: Space[Any]) -> Iterator[str]:
-    """Yield lines about what random actions in an environment led to. space: of observations."""
+def record_findings(
+    record: RandomPlay, space: Space[Any], config: "Config", found: Found
+) -> Iterator[str]:
+    """Yield lines about what random actions in an environment led to, and note in found which flags
+    to change. space: of observations; config: the present settings."""
     rewards = np.array(record.rewards)
+    largest = np.abs(rewards).max()
     yield (
         f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "
         f"{rewards.mean():.3g} on average"
     )
     if not rewards.any():
         yield "warning: no reward was seen: random actions may not find one"
-    elif not 1e-2 < np.abs(rewards).max() <= 100:
-        yield "warning: rewards are far from 1: leave --normalize_rewards on"
+    elif not 1e-2 < largest <= 100 and not config.clip_rewards:
+        yield f"warning: rewards are far from 1{_scaled(config, 'normalize_rewards')}"
+        if not config.normalize_rewards:
+            found.changes["normalize_rewards"] = True, f"rewards are as large as {largest:.3g}"
     if record.episodes:
         returns, lengths, limits = map(np.array, zip(*record.episodes, strict=True))
         yield (
@@ -104,15 +150,21 @@ def record_findings(record: RandomPlay, space: Space[Any]) -> Iterator[str]:
     rows = np.stack(record.observations)
     for part in rounded_parts(space, rows):
         yield f"warning: {describe_rounding(*part)}"
-    observations = rows.astype(float)
-    largest = np.abs(observations).max()
-    if (observations == observations[0]).all():
-        yield "warning: observations are constant"
-    elif largest > 1_000:
-        yield (
-            f"warning: observations are as large as {largest:.3g}: leave --normalize_observations "
-            "on"
-        )
+    for name, _, numbers in split_rows(space, rows):
+        what = "observations" if name == "observation" else f"observations of {name}"
+        largest = np.abs(numbers).max()
+        if (numbers == numbers[0]).all():
+            yield f"warning: {what} are constant"
+        elif largest > 1_000:
+            why = f"{what} are as large as {largest:.3g}"
+            yield f"warning: {why}{_scaled(config, 'normalize_observations')}"
+            if not config.normalize_observations:
+                found.changes["normalize_observations"] = True, why
+
+
+def _scaled(config: "Config", flag: str) -> str:
+    """Return an ending for a warning about numbers that a flag scales, where it is on."""
+    return f": leave --{flag} on" if getattr(config, flag) else ""
 
 
 def duration(seconds: list[float]) -> str:

@@ -1,13 +1,16 @@
 """The check command: problems of environments in plain sentences."""
 
 import re
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 import main
+from ppo.extras.tools import check
 from ppo.extras.tools.random_play import is_same, play
+from tests.environments import Camera
 from tests.running import run_main
 
 
@@ -29,8 +32,10 @@ def test_cartpole_has_no_problems_and_trains_as_recommended(tmp_path) -> None:
     assert len(re.findall(rf"\n32 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert len(re.findall(rf"\n128 environments, [1-9][0-9]* {speed}", done.stdout)) == 1
     assert "warning" not in done.stdout
-    recommended = done.stdout.splitlines()[-1].removeprefix("recommended: ppo train ").split()
-    assert recommended[:2] == ["--env_name=CartPole-v1", "--model=mlp"]
+    last = done.stdout.splitlines()[-1]
+    recommended = last.removeprefix("recommended: python main.py train ").split()
+    assert recommended[0] == "--env_name=CartPole-v1"
+    assert not [flag for flag in recommended if f"change: {flag}, since " not in done.stdout][1:]
     assert run_main(*recommended, "--num_iterations=1", f"--run_dir={tmp_path}").returncode == 0
 
 
@@ -125,3 +130,47 @@ def test_an_unknown_environment_is_refused_with_a_suggestion(capsys: pytest.Capt
 def test_forbidden_actions_are_not_played(capsys: pytest.CaptureFixture) -> None:
     lines = checked(capsys, "tests.environments:Masked-v0")
     assert [line for line in lines if line.startswith("random actions earn 0 to 1 a step")]
+
+
+class SlowCamera(Camera):
+    """A camera whose step takes a tenth of a second, beside numbers that are large."""
+
+    def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
+        time.sleep(0.1)
+        observation, reward, *ends, info = super().step(action)
+        return observation, 500 * reward, *ends, info
+
+
+def test_a_slow_camera_is_checked_within_the_limit(capsys: pytest.CaptureFixture) -> None:
+    name = "tests.extras.tools.test_check:SlowCamera"
+    start = time.monotonic()
+    lines = checked(capsys, name, "--time_limit=6s", "--num_envs=8", "--step_timeout=0.2")
+    assert time.monotonic() - start < 30  # on a busy machine, too
+    assert lines[:4] == [
+        "observations distance: Box(-inf, inf, (2,), float64)",
+        "observations picture: Box(0, 255, (48, 40, 3), uint8)",
+        "observations switch: Discrete(2)",
+        "actions: Discrete(2)",
+    ]
+    assert "picture: (48, 40, 3) in gray 84 x 84, 4 stacked" in lines[4]
+    assert "network: cnn" in lines
+    assert (
+        "not checked for want of time: whether runs repeat themselves (see --time_limit)" in lines
+    )
+    assert "warning: observations of distance are as large as 5e+03: leave" in " ".join(lines)
+    assert "change: --normalize_rewards=True, since rewards are as large as 500" in lines
+    assert any(x.startswith("change: --step_timeout=1, since a step has taken") for x in lines)
+    assert lines[-1].startswith("recommended: ppo train ")
+    assert {"--normalize_rewards=True", "--step_timeout=1"} < {*lines[-1].split()}
+    assert not re.search("--model|--time_limit", lines[-1])
+    unmeasured = "32 environments, .* not measured for want of time: give a greater --time_limit"
+    assert [line for line in lines if re.match(unmeasured, line)]
+
+
+def test_a_check_shows_its_progress(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(check, "measure", lambda *_: None)
+    lines = checked(capsys, "tests.extras.tools.test_check:SlowCamera", "--time_limit=1s")
+    assert any(re.fullmatch("random actions: [1-9] steps", line) for line in lines)
