@@ -25,7 +25,7 @@ from ppo.run.intervals import confidence_interval
 from ppo.run.reader import EVALUATIONS
 from ppo.run.summary import Evaluation
 from ppo.system.files import check_folder, load_json, read_json, write_json
-from ppo.system.output import printable
+from ppo.system.output import aligned, printable
 
 NOTHING = "-"  # where there is no value
 
@@ -223,10 +223,7 @@ def print_table(results: Mapping[Path, Evaluation], steps: Mapping[Path, int | N
         table.append(cells)
     if not any("success_rate" in result.env for result in results.values()):
         table = [cells[:-1] for cells in table]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, *numbers in table:
-        aligned = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
-        print(name.ljust(widths[0]), *aligned, sep="  ")
+    print(*aligned(table), sep="\n")
     for path, result in results.items():
         if result.unfinished:
             print(f"{path}: {result.unfinished} episodes were cut off by --max_steps")

@@ -4,6 +4,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -26,6 +27,20 @@ def printable(text: str) -> str:
     without what has no UTF-8 form."""
     escaped = CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
     return escaped.encode(errors="backslashreplace").decode()
+
+
+def aligned(rows: Sequence[Sequence[str]], num_texts: int = 1) -> list[str]:
+    """Return the rows of a table as lines: the first columns, of texts, are aligned to the left,
+    the others, of numbers, to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i < num_texts else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def show(text: str) -> None:

@@ -1,22 +1,22 @@
 """Train with several seeds, in runs side by side, and summarise them."""
 
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from pkgutil import resolve_name
 
 import numpy as np
 
 from ppo.commands.policy_flags import interval_text
 from ppo.config.config import Config
-from ppo.config.flags import Settings
+from ppo.config.flags import Settings, pasted
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import SeedsFlags
+from ppo.extras.tools.groups import read_groups
 from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
+from ppo.extras.tools.plots import draw
 from ppo.run.intervals import confidence_interval, interquartile_mean
-from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content, read_run
+from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content
 from ppo.run.result import result_of
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
@@ -59,14 +59,13 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
         for seed, folder in folders.items()
     ]
     at_once = max(1, cores // max(1, num_workers))
-    run_jobs(jobs, at_once, "stopped the runs of all seeds: --resume=auto continues")
+    resume = pasted(run_dir=parent, resume="auto")
+    run_jobs(jobs, at_once, f"stopped the runs of all seeds: {resume} continues")
     _print_table([*folders.values()])
     if not config.iterations:  # they have cloned only
         return
-    with suppress(ImportError):  # the tools may be left out
-        draw = resolve_name("ppo.extras.tools.plots:draw")
-        draw([read_run(folder) for folder in folders.values()], parent / "curves.png")
-        print(f"picture: {parent / 'curves.png'}")
+    draw(read_groups(map(str, folders.values())), parent / "curves.png")
+    print(f"picture: {parent / 'curves.png'}")
 
 
 def _train_seed(folder: Path, flags: Settings) -> Job:

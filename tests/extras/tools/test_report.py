@@ -13,16 +13,19 @@ import imageio.v3
 import numpy as np
 import pytest
 
-from ppo import load_policy
+from ppo import load_policy, train
 from ppo.config.config import Config
 from ppo.config.flags import Settings, parse_flags
 from ppo.config.settings import settings_of
+from ppo.extras.tools.groups import group_runs
 from ppo.extras.tools.plots import PANELS, curve, draw
 from ppo.extras.tools.report import command, report_run, write_report
+from ppo.extras.tools.resumes import read_latest
 from ppo.run.folder import describe_run
 from ppo.run.reader import RunRecord
 from ppo.system.files import lock_file
-from tests.running import BRIEF, Call, metrics, run_main
+from tests.environments import Bandit
+from tests.running import BRIEF, TINY, Call, metrics, run_main
 
 FLAGS = (*BRIEF, "--logger=none")
 
@@ -76,7 +79,7 @@ def test_the_report_needs_no_other_file(parent: Path) -> None:
 @pytest.mark.slow
 def test_the_command_in_the_report_repeats_the_run(parent: Path, tmp_path: Path) -> None:
     page = (parent / "s5" / "report.html").read_text()
-    (line,) = re.findall("<pre>python main.py (.*)</pre>", page)
+    (line,) = re.findall("<pre>ppo (.*)</pre>", page)
     assert sorted(line.split()) == sorted([*BRIEF, "--seed=5"])
     done = run_main(*shlex.split(unescape(line)), f"--run_dir={tmp_path}")
     assert done.returncode == 0, done.stderr
@@ -131,7 +134,7 @@ def test_a_long_run_has_a_small_page_whose_curves_keep_their_extremes(tmp_path: 
     noise[15_001] = np.inf
     names = [*PANELS, *(f"env/name_{i}" for i in range(5))]
     run = record(tmp_path, **dict.fromkeys(names, noise))
-    write_report([run], tmp_path / "page.html")
+    write_report(group_runs([run]), tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size < 400_000
     finite = noise[np.isfinite(noise)]
     x, mean, low, high = curve([run], "step", "approx_kl")
@@ -143,7 +146,9 @@ def test_a_long_run_has_a_small_page_whose_curves_keep_their_extremes(tmp_path: 
 
 def test_curves_have_their_target_and_explained_variance_its_limits(tmp_path: Path) -> None:
     variances = np.array([-50.0, 0.5, 1.0])
-    write_report([record(tmp_path, explained_variance=variances)], tmp_path / "page.html")
+    write_report(
+        group_runs([record(tmp_path, explained_variance=variances)]), tmp_path / "page.html"
+    )
     assert '<li class="target">solved: 475</li>' in (tmp_path / "page.html").read_text()
     charts = charts_of(tmp_path / "page.html")
     steps, seconds = charts["mean return of 100 episodes"]
@@ -170,8 +175,8 @@ def test_a_page_is_drawn_whatever_the_values_and_names(
     }
     run = record(folder, **odd)
     for name in ("page", "again"):
-        write_report([run], tmp_path / f"{name}.html")
-    draw([run], tmp_path / "curve.png")
+        write_report(group_runs([run]), tmp_path / f"{name}.html")
+    draw(group_runs([run]), tmp_path / "curve.png")
     assert not recwarn.list
     drawn = odd.keys() - {"env/nothing", "env/too large"}
     assert charts_of(tmp_path / "page.html").keys() == {"mean return of 100 episodes", *drawn}
@@ -191,11 +196,36 @@ def test_what_the_trainer_noticed_is_on_the_page(tmp_path: Path) -> None:
     ]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(x) + "\n" for x in events))
     faults = {"faults/worker_lost": np.array([0.0, 2.0])}
-    write_report([record(tmp_path, **faults)], tmp_path / "page.html")
+    write_report(group_runs([record(tmp_path, **faults)]), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "<li>the policy &lt;leaps&gt;</li></ul>" in page
-    assert "<dd>2 (worker lost)</dd>" in page
+    assert "<dd>2 <small>(worker lost)</small></dd>" in page
     assert "<td></td>" not in page
+
+
+def test_the_environments_own_numbers_are_in_a_table_and_each_is_there_once(
+    tmp_path: Path,
+) -> None:
+    own = {f"number_{i}": 9000.0 + i for i in range(10)}
+    env = {**own, "is_success": 0.25, "success_rate": 0.25}
+    evaluation = {"returns": [1.0, 3.0], "env": env}
+    summary = {"steps": 300, "seconds": 3, "evaluation": evaluation}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    curves = {f"env/{name}": np.arange(3.0) for name in env}
+    run = record(tmp_path, **curves)
+    write_report(group_runs([run]), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<dd>2.0 <small>[1.0, 3.0] over 2 episodes at step 300</small></dd>" in page
+    assert "<tr><td>number_9</td><td>9,009</td></tr>" in page
+    assert "<tr><td>success_rate</td><td>0.25</td></tr>" in page
+    assert "is_success" not in page
+    assert len(re.findall("<figcaption>env/", page)) == 11
+    other = record(tmp_path / "other", **curves)._replace(config={"env_name": "X", "gamma": 1})
+    write_report(group_runs([run, other]), tmp_path / "both.html")
+    page = (tmp_path / "both.html").read_text()
+    assert "<td>2.0 [1.0, 3.0] over 2 episodes at step 300</td>" in page
+    assert "<tr><td>number_9</td><td>9,009</td><td>-</td></tr>" in page
+    assert "is_success" not in page
 
 
 @pytest.mark.slow
@@ -210,7 +240,7 @@ def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call)
     assert "<tr><td>gamma</td><td>0.99</td><td>0.99</td><td>0.5</td></tr>" in page
     assert "<td>num_envs</td>" not in page
     together, alone = re.findall(r'<li style="color: (#\w+)"><span>(.*?)</span>', page)
-    assert together[1] == "CartPole-v1: IQM of 2 seeds, 95 % interval"
+    assert together[1] == "gamma=0.99: IQM of 2 seeds, 95 % interval"
     assert alone[1] == f"{tmp_path.name}/other"
     for chart in charts_of(tmp_path / "all.html")["mean return of 100 episodes"]:
         assert chart.count(f"stroke: {together[0]}") == chart.count(f"stroke: {alone[0]}") == 1
@@ -274,7 +304,7 @@ def test_the_page_works_in_a_browser(width: int, scheme: Any, parent: Path, tmp_
         assert (seen["step"].count(), seen["seconds"].count()) == (0, 6)
         page.click("pre")
         line = page.evaluate("getSelection().toString()")
-        assert line.startswith("python main.py --env_name=CartPole-v1 --preset=none")
+        assert line.startswith("ppo --env_name=CartPole-v1 --preset=none")
         assert not page.get_by_text("num_minibatches", exact=True).is_visible()
         page.click("summary")
         assert page.get_by_text("num_minibatches", exact=True).is_visible()
@@ -295,8 +325,8 @@ def described(given: Settings, config: Config | None = None) -> Settings:
 
 def given_by(line: str) -> Settings:
     """Return the flags of a command line."""
-    program, file, *arguments = shlex.split(line)
-    assert (program, file) == ("python", "main.py")
+    program, *arguments = shlex.split(line)
+    assert program == "ppo"
     return parse_flags(arguments, Config)
 
 
@@ -323,7 +353,7 @@ def check_repeats(run: Settings) -> None:
     ],
 )
 def test_the_command_in_the_report_names_only_what_is_not_the_default(flags: str) -> None:
-    given = given_by(f"python main.py {flags}")
+    given = given_by(f"ppo {flags}")
     run = described(given)
     assert given_by(command(run)) == given
     check_repeats(run)
@@ -331,12 +361,12 @@ def test_the_command_in_the_report_names_only_what_is_not_the_default(flags: str
 
 def test_settings_that_no_preset_gave_have_a_command_too(tmp_path: Path) -> None:
     plain = described({}, Config(env_name="CartPole-v1", gamma=0.5))
-    assert command(plain) == "python main.py --env_name=CartPole-v1 --preset=none --gamma=0.5"
+    assert command(plain) == "ppo --env_name=CartPole-v1 --preset=none --gamma=0.5"
     check_repeats(plain)
     preset = tmp_path / "mine.json"
     preset.write_text('{"gamma": 0.5, "num_minibatches": 2, "num_epochs": 1}')
     mine = described({"env_name": "CartPole-v1", "preset": str(preset)})
-    assert command(mine) == f"python main.py --env_name=CartPole-v1 --preset={preset}"
+    assert command(mine) == f"ppo --env_name=CartPole-v1 --preset={preset}"
     preset.write_text('{"gamma": 0.7}')
     check_repeats(mine)
     preset.unlink()
@@ -345,6 +375,47 @@ def test_settings_that_no_preset_gave_have_a_command_too(tmp_path: Path) -> None
     old = {name: value for name, value in mine.items() if name != "auto"}
     check_repeats(old)
     assert "--preset=none" in command({**old, "env_name": "Taxi-v4"})
+
+
+def test_what_only_python_can_repeat_is_not_shown_as_a_command(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {**TINY, "total_steps": 16, "run_dir": str(tmp_path / "run")}
+    del flags["env_name"], flags["report"]
+    train(Bandit, **flags, preset="none", entropy_coef=half)
+    page = unescape((tmp_path / "run" / "report.html").read_text())
+    given = "env_name=Bandit, entropy_coef=tests.extras.tools.test_report:half"
+    said = f"No command repeats this run: Python gave it {given}. This call does:"
+    assert said in page
+    (line,) = re.findall("<pre>(.*)</pre>", page)
+    assert line.startswith("train(Bandit, preset='none', num_envs=2, ")
+    assert "entropy_coef=..." in line
+    assert "<Bandit>" not in page
+    assert "<dt>environment</dt><dd>Bandit</dd>" in page
+
+
+def half(remaining: float) -> float:
+    return 0.5 * remaining
+
+
+def test_after_resumes_the_command_is_that_of_the_last_settings(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {**TINY, "total_steps": 64, "run_dir": str(tmp_path), "seed": 3}
+    train(flags.pop("env_name"), preset="none", **flags)
+    flags = {"verbose": 0, "report": False, "resume": str(tmp_path)}
+    train("CartPole-v1", **flags, total_steps=96)
+    train("CartPole-v1", **flags, total_steps=128, gamma=0.5)
+    report_run(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    (line,) = re.findall("<pre>(.*)</pre>", page)
+    given = parse_flags(shlex.split(line)[1:], Config)
+    assert (given["total_steps"], given["gamma"], given["seed"]) == ("128", "0.5", "3")
+    check_repeats({**read_latest(tmp_path).config})
+    assert "<li>after step 64: total_steps=96 instead of 64</li>" in page
+    second = "after step 96: total_steps=128 instead of 96, gamma=0.5 instead of 0.99"
+    assert f"<li>{second}</li>" in page
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == 64
+    events = (tmp_path / "events.jsonl").read_text()
+    bad = '{"kind": "resumed", "step": 1, "differences": [], "settings": {"env_name": 5}}\n'
+    (tmp_path / "events.jsonl").write_text(events + bad)
+    assert read_latest(tmp_path).config["total_steps"] == 128
 
 
 @pytest.mark.slow
@@ -357,4 +428,4 @@ def test_the_table_of_seeds_has_the_results_that_runs_shows(parent: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     assert re.search(rf"^5 +[\d.]+ +{mean:.1f} +\d+$", done.stdout, re.M)
     done = run_main("runs", f"--folder={folder}")
-    assert re.search(rf"^s5 +ended CartPole-v1 +{mean:.1f} +4 +2,560 ", done.stdout, re.M)
+    assert re.search(rf"^s5 +ended +CartPole-v1 +{mean:.1f} +4 +2560 ", done.stdout, re.M)

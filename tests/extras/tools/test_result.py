@@ -1,8 +1,10 @@
 """Which evaluation is a run's result, as `ppo runs` and `ppo report` show it."""
 
+import csv
 import json
 import re
 import shutil
+import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ def headline(run: Path, call: Call) -> str:
     """Return what a run's report shows first of its evaluation."""
     assert call("report", str(run))[::2] == (0, "")
     page = unescape((run / "report.html").read_text())
-    return re.findall("<dt>return in evaluation</dt><dd>(.*?)</dd>", page)[0]
+    (card,) = re.findall("<dt>return in evaluation</dt><dd>(.*?)</dd>", page)
+    return re.sub("</?small>", "", card)
 
 
 def evaluate(call: Call, *arguments: Any) -> None:
@@ -40,7 +43,7 @@ def result(run: Path, *, episodes: int, step: int = NEWEST, seed: int = 0) -> li
     """Return what is to be shown of an evaluation of the newest checkpoint."""
     mean = load_policy(run).evaluate(episodes, seed=seed).mean
     assert mean is not None
-    return [f"{mean:,.1f}", str(episodes), f"{step:,}"]
+    return [f"{mean:.1f}", str(episodes), str(step)]
 
 
 @pytest.mark.slow
@@ -49,13 +52,13 @@ def test_the_result_is_the_evaluation_of_the_newest_checkpoint_with_the_most_epi
 ) -> None:
     run = cartpole_copy
     checkpoints = run / "checkpoints"
-    assert shown(run, call) == ["-", "-", f"{NEWEST:,}"]
+    assert shown(run, call) == ["-", "-", str(NEWEST)]
     evaluate(call, checkpoints / "000000002560.safetensors", "--episodes=9")
-    assert shown(run, call) == ["-", "-", f"{NEWEST:,}"]
+    assert shown(run, call) == ["-", "-", str(NEWEST)]
     evaluate(call, run, "--episodes=1")
-    value, _, step = expected = result(run, episodes=1)
+    value, *_ = expected = result(run, episodes=1)
     assert shown(run, call) == expected
-    assert headline(run, call) == f"{value} over 1 episode at step {step}"
+    assert headline(run, call) == f"{value} over 1 episode at step {NEWEST:,}"
     evaluate(call, checkpoints / "last.safetensors", "--episodes=6")
     expected = result(run, episodes=6)
     evaluate(call, run, "--episodes=5")
@@ -106,7 +109,7 @@ def test_an_evaluation_is_that_of_its_step_whatever_its_file_is_called(
     evaluate(call, best, "--episodes=4")
     evaluate(call, policy, "--episodes=5")
     evaluate(call, other, "--episodes=6", f"--output={run / 'evaluation.json'}")
-    assert shown(run, call) == ["-", "-", f"{NEWEST:,}"]
+    assert shown(run, call) == ["-", "-", str(NEWEST)]
     best.unlink()
     best.symlink_to(new.name)
     evaluate(call, best, "--episodes=2")
@@ -118,7 +121,7 @@ def test_an_evaluation_is_that_of_its_step_whatever_its_file_is_called(
     moved = run.rename(tmp_path / "moved")
     assert shown(moved, call) == result(moved, episodes=3)
     shutil.rmtree(moved / "checkpoints")
-    assert shown(moved, call)[1:] == ["3", f"{NEWEST:,}"]
+    assert shown(moved, call)[1:] == ["3", str(NEWEST)]
 
 
 def test_a_run_that_has_been_trained_further_is_to_be_evaluated_anew(
@@ -132,7 +135,7 @@ def test_a_run_that_has_been_trained_further_is_to_be_evaluated_anew(
         assert call(f"--resume={run}", "--num_workers=0", "--logger=none", *flags)[0] == 0
 
     resume(5376, 0)
-    assert shown(run, call) == ["-", "-", "5,376"]
+    assert shown(run, call) == ["-", "-", "5376"]
     resume(5632, 2)
     assert shown(run, call) == result(run, episodes=2, step=5632)
     evaluate(call, run, "--episodes=1")
@@ -140,10 +143,10 @@ def test_a_run_that_has_been_trained_further_is_to_be_evaluated_anew(
     evaluate(call, run, "--episodes=3")
     assert shown(run, call) == result(run, episodes=3, step=5632)
     (run / "checkpoints" / "000000005632.safetensors").unlink()  # as before it is saved
-    assert shown(run, call) == ["-", "-", "5,632"]
+    assert shown(run, call) == ["-", "-", "5632"]
     evaluate(call, run, "--episodes=1")
     row = call("runs", f"--folder={run.parent}")[1]
-    assert re.search(r" 1 +5,376 of 5,632 ", row)
+    assert re.search(r" 1 +5376 of 5632 ", row)
 
 
 def test_a_run_with_an_environment_for_evaluations_is_evaluated_in_that(
@@ -184,30 +187,75 @@ def test_files_of_earlier_versions_and_odd_ones_are_read(cartpole_copy: Path, ca
         {**last, "unfinished": 2},
     ]
     path.write_text(json.dumps(odd))
-    assert shown(run, call) == ["2.5", "4", f"{NEWEST:,}"]
+    assert shown(run, call) == ["2.5", "4", str(NEWEST)]
     assert ", 2 cut off over 4 episodes at step" in headline(run, call)
 
 
-def test_the_table_of_runs_is_as_wide_as_a_terminal(tmp_path: Path, call: Call) -> None:
-    run = tmp_path / "lander"
+def write_walker(run: Path, score: float = -1281.0, seed: int = 0) -> None:
+    """Write the files of a run of BipedalWalker, whose newest checkpoint is evaluated."""
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "000002998272.safetensors").touch()
-    (run / "config.json").write_text('{"env_name": "BipedalWalker-v3"}')
+    (run / "config.json").write_text(json.dumps({"env_name": "BipedalWalker-v3", "seed": seed}))
     head = "iteration,step,seconds,episode_return_mean"
     (run / "metrics.csv").write_text(f"{head}\n1,2998272,3601,-1283.81\n")
-    evaluation = {"returns": [-1281.0] * 100}
+    evaluation = {"returns": [score] * 100}
     summary = {"steps": 2998272, "seconds": 1, "evaluation": evaluation}
     (run / "summary.json").write_text(json.dumps(summary))
-    lines = call("runs", f"--folder={tmp_path}")[1].splitlines()
-    assert [len(line) <= 80 for line in lines] == [True, True]
-    assert shown(run, call) == ["-1,281.0", "100", "2,998,272"]
+
+
+def test_the_table_of_runs_has_whole_names_and_fits_in_a_terminal(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"BipedalWalker-v3-s{i}-20261127-151649-123456" for i in range(2)]
+    for i, name in enumerate(names):
+        write_walker(tmp_path / name, seed=i)
+    _, *rows = call("runs", f"--folder={tmp_path}")[1].splitlines()
+    assert [row.split()[0] for row in rows] == names  # as a program reads them
+    assert [row.split()[3:6] for row in rows] == 2 * [["-1281.0", "100", "2998272"]]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width, there, gone in ((80, "state", "environment"), (62, "run", "state")):
+        monkeypatch.setenv("COLUMNS", str(width))
+        head, *rows = call("runs", f"--folder={tmp_path}")[1].splitlines()
+        assert max(map(len, rows)) <= width
+        assert (there in head, gone in head) == (True, False)
+        for name, row in zip(names, rows, strict=True):
+            assert {name, "-1281.0", "2998272"} <= {*row.split()}
+    monkeypatch.setenv("COLUMNS", "20")
+    assert {*names} < {*call("runs", f"--folder={tmp_path}")[1].split()}  # they are never cut
+
+
+def test_seeds_are_a_row_before_their_own(tmp_path: Path, call: Call) -> None:
+    for seed, score in enumerate([1.0, 2.0, 3.0, 100.0]):
+        write_walker(tmp_path / "mein Lauf" / f"s{seed}", score, seed)
+    write_walker(tmp_path / "other", 7.0)
+    _, *rows = call("runs", f"--folder={tmp_path}")[1].splitlines()
+    assert [row.split("  ")[0] for row in rows[:2]] == ["mein Lauf", "mein Lauf/s0"]
+    assert re.search(r"mein Lauf +4 seeds +BipedalWalker-v3 +2\.5 +400 +2998272 ", rows[0])
+    assert len(rows) == 6
+
+
+def test_runs_are_printed_as_csv(tmp_path: Path, call: Call) -> None:
+    for seed in range(2):
+        write_walker(tmp_path / "a, b" / f"s{seed}", -1.23456789, seed)
+    (tmp_path / "a, b" / "s1" / "summary.json").unlink()
+    code, out, err = call("runs", f"--folder={tmp_path}", "--csv")
+    assert (code, err) == (0, "")
+    first, second = csv.DictReader(out.splitlines())
+    assert first["run"] == "a, b/s0"
+    assert float(first["result"]) == pytest.approx(-1.23456789, rel=1e-12)
+    assert (first["steps"], first["training"], first["seconds"]) == (
+        "2998272",
+        "-1283.81",
+        "3601.0",
+    )
+    assert (second["state"], second["result"], second["episodes"]) == ("stopped", "", "")
 
 
 @pytest.mark.slow
 def test_a_film_is_no_evaluation(cartpole_copy: Path, tmp_path: Path, call: Call) -> None:
     evaluate(call, cartpole_copy, "--episodes=1", f"--video={tmp_path / 'film.mp4'}")
     assert not (cartpole_copy / "evaluation.json").exists()
-    assert shown(cartpole_copy, call) == ["-", "-", f"{NEWEST:,}"]
+    assert shown(cartpole_copy, call) == ["-", "-", str(NEWEST)]
     output = tmp_path / "film.json"
     film = f"--video={tmp_path / 'other.mp4'}"
     evaluate(call, cartpole_copy, "--episodes=1", film, f"--output={output}")

@@ -1,5 +1,7 @@
 """A run for each of several seeds; tests/extras/tools/test_report.py has whole ones."""
 
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.errors import ConfigError
+from ppo.errors import ConfigError, Interrupted
 from ppo.extras.tools import seeds
 from ppo.extras.tools.parallel_runs import RunFailed
 from ppo.extras.tools.seeds import train_seeds
@@ -54,6 +56,20 @@ def test_a_single_run_cannot_be_resumed_by_several_seeds(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is not empty, and no run is overwritten"):
         train_seeds({}, Config(seeds=2, run_dir=str(tmp_path)), num_workers=1)
+
+
+def test_the_flags_that_continue_all_seeds_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(jobs: object, at_once: int, ending: str) -> None:
+        raise Interrupted(signal.SIGTERM, ending)
+
+    monkeypatch.setattr(seeds, "run_jobs", stop)
+    folder = tmp_path / "mein Lauf"
+    with pytest.raises(Interrupted) as caught:
+        train_seeds({}, Config(seeds=2, run_dir=str(folder)), num_workers=1)
+    flags = shlex.split(str(caught.value).removesuffix(" continues").rpartition(": ")[2])
+    assert flags == [f"--run_dir={folder}", "--resume=auto"]
 
 
 def test_seeds_are_for_the_command_line() -> None:
