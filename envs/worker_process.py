@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.machinery import ModuleSpec
@@ -294,7 +294,8 @@ class WorkerProcess:
             if self.process.is_alive():
                 kill_tree(self.process.pid)
             self.process.join()
-            self.process.close()
+            with suppress(ValueError):  # the program's own code has waited for it
+                self.process.close()
             self.process = None
             self.channel.close()
 

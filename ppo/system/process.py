@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from ppo.system.state_dict import State
@@ -22,10 +23,22 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def configure_command() -> None:
-    """Prepare a command's own process, before numpy is imported: keep freed memory, and let
-    OpenBLAS compute numpy's small matrices in one thread."""
+    """Prepare a command's own process, before numpy is imported: keep freed memory, wait for child
+    processes, and let OpenBLAS compute numpy's small matrices in one thread."""
+    wait_for_children()
     os.environ.setdefault(BLAS_THREADS, "1")
     disable_malloc_trim()
+
+
+def wait_for_children() -> bool:
+    """Let the system keep the exit codes of child processes until they are waited for, if what has
+    started this process ignores their ends (SIGCHLD), which is inherited; return whether it does.
+    Only Python's main thread can."""
+    is_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+    if is_ignored and current_thread() is main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        return True
+    return False
 
 
 def configure_process(num_threads: int, deterministic: bool) -> None:
@@ -44,8 +57,9 @@ def configure_process(num_threads: int, deterministic: bool) -> None:
 @contextmanager
 def restored_process() -> Iterator[None]:
     """Restore what training changes in a process, when the context is left: environment variables,
-    torch's threads, determinism and random state, garbage collection, and the threads of numpy's
-    BLAS, which is limited to one unless OPENBLAS_NUM_THREADS says otherwise."""
+    torch's threads, determinism and random state, garbage collection, the threads of numpy's BLAS,
+    which is limited to one unless OPENBLAS_NUM_THREADS says otherwise, and whether SIGCHLD is
+    ignored."""
     import torch
 
     variables = dict(os.environ)
@@ -54,6 +68,7 @@ def restored_process() -> Iterator[None]:
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
     collects = gc.isenabled()
     num_frozen = gc.get_freeze_count()
+    ignored_children = wait_for_children()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     try:
         with torch.random.fork_rng(devices), one_blas_thread(), not_daemonic():
@@ -69,6 +84,8 @@ def restored_process() -> Iterator[None]:
             gc.unfreeze()
             gc.collect()  # shared memory, too
         (gc.enable if collects else gc.disable)()
+        if ignored_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 @contextmanager

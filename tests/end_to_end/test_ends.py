@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -128,6 +129,14 @@ def test_training_goes_on_without_its_files_and_says_so_once_and_at_the_end(
     assert warning == said
     assert error.startswith(f"error: rows are missing in {table}")
     assert load(saved(folder)[-1])["iteration"] == ITERATIONS
+
+
+def test_what_starts_a_command_may_ignore_that_its_children_end(tmp_path: Path) -> None:
+    done = run_main(
+        *(*SHORT, "--total_steps=64", "--num_workers=1", f"--run_dir={tmp_path}"),
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,26 @@ def test_what_a_command_raises_is_raised_here(
     with pytest.raises(WorkerError) as caught:
         ask(start(kind), "fail")
     assert caught.value.args == ("it broke", "traceback")
+
+
+def test_a_program_may_wait_for_all_its_children_itself(
+    start: Callable[..., WorkerProcess],
+) -> None:
+    def wait_for_all(*_: Any) -> None:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    before = signal.signal(signal.SIGCHLD, wait_for_all)
+    try:
+        worker = start()
+        assert ask(worker, "repeat", b"x") == b"x"
+        worker.ask_to_end()
+        while Path(f"/proc/{worker.process.pid}").exists():
+            time.sleep(0.01)
+        worker.end()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.mark.slow_but_first
