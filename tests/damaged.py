@@ -21,6 +21,11 @@ def raise_odd() -> None:
     raise Odd("a wheel came off")
 
 
+def as_text(values: Any) -> Any:
+    """A value as a text, or an array of texts."""
+    return values.astype(str) if isinstance(values, np.ndarray) else str(values)
+
+
 # What a step returns in place of one of its five results, which have these places.
 OBSERVATIONS, REWARDS, TERMINATIONS, TRUNCATIONS, INFOS = range(5)
 ARRAYS: dict[str, tuple[int, Callable[[Any], Any]]] = {
@@ -29,6 +34,10 @@ ARRAYS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "outside": (OBSERVATIONS, lambda seen: seen + np.float32(1e6)),
     "reward_nan": (REWARDS, lambda reward: reward * float("nan")),
     "reward_words": (REWARDS, lambda reward: "much"),
+    "reward_digits": (REWARDS, lambda reward: as_text(reward)),
+    "termination_words": (TERMINATIONS, lambda ended: as_text(ended)),
+    "termination_nan": (TERMINATIONS, lambda ended: ended * float("nan")),
+    "truncation_words": (TRUNCATIONS, lambda ended: as_text(ended)),
 }
 ROWS: dict[str, int] = {
     "rows": OBSERVATIONS,
@@ -78,8 +87,6 @@ class Damage:
             found[place] = lessen(change, found[place])
         elif self.what in ROWS:
             found[ROWS[self.what]] = lessen(None, found[ROWS[self.what]])
-        elif self.what == "termination_words":
-            found[TERMINATIONS] = lessen(lambda ended: ended.astype(str), found[TERMINATIONS])
         elif self.what == "infos":
             found[INFOS] = []
         elif self.what == "four_results":

@@ -1,5 +1,6 @@
 """Check what environments return before anything else uses it."""
 
+import math
 from collections.abc import Callable
 from itertools import zip_longest
 from operator import le
@@ -29,10 +30,11 @@ class CheckData(Inspector):
     """Validate what an environment returns; raise InvalidEnvOutput for malformed results.
 
     Malformed are observations that are not finite or whose shape or structure differs from the
-    space's, choices that the space does not have, rewards other than one finite number, resets that
-    do not return (observation, info) and steps that do not return five values. Values of another
-    dtype are cast if only precision is lost, which is a problem for the author. Well-formed
-    observations outside of the space's bounds are a fault; with is_strict, they are malformed."""
+    space's, choices that the space does not have, rewards other than one finite number, ends of
+    episodes that are neither booleans nor finite numbers, resets that do not return (observation,
+    info) and steps that do not return five values. Values of another dtype are cast if only
+    precision is lost, which is a problem for the author. Well-formed observations outside of the
+    space's bounds are a fault; with is_strict, they are malformed."""
 
     def __init__(self, env: Env, is_strict: bool = False) -> None:
         super().__init__(env)
@@ -50,14 +52,15 @@ class CheckData(Inspector):
         if type(results) is not tuple or len(results) != 5 or type(results[4]) is not dict:
             results = check_results("step", results, 5)  # the slower way, of the unusual case
         observation, reward, terminated, truncated, info = results
-        number = reward
-        if getattr(reward, "size", None) == 1:
-            number = reward.item()
-            if reward.shape:
+        if type(reward) is not float or not -MAX_FLOAT32 <= reward <= MAX_FLOAT32:
+            number = check_reward(reward)
+            if getattr(reward, "shape", ()):
                 self.problems["reward"] = f"its reward is {describe_value(reward)}: return a number"
-        if not (isinstance(number, (int, float)) and -MAX_FLOAT32 <= number <= MAX_FLOAT32):
-            raise InvalidEnvOutput(f"its reward is {describe_value(reward)}, not one finite number")
-        return self._check(observation), number, terminated, truncated, info
+            reward = number
+        if terminated or truncated:
+            check_end("termination", terminated)
+            check_end("truncation", truncated)
+        return self._check(observation), reward, terminated, truncated, info
 
     def _check(self, observation: Any) -> Any:
         """Return an observation with the dtypes of its space. Raises InvalidEnvOutput."""
@@ -77,6 +80,26 @@ class CheckData(Inspector):
                     f"its observation {describe_value(observation)} is outside of {self.space}"
                 )
         return observation
+
+
+def check_reward(reward: Any) -> float:
+    """Return a reward as a number of Python. Raises InvalidEnvOutput unless it is one finite
+    number, as float32, too."""
+    number = reward.item() if getattr(reward, "size", None) == 1 else reward
+    if not (isinstance(number, (int, float)) and -MAX_FLOAT32 <= number <= MAX_FLOAT32):
+        raise InvalidEnvOutput(f"its reward is {describe_value(reward)}, not one finite number")
+    return number
+
+
+def check_end(kind: str, value: Any) -> bool:
+    """Return whether an episode has ended. kind: "termination" or "truncation". Raises
+    InvalidEnvOutput for what counts as true, but is neither True nor a finite number."""
+    if not value:
+        return False
+    number = value.item() if hasattr(value, "item") else value
+    if not (isinstance(number, (int, float)) and math.isfinite(number)):
+        raise InvalidEnvOutput(f"its {kind} is {describe_value(value)}, not True or False")
+    return True
 
 
 def check_results(call: str, result: Any, count: int) -> tuple[Any, ...]:

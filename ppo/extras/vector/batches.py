@@ -113,6 +113,8 @@ class Batch:
                 f"its {name} are {describe_value(array)}, not one for each of {self.num_envs} "
                 "environments"
             )
+        if dtype is np.bool_ and array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidEnvOutput(f"its {name} are {describe_value(array)}, not all finite")
         return array.astype(dtype)
 
 

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from ppo.envs.episodes import close_env
-from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.inspection import problems_of
 from ppo.envs.lookup import explained_errors
 from ppo.envs.make import as_it_is, preprocess
@@ -23,8 +22,6 @@ def look_at(config: "Config", index: int) -> Spaces:
     size = len(columns.envs)
     with explained_errors(config.env_name):
         columns.reset([0] * size)
-        if not columns.present.any():
-            raise InvalidEnvOutput("no agent is there after its reset")
         column = columns.envs[int(columns.present.argmax())]
         env: Any = preprocess(config, column)
         _, info = env.reset()

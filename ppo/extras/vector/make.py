@@ -19,7 +19,7 @@ from ppo.extensions import added_columns
 from ppo.extras.vector.adapters import adapt
 from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import Columns, OneColumn
-from ppo.extras.vector.teams import Team
+from ppo.extras.vector.teams import Team, agents_of
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -113,7 +113,7 @@ def _make_team(spec: EnvSpec, config: "Config", indices: Sequence[int]) -> Team:
         if not is_team(spec, made):
             raise TypeError("it must inherit from the gymnasium.Env class, or be a ParallelEnv")
         copies.append(made)
-        start += len(made.possible_agents)
+        start += len(agents_of(made))
     return Team(copies, config.max_episode_steps)
 
 

@@ -10,7 +10,7 @@ from numpy import ndarray
 from ppo.envs.episodes import Info, set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK, without_mask
-from ppo.extras.checks.observations import check_results
+from ppo.extras.checks.observations import check_end, check_results, check_reward
 from ppo.extras.vector.batches import Batch
 from ppo.extras.vector.columns import row_of
 
@@ -25,12 +25,13 @@ class Team(Batch):
     which happens once the episodes of all its agents are over. The info of the last one has the sum
     of all agents' rewards as "team_return". Masks of actions are read from infos or observations.
     max_episode_steps: after which a copy's episodes are truncated; None: its own limit.
-    Raises EnvironmentUnavailable if agents' spaces differ, since they share one policy."""
+    Raises EnvironmentUnavailable without any agent, or if agents' spaces differ, since they share
+    one policy; InvalidEnvOutput if no agent is there after a reset."""
 
     def __init__(self, copies: Sequence[Any], max_episode_steps: int | None = None) -> None:
         self.copies = copies
         first = copies[0]
-        self.agents = list(first.possible_agents)
+        self.agents = agents_of(first)
         self.size = len(self.agents)
         self.num_envs = self.size * len(copies)
         self.max_episode_steps = max_episode_steps or np.inf
@@ -68,16 +69,17 @@ class Team(Batch):
                 for agent, i in zip(self.agents, columns, strict=True)
                 if before[i]
             }
-            observations, *numbers, infos = check_results("step", env.step(acting), 5)
+            results = check_results("step", env.step(acting), 5)
+            observations, paid, terminated, truncated, infos = results
             self.lengths[number] += 1
             is_late = self.lengths[number] >= self.max_episode_steps
             for agent, i in zip(self.agents, columns, strict=True):
                 self.present[i] = agent in env.agents
                 if before[i]:
-                    rewards[i], terminations[i], truncations[i] = (
-                        _value(agent, values) for values in numbers
-                    )
-                    truncations[i] = (truncations[i] or is_late) and not terminations[i]
+                    rewards[i] = check_reward(_value(agent, paid))
+                    terminations[i] = check_end("termination", _value(agent, terminated))
+                    is_cut = check_end("truncation", _value(agent, truncated)) or is_late
+                    truncations[i] = is_cut and not terminations[i]
                     self.returns[number] += rewards[i]
                 if before[i] or self.present[i]:
                     self._read(i, _value(agent, observations), infos.get(agent) or {})
@@ -121,6 +123,8 @@ class Team(Batch):
             self.present[i] = agent in env.agents
             if self.present[i]:
                 self._read(i, _value(agent, observations), infos.get(agent) or {})
+        if not self.present[number * self.size : (number + 1) * self.size].any():
+            raise InvalidEnvOutput("no agent is there after its reset")
 
     def _read(self, i: int, observation: Any, info: Info) -> None:
         """Take an agent's observation and info, with the mask that may be in either."""
@@ -131,9 +135,21 @@ class Team(Batch):
         self.infos[i] = info
 
 
+def agents_of(env: Any) -> list[Any]:
+    """Return all agents that a ParallelEnv may have. Raises EnvironmentUnavailable if there are
+    none."""
+    agents = list(env.possible_agents)
+    if not agents:
+        raise EnvironmentUnavailable(
+            f"{type(env).__name__} is a team without agents: name those that it may have in "
+            "possible_agents"
+        )
+    return agents
+
+
 def _common_spaces(env: Any) -> tuple[Any, Any]:
     """Return the spaces of all agents. Raises EnvironmentUnavailable if they differ."""
-    agents = list(env.possible_agents)
+    agents = agents_of(env)
     first, *others = [(env.observation_space(agent), env.action_space(agent)) for agent in agents]
     for agent, spaces in zip(agents[1:], others, strict=True):
         if spaces != first:

@@ -197,6 +197,28 @@ def test_a_step_that_does_not_return_five_results_is_bad_data(after: tuple, show
         env.step(0)
 
 
+@pytest.mark.parametrize("ended", [True, 1, 1.0, np.True_, np.ones(1)])
+def test_an_end_may_be_any_number(ended: Any) -> None:
+    for ends in ((ended, False), (False, ended)):
+        env = CheckData(Replies(SPACES["choice"], (2, {}), (2, 1.0, *ends, {})))
+        env.reset()
+        assert env.step(0)[2:4] == ends
+
+
+@pytest.mark.parametrize(
+    ("ended", "shown"), [("False", "'False'"), (float("nan"), "nan"), (np.str_("no"), "'no'")]
+)
+@pytest.mark.parametrize("kind", ["termination", "truncation"])
+def test_an_end_that_is_no_number_is_bad_data_and_is_shown(
+    kind: str, ended: Any, shown: str
+) -> None:
+    ends = (ended, False) if kind == "termination" else (False, ended)
+    env = CheckData(Replies(SPACES["choice"], (2, {}), (2, 1.0, *ends, {})))
+    env.reset()
+    with pytest.raises(InvalidEnvOutput, match=f"its {kind} is .*{re.escape(shown)}"):
+        env.step(0)
+
+
 @pytest.mark.parametrize(
     ("reward", "shown"),
     [

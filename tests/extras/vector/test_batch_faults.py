@@ -12,8 +12,9 @@ import pytest
 from ppo.components import Components
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.errors import WorkerError
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.worker import RolloutInfo
+from tests.damaged import DamagedTeam
 from tests.running import PLAIN, metrics, run_main
 
 SLOW = pytest.mark.slow
@@ -48,12 +49,20 @@ EVERYWHERE = {
 }
 OF_BATCHES = {
     ("step", "termination_words"): f"{INVALID} terminations are <U",
+    ("step", "termination_nan"): f"{INVALID} terminations are .*, not all finite",
     ("step", "mask_rows"): rf"{INVALID} action_mask is int8 \(3, 2\) .*, not one for each of 4",
 }
-OF_TEAMS = ["raise", "nan", "rows", "outside", "reward_rows", "infos", "mask"]
+OF_TEAMS = {
+    **{what: EVERYWHERE["step", what] for what in ("raise", "nan", "rows", "outside", "mask")},
+    **{what: EVERYWHERE["step", what] for what in ("reward_rows", "reward_nan", "infos")},
+    "reward_digits": f"{INVALID} reward is '[01].0', not one finite number",
+    "termination_words": f"{INVALID} termination is 'False', not True or False",
+    "termination_nan": f"{INVALID} termination is nan, not True or False",
+    "truncation_words": f"{INVALID} truncation is 'False', not True or False",
+}
 CASES = [
     *(("batch", *kind, said) for kind, said in (EVERYWHERE | OF_BATCHES).items()),
-    *(("team", "step", what, EVERYWHERE["step", what]) for what in OF_TEAMS),
+    *(("team", "step", what, said) for what, said in OF_TEAMS.items()),
 ]
 Events = list[tuple[str, dict[str, Any]]]
 
@@ -132,6 +141,33 @@ def test_observations_outside_are_counted_and_passed_on(form: str) -> None:
 def test_what_cannot_be_made_is_named_at_once(form: str) -> None:
     with pytest.raises(WorkerError, match=f"{NAMES[form]} raised Odd: a wheel came off"):
         make(form, {"where": "constructor", "what": "odd"})
+
+
+class Nobody(DamagedTeam):
+    """A team without agents."""
+
+    possible_agents = ()
+
+
+class Deserted(DamagedTeam):
+    """A team that nobody comes back to after its first episode in training."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        found = super().reset(seed, options)
+        if self.damage.num_calls:
+            self.agents = []
+        self.damage.num_calls += 1
+        return found
+
+
+def test_a_team_must_have_agents() -> None:
+    about = {"num_envs": N, "total_steps": 2 * N * T, "num_steps": T, "num_minibatches": 1}
+    name = "tests.extras.vector.test_batch_faults:"
+    with pytest.raises(EnvironmentUnavailable, match="Nobody is a team without agents: name those"):
+        settings_of(Config(env_name=f"{name}Nobody", **about))
+    parts = Components(settings_of(Config(env_name=f"{name}Deserted", **{**PLAIN, **about})))
+    with pytest.raises(WorkerError, match="InvalidEnvOutput: no agent is there after its reset"):
+        collect(parts)
 
 
 @pytest.mark.parametrize("form", FORMS)
