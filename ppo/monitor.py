@@ -123,6 +123,8 @@ class Monitor:
             **{f"seconds_{phase}": seconds for phase, seconds in clock.phases.items()},
             **self._fault_counts(),
         }
+        # The environment may begin to report what a callback has logged before.
+        run.measured = frozenset(name for name in run.metrics if not name.startswith("env/"))
         run.histograms = None
         run.is_best = False
         run.is_save_due = False

@@ -70,8 +70,9 @@ class Run:
     """A run as callbacks see it.
 
     notify: calls a method of all callbacks; returns: of the last 100 episodes; rows: the metrics
-    before a resumed run; metrics, rollout, batch: of the last iteration; is_best: whether a
-    callback has found it to be the best so far.
+    before a resumed run; metrics, rollout, batch: of the last iteration; measured: the names of
+    metrics that are the trainer's own; is_best: whether a callback has found the last iteration to
+    be the best so far.
     """
 
     parts: "Components"
@@ -80,6 +81,7 @@ class Run:
     returns: Sequence[float]
     rows: Sequence[State] = ()
     metrics: State = field(default_factory=dict)
+    measured: frozenset[str] = frozenset()
     rollout: Any = None
     batch: Any = None
     histograms: "Histograms | None" = None  # for loggers, if a callback has made them
@@ -113,9 +115,12 @@ class Run:
 
     def log(self, name: str, value: float | None) -> None:
         """Add a metric to this iteration. None: no value. Raises ValueError if the value is
-        not finite, or the name has characters other than letters, digits and _ / . -"""
+        not finite, the name has characters other than letters, digits and _ / . -, or the trainer
+        measures a metric of this name, such as step."""
         if not re.fullmatch(r"[\w/.-]+", name) or not math.isfinite(value or 0):
             raise ValueError(f"the metric {name} is {value}, not a finite number with a plain name")
+        if name in self.measured:
+            raise ValueError(f"the metric {name} is the trainer's own: give another name")
         self.metrics[name] = None if value is None else float(value)
 
     def stop(self, reason: str) -> None:
