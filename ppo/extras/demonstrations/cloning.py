@@ -24,7 +24,6 @@ from ppo.config.config import Config
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.seeding import Stream, seed_sequence
 from ppo.envs.spaces import action_converter, leaves, split_columns
-from ppo.errors import NonFinite
 from ppo.extras.demonstrations.flags import CloningFlags
 from ppo.extras.demonstrations.format import load_demonstrations, unusable
 from ppo.extras.demonstrations.replay import Examples, replay
@@ -42,6 +41,7 @@ IMAGE_LEARNING_RATE = 1e-3
 BATCH_SIZE = 32  # rows, or whole episodes of a recurrent model until they have as many
 EVALUATION_ROWS = 1024
 LOWEST_LOG_STD = -2.0  # of continuous actions, so that others are tried
+LARGEST_RETURN = 1e15  # of which float32 holds the squares of errors and of gradients
 SECONDS_BETWEEN_LINES = 5
 ALONE = Peers().gather  # of demonstrations, which only the first process has read
 
@@ -50,7 +50,7 @@ def clone(parts: Components) -> str:
     """Fit the model of a new run to --demonstrations; return a note for the user.
 
     The first process does it, and the others take over its result. Raises ConfigError if the
-    demonstrations cannot be used, NonFinite if a loss is not finite."""
+    demonstrations cannot be used, also if a loss is not finite."""
     before = copy_state(parts.state_dict())
     state, note = parts.peers.call_in_first(partial(_clone_here, parts))
     parts.load_state_dict({**before, **state})
@@ -65,9 +65,9 @@ def _clone_here(parts: Components) -> tuple[State, str]:
     demonstrations = load_demonstrations(name)
     try:
         examples = replay(config, parts.spaces, demonstrations)
+        cloning = Cloning(parts, examples)
     except ValueError as error:
         raise unusable(name, error) from error
-    cloning = Cloning(parts, examples)
     cloning.run(flags.clone_epochs)
     cloning.fit_deviation()
     note = (
@@ -106,7 +106,8 @@ class Cloning:
 
     parts: of the run, whose statistics of observations become those of the examples, for good;
     those of rewards begin with them.
-    A tenth of the episodes, at least one of several, is held out."""
+    A tenth of the episodes, at least one of several, is held out. Raises ValueError for rewards that
+    are too large."""
 
     def __init__(self, parts: Components, examples: Examples) -> None:
         config = parts.config
@@ -141,6 +142,10 @@ class Cloning:
             self.returns, self.discounts = known_returns(
                 rewards, is_step, self.was_cut, config.gamma
             )
+            if (largest := np.abs(self.returns).max()) > LARGEST_RETURN:
+                raise ValueError(
+                    f"discounted sums of its rewards are as large as {largest:.3g}: scale them"
+                )
         has_images = images_of(parts.spaces.observations)
         self.learning_rate = IMAGE_LEARNING_RATE if has_images else LEARNING_RATE
         parameters = self.model.named_parameters()
@@ -179,17 +184,14 @@ class Cloning:
 
     @flush_denormals()
     def run(self, num_epochs: int) -> None:
-        """Clone. Raises NonFinite if a loss or a weight is not finite."""
+        """Clone. Raises ConfigError if a loss or a weight is not finite."""
         start = time.monotonic()
         shown = start
         for epoch in range(num_epochs):
             loss = self._run_epoch(epoch, num_epochs)
             if not (np.isfinite(loss) and self.learner.weights.isfinite().all()):
-                name = CloningFlags.of(self.config).demonstrations
-                raise NonFinite(
-                    f"--demonstrations={name}: in epoch {epoch + 1} of cloning the loss was not "
-                    "finite: look at the actions"
-                )
+                reason = f"the loss is not finite in epoch {epoch + 1}: {self._describe_largest()}"
+                raise unusable(str(CloningFlags.of(self.config).demonstrations), reason)
             now = time.monotonic()
             if self.config.verbose and now - shown > SECONDS_BETWEEN_LINES:
                 shown = now
@@ -199,6 +201,13 @@ class Cloning:
                     f"{self.describe_score()}, {left:.0f} s left"
                 )
         self.learner.gradients.zero_()
+
+    def _describe_largest(self) -> str:
+        """Say which part of the examples, as the model reads them, has the largest numbers."""
+        parts = {name: self.tables[name].abs() for name in ("observations", "actions")}
+        largest = {name: float(table.max()) for name, table in parts.items()}
+        name = max(largest, key=largest.__getitem__)
+        return f"its {name} are as large as {largest[name]:.3g}"
 
     def _run_epoch(self, epoch: int, num_epochs: int) -> float:
         """Take a gradient step on each minibatch; return the mean loss."""

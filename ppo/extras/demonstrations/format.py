@@ -215,8 +215,8 @@ def assemble(tables: Mapping[str, ndarray]) -> Demonstrations:
     num_episodes = int((terminations | truncations).sum())
     seeds = found["seeds"].get("", np.full(num_episodes, -1))
     rewards = found["rewards"].get("")
-    if rewards is not None and not (rewards.ndim == 1 and np.isfinite(rewards).all()):
-        raise ValueError("its rewards are not one finite number for each step")
+    if rewards is not None and not (rewards.ndim == 1 and (np.abs(rewards) <= MAX_FLOAT32).all()):
+        raise ValueError("its rewards are not one finite number for each step, as float32, too")
     num_rows = num_steps + num_episodes
     for kind, wanted in (
         ("observations", num_rows),

@@ -16,7 +16,7 @@ from ppo.config.settings import settings_of
 from ppo.envs.make import make_env, preprocess
 from ppo.envs.normalize import NormalizeReward
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
-from ppo.errors import NonFinite
+from ppo.errors import ConfigError
 from ppo.extras.demonstrations.cloning import Cloning, clone, known_returns
 from ppo.extras.demonstrations.format import load_demonstrations
 from ppo.extras.demonstrations.recorder import Recording
@@ -352,11 +352,29 @@ def test_without_rewards_values_stay(tmp_path: Path) -> None:
     assert float(parts.normalize_reward.statistics.count) < 1
 
 
-def test_what_is_not_finite_ends_with_a_sentence() -> None:
+@pytest.mark.parametrize("part", ["observations", "actions"])
+def test_what_makes_the_loss_infinite_is_named(part: str) -> None:
     cloning = make_cloning("continuous", (40, 30), demonstrations="x.npz")
-    cloning.tables["actions"][5] = torch.inf
-    with pytest.raises(NonFinite, match=r"--demonstrations=x\.npz"):
+    cloning.tables[part][:] = torch.inf
+    words = rf"--demonstrations=x\.npz .*not finite in epoch 1: its {part} are as large as inf"
+    with pytest.raises(ConfigError, match=words):
         cloning.run(1)
+
+
+def test_rewards_that_are_too_large_to_learn_values_from_are_named(tmp_path: Path) -> None:
+    steps = np.arange(6)
+    path = tmp_path / "large.npz"
+    np.savez(
+        path,
+        observations=np.zeros((7, 4), np.float32),
+        actions=steps % 2,
+        rewards=1e20 * steps,
+        terminations=steps == 5,
+        truncations=np.zeros(6, np.bool_),
+    )
+    flags = {"demonstrations": str(path), "normalize_rewards": False}
+    with pytest.raises(ConfigError, match=r"large\.npz .*sums of its rewards are as large as 1\.4"):
+        clone(make_parts("CartPole-v1", **flags))
 
 
 def test_cloning_leaves_no_trace_but_its_result(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_a_file_that_numpy_writes_is_read(tmp_path: Path) -> None:
         ({"terminations": np.zeros(4, np.bool_), "truncations": np.zeros(4)}, "ends no episode"),
         ({"terminations": np.full(4, 2)}, "0 or 1"),
         ({"rewards": np.array([0, np.nan, 0, 0])}, "finite"),
+        ({"rewards": np.full(4, 1e308)}, "its rewards are not one finite number .* as float32"),
         ({"rewards": np.zeros(3)}, "not 4 rows"),
         ({"actions.0": np.zeros(())}, "not 4 rows"),
         ({"reward": np.zeros(4)}, "it has reward"),
