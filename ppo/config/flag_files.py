@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any
 
 from ppo.errors import ConfigError
+from ppo.system.files import read_bytes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,11 +24,7 @@ def read_flags(path: str) -> dict[str, Any]:
     """Read flags from a file of TOML (.toml), YAML (.yaml, .yml) or JSON. Raises ConfigError if it
     cannot be read, is too large or nested too deep, or names a flag twice."""
     try:
-        with open(path, "rb") as file:  # which may be a pipe
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-        flags = _parse(content.decode(), Path(path).suffix)
+        flags = _parse(read_bytes(Path(path), MAX_BYTES).decode(), Path(path).suffix)
         if not isinstance(flags, dict):
             raise ValueError("it holds no flags by name")
         check_nesting(flags)

@@ -1,6 +1,7 @@
 """Command lines: what they may say, what --help prints, and the sentence that answers mistakes."""
 
 import dataclasses
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_a_file_of_flags_counts_less_than_the_command_line(
         ("flags.json", "[1]", "flags.json: it cannot be read"),
         ("flags.json", '{"num_env": 2}', "unknown flag --num_env: did you mean --num_envs?"),
         ("flags.json", '{"seed": 1, "seed": 2}', "(seed is there twice)"),
-        ("flags.toml", "#" * (1 << 18) + "\nseed = 1", "(it has more than 262,144 bytes)"),
+        ("flags.toml", "#" * (1 << 18) + "\nseed = 1", "toml has more than 262,144 bytes)"),
         ("flags.yaml", "- seed: 1", "(it holds no flags by name)"),
         ("flags.yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "(it has an alias (*))"),
         ("flags.yaml", "x: " + "[" * 1000 + "]" * 1000, "(maximum recursion depth exceeded"),
@@ -259,3 +260,9 @@ def test_what_is_wrong_in_a_file_of_flags_is_named(
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=re.escape(named)):
         Config(**parse_flags([f"--config={tmp_path / name}"], Config))
+
+
+def test_a_pipe_is_no_file_of_flags(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "flags.toml")
+    with pytest.raises(ConfigError, match=r"flags\.toml is not a regular file"):
+        parse_flags([f"--config={tmp_path / 'flags.toml'}"], Config)

@@ -1,6 +1,5 @@
 """Find and read presets: values of flags that are not given."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from ppo.config.flags import Settings, check_values
 from ppo.config.settings import Environment, kind_of
 from ppo.errors import ConfigError
 from ppo.extras.presets.flags import PresetFlags
+from ppo.system.files import load_json
 
 PRESETS = Path(__file__).with_name("values")
 
@@ -40,8 +40,8 @@ def load_preset(preset: str, env_name: str, find_family: Callable[[], str]) -> S
         raise ConfigError(f"--preset={preset}: give auto, none, a .json file, {', '.join(known)}")
     path = Path(preset) if preset.endswith(".json") else PRESETS / f"{preset}.json"
     try:
-        return check_values(Config, {**json.loads(path.read_text())})
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+        return check_values(Config, {**load_json(path)})
+    except (OSError, TypeError, ValueError) as error:
         raise ConfigError(
             f"--preset={preset}: it cannot be read ({error}): give a file like those in {PRESETS}"
         ) from error

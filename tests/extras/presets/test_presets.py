@@ -1,6 +1,7 @@
 """Presets: which file is taken for which environment, and what counts more than it."""
 
 import json
+import os
 
 import gymnasium
 import numpy as np
@@ -51,6 +52,14 @@ def test_a_preset_of_ones_own_that_holds_no_flags_is_refused(content, tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_preset(str(path), "CartPole-v1", fail)
     assert_one_sentence(str(caught.value), f"--preset={path}: it cannot be read (")
+
+
+def test_a_pipe_is_no_preset(tmp_path):
+    path = tmp_path / "mine.json"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError) as caught:
+        load_preset(str(path), "CartPole-v1", fail)
+    assert_one_sentence(str(caught.value), f"--preset={path}: it cannot be read (mine.json is not")
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
