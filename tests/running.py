@@ -2,6 +2,7 @@
 
 import csv
 import json
+import multiprocessing
 import os
 import pty
 import subprocess
@@ -164,6 +165,20 @@ def command(*arguments: str) -> list[str]:
     trains = arguments[0].startswith("-") and not {"--report", "--help"} & {*arguments}
     report = ["--report=False"] if trains else []
     return [sys.executable, str(ROOT / "main.py"), *arguments, *report]
+
+
+def at_once(function: Callable[..., int], *arguments: Any) -> list[int]:
+    """Call a function with each argument at once, in copies of this process; return the results."""
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=lambda one: sys.exit(function(one)), args=(one,))
+        for one in arguments
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode or 0 for process in processes]
 
 
 def metrics(folder: Path) -> list[dict[str, str]]:

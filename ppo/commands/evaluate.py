@@ -24,8 +24,9 @@ from ppo.run.checkpoint import find_checkpoint, load
 from ppo.run.intervals import confidence_interval
 from ppo.run.reader import EVALUATIONS
 from ppo.run.summary import Evaluation
-from ppo.system.files import check_folder, load_json, read_json, write_json
+from ppo.system.files import check_folder, load_json, locked, read_json, write_json
 from ppo.system.output import aligned, printable
+from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
 
@@ -90,7 +91,7 @@ class Evaluate(SpectatorFlags, PolicyFlags):
         paths = [find_checkpoint(run) for run in self.runs]
         for path in paths:
             if output := self._output_of(path, is_shown):
-                _read_list(check_folder("--output=", output))
+                _add(check_folder("--output=", output))
         policies = {path: self.load(path, env_kwargs=self.env_kwargs) for path in paths}
         _check_same_environment(policies)
         seed = policies[paths[0]].config.seed if self.seed is None else self.seed
@@ -166,7 +167,7 @@ class Evaluate(SpectatorFlags, PolicyFlags):
         seed: int,
         result: Evaluation,
     ) -> None:
-        """Add a result to its JSON file. Raises SaveFailed if that cannot be written."""
+        """Add a result to its JSON file. Raises as _add does."""
         interval = confidence_interval(result.returns, np.mean)
         entry = {
             "checkpoint": str(path),
@@ -182,13 +183,7 @@ class Evaluate(SpectatorFlags, PolicyFlags):
             "median": float(np.median(result.returns)),
             "interval_95": interval if interval is None else interval.tolist(),
         }
-        try:
-            write_json(output, [*_read_list(output), entry])
-        except OSError as error:
-            raise SaveFailed(
-                f"--output={output} cannot be written ({error.strerror or error}): "
-                "give another file"
-            ) from error
+        _add(output, entry)
 
 
 def _check_same_environment(policies: Mapping[Path, Policy]) -> None:
@@ -227,6 +222,23 @@ def print_table(results: Mapping[Path, Evaluation], steps: Mapping[Path, int | N
     for path, result in results.items():
         if result.unfinished:
             print(f"{path}: {result.unfinished} episodes were cut off by --max_steps")
+
+
+def _add(path: Path, *entries: State) -> None:
+    """Add entries to the list in a JSON file, as one of several processes that may do so at once.
+    Without entries only look whether that can be done. Raises ConfigError if the file cannot be
+    read or holds no list, or if it is not a regular file, which might never end or be replaced;
+    also if it cannot be written, but SaveFailed for entries."""
+    try:
+        with locked(path):
+            before = _read_list(path)
+            if entries:
+                write_json(path, [*before, *entries])
+    except OSError as error:
+        failed = SaveFailed if entries else ConfigError
+        raise failed(
+            f"--output={path} cannot be written ({error.strerror or error}): give another file"
+        ) from error
 
 
 def _read_list(path: Path) -> list[Any]:

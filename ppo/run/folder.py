@@ -30,6 +30,7 @@ from ppo.system.files import (
     open_regular,
     read_bytes,
     read_json,
+    remove_leftovers,
     write_json,
 )
 from ppo.system.output import shorten, show
@@ -90,6 +91,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 if (self.path / name).is_dir():
                     raise IsADirectoryError(f"{name} is a folder")
             self.lock = self._lock()
+            for name in ("config.json", METRICS, SUMMARY):  # which only this process writes
+                remove_leftovers(self.path, name)
             self.lock.truncate(0)
             self.lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             if not config.is_resumed:

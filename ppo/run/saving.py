@@ -10,7 +10,7 @@ from threading import Event, Thread, current_thread
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.run.checkpoint import LAST, copy_state, load, newest_first, save
 from ppo.run.reader import MILESTONES
-from ppo.system.files import TEMPORARY, atomic_write
+from ppo.system.files import atomic_write, remove_leftovers
 from ppo.system.signals import stopped_at_once
 from ppo.system.state_dict import State
 
@@ -47,10 +47,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self.done = Event()  # the last request
         self.done.set()
         self.owner = current_thread()
-        with suppress(OSError):  # saving will fail, too, and report it
-            for place in (folder, self.milestones):
-                for leftover in place.glob(f"{TEMPORARY}*"):
-                    leftover.unlink()
+        for place in (folder, self.milestones):
+            remove_leftovers(place)
         self.thread = Thread(target=self._work, daemon=True)
         try:
             self.thread.start()

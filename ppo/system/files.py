@@ -4,6 +4,7 @@ What is read is untrusted: nothing here waits for a pipe, reads a device, or tak
 memory without bound.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
+from secrets import token_hex
 from stat import S_ISREG
 from typing import Any
 
@@ -51,31 +53,58 @@ class AppendedFile:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file in the same folder, which replaces path on success; after
-    an error path is unchanged. Raises OSError."""
-    temporary = path.with_name(TEMPORARY + path.name)
+def atomic_write(path: Path, is_new: bool = False) -> Iterator[Path]:
+    """Yield the path of a temporary file in the same folder, which no other process has, and which
+    replaces path on success; after an error path is unchanged. is_new: nothing is replaced. Raises
+    OSError, FileExistsError for a new file that another process has made meanwhile."""
+    temporary = path.with_name(f"{TEMPORARY}{token_hex(4)}-{path.name}")
     try:
-        temporary.unlink(missing_ok=True)  # a killed process may have left it
         yield temporary
-        temporary.replace(path)
+        if is_new:
+            _place(temporary, path)
+        else:
+            temporary.replace(path)
     finally:
         with suppress(OSError):  # on a read-only disk there is nothing to remove either
             temporary.unlink(missing_ok=True)
 
 
+def _place(temporary: Path, path: Path) -> None:
+    """Give a temporary file a name that nothing has. Raises FileExistsError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # the file system has no links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        temporary.replace(path)
+
+
+def remove_leftovers(folder: Path, name: str = "") -> None:
+    """Remove what killed processes have left of files that they were writing in a folder, of one
+    name or of all, as far as that can be. No other process may be writing them."""
+    with suppress(OSError):
+        for leftover in folder.glob(f"{TEMPORARY}*{name}"):
+            leftover.unlink()
+
+
+class NotRegular(OSError):
+    """What is in the place of a file is a folder, a pipe, a device or, to write, a link."""
+
+
 def _open_regular(path: str, flags: int) -> int:
     """Open a regular file at once, as an opener of open; to write, none that a link leads to, which
-    could be anywhere. Raises OSError."""
+    could be anywhere. Raises NotRegular or another OSError."""
     writes = flags & (os.O_WRONLY | os.O_RDWR)
     with suppress(FileNotFoundError):  # it may be created
         if not S_ISREG(os.stat(path, follow_symlinks=not writes).st_mode):
-            raise OSError(f"{os.path.basename(path)} is not a regular file")
+            raise NotRegular(f"{os.path.basename(path)} is not a regular file")
     flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0)  # a pipe may have taken its place
     descriptor = os.open(path, flags, 0o666)
     if not S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{os.path.basename(path)} is not a regular file")
+        raise NotRegular(f"{os.path.basename(path)} is not a regular file")
     return descriptor
 
 
@@ -152,9 +181,10 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
                     yield content
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically; after an error the old file is unchanged. Raises OSError."""
-    with atomic_write(path) as temporary:
+def write_json(path: Path, content: Any, is_new: bool = False) -> None:
+    """Write a JSON file atomically; after an error the old file is unchanged. is_new: of
+    atomic_write, as which it raises."""
+    with atomic_write(path, is_new) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -169,6 +199,28 @@ def lock_file(path: Path, wait: bool = False) -> FileIO:
         file.close()
         raise
     return file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process is in this context for a file, which is read and then replaced in
+    it. Raises OSError."""
+    name = path.with_name(f"{TEMPORARY}lock-{path.name}")
+    while True:
+        with lock_file(name, wait=True) as lock:
+            if _is_at(lock, name):  # else the process before has removed it
+                try:
+                    yield
+                finally:
+                    name.unlink()
+                return
+
+
+def _is_at(file: FileIO, path: Path) -> bool:
+    """Return whether a path leads to an open file."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
 
 
 def new_file(flag: str, path: str | Path, suffixes: Sequence[str]) -> Path:

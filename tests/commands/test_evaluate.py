@@ -3,16 +3,20 @@
 import json
 import os
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ppo import Config, load_policy, train
+from ppo.__main__ import main
 from ppo.commands.evaluate import print_table
 from ppo.run.checkpoint import load, save
 from ppo.run.summary import Evaluation
-from tests.running import TINY, Call, run_main
+from ppo.system.files import load_json
+from tests.running import TINY, Call, at_once, run_main
 
 
 def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(
@@ -35,6 +39,22 @@ def test_an_evaluation_is_that_of_the_policy_and_is_added_to_a_file(
     assert low <= first["mean"] <= high
     assert (second["episodes"], second["deterministic"], second["seed"]) == (5, False, 3)
     assert second["returns"] != first["returns"][:5]
+
+
+def test_evaluations_at_once_are_all_kept(
+    cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_slowly(path: Path) -> Any:
+        try:
+            return load_json(path)
+        finally:
+            time.sleep(0.5)
+
+    monkeypatch.setattr("ppo.commands.evaluate.load_json", load_slowly)
+    arguments = ["evaluate", str(cartpole_copy), "--episodes=1"]
+    assert at_once(main, *[arguments] * 3) == [0] * 3
+    assert len(json.loads((cartpole_copy / "evaluation.json").read_text())) == 3
+    assert not list(cartpole_copy.glob(".tmp-*"))
 
 
 def test_a_run_is_found_by_its_name_and_a_checkpoint_by_its_file(

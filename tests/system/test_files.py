@@ -69,6 +69,15 @@ def test_a_folder_name_has_no_separators_and_is_no_flag(text: str, name: str) ->
     assert folder_name(text) == name
 
 
+def test_two_processes_that_write_a_file_at_once_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(FileExistsError), atomic_write(path, is_new=True) as late:  # noqa: PT012
+        late.write_text("late")
+        with atomic_write(path, is_new=True) as early:
+            early.write_text("early")
+    assert path.read_text() == "early"
+
+
 def test_a_new_file_has_a_folder_and_a_known_suffix(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "out.mp4"
     assert new_file("--video=", path, (".mp4", ".gif")) == path

@@ -82,7 +82,7 @@ def nest(space: Space[Any], part_of: Callable[[str], Any], path: tuple[Any, ...]
 
 
 def write_npz(path: Path, demonstrations: Demonstrations) -> None:
-    """Write a .npz file. Raises SaveFailed if it cannot be written."""
+    """Write a new .npz file. Raises SaveFailed if it cannot be written."""
     tables: Tables = {}
     for kind, content in vars(demonstrations).items():
         parts = content if isinstance(content, dict) else {"": content}
@@ -90,7 +90,7 @@ def write_npz(path: Path, demonstrations: Demonstrations) -> None:
             if table is not None:
                 tables[f"{kind}.{name}" if name else kind] = table
     try:
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path, is_new=True) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **tables)
     except OSError as error:
         raise SaveFailed(f"{path} cannot be written ({error.strerror or error})") from error

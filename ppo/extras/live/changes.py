@@ -13,7 +13,7 @@ from ppo.config.flags import Settings, as_arguments, check_values
 from ppo.errors import CheckpointError
 from ppo.run.folder import RunFolder
 from ppo.run.resume import compare_settings
-from ppo.system.files import load_json, write_json
+from ppo.system.files import load_json, locked, write_json
 
 PENDING = "set.json"
 MOVE = "move it away"
@@ -95,7 +95,8 @@ def forget_changes(folder: Path, names: Collection[str]) -> None:
     """Remove the named settings, which a resumed run was given new values for, from all changes.
     Raises CheckpointError."""
     applied = [x for x in folder.glob("set-*.json") if x.stem.removeprefix("set-").isdecimal()]
-    for path in (folder / PENDING, *applied):
-        changes = read_changes(path)
-        if changes.keys() & {*names}:
-            write_json(path, {name: changes[name] for name in changes.keys() - names})
+    with locked(folder / PENDING):
+        for path in (folder / PENDING, *applied):
+            changes = read_changes(path)
+            if changes.keys() & {*names}:
+                write_json(path, {name: changes[name] for name in changes.keys() - names})

@@ -6,7 +6,7 @@ from ppo.errors import ConfigError
 from ppo.extras.live.changes import PENDING, read_changes
 from ppo.run.folder import is_running
 from ppo.run.reader import run_folder
-from ppo.system.files import write_json
+from ppo.system.files import locked, write_json
 
 
 class Set(Flags):
@@ -36,5 +36,6 @@ class Set(Flags):
             raise ConfigError(f"{folder} is not running: give the flags with {resume}")
         path = folder / PENDING
         asked = {name: getattr(config, name) for name in given}
-        write_json(path, {**read_changes(path), **asked})
+        with locked(path):
+            write_json(path, {**read_changes(path), **asked})
         print(f"{folder} takes these values from its next iteration on")

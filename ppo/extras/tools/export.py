@@ -121,7 +121,7 @@ class ExportedPolicy(nn.Module):
 
 
 def export(policy: Policy, path: Path) -> float:
-    """Write a policy of precision float32 as an ONNX file, after comparing the two.
+    """Write a policy of precision float32 as a new ONNX file, after comparing the two.
 
     Returns the largest absolute difference between onnxruntime's actions and the policy's most
     likely ones, on observations of random play. Raises ConfigError if the policy needs action
@@ -148,7 +148,7 @@ def export(policy: Policy, path: Path) -> float:
     }
     if states.size:
         inputs[STATE] = states
-    with extra("export"), atomic_write(path) as temporary:
+    with extra("export"), atomic_write(path, is_new=True) as temporary:
         _write(exported, inputs, temporary)
         import onnxruntime
 

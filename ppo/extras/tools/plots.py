@@ -90,9 +90,9 @@ def curve(runs: Sequence[RunRecord], x: str, y: str) -> list[ndarray]:
     return [xs, interquartile_mean(values), *interval]
 
 
-def draw(groups: Sequence[Group], path: Path) -> None:
+def draw(groups: Sequence[Group], path: Path, is_new: bool = False) -> None:
     """Draw returns over steps and over seconds, and the metrics of PANELS, to a .png, .svg or .pdf
-    file.
+    file. is_new: of atomic_write.
 
     Raises OSError, and ConfigError if matplotlib is not installed.
     """
@@ -108,11 +108,11 @@ def draw(groups: Sequence[Group], path: Path) -> None:
         _draw_curves(axes, groups, "step", name)
         axes.set_title(title, fontsize="small")
         axes.tick_params(labelsize="x-small")
-    _save(figure, path)
+    _save(figure, path, is_new)
 
 
 def draw_metric(groups: Sequence[Group], metric: str, path: Path) -> None:
-    """Draw one metric over steps, in one panel, to a .png, .svg or .pdf file.
+    """Draw one metric over steps, in one panel, to a new .png, .svg or .pdf file.
 
     metric: its column of metrics.csv, of the environment's own with or without env/. Raises
     ConfigError if no run has values of it; else as draw."""
@@ -127,7 +127,7 @@ def draw_metric(groups: Sequence[Group], metric: str, path: Path) -> None:
     _draw_curves(axes, groups, "step", name)
     axes.set_xlabel(UNITS["step"])
     axes.set_ylabel({**RETURNS, **PANELS}.get(name, name)).set_parse_math(False)
-    _save(figure, path)
+    _save(figure, path, is_new=True)
 
 
 def _add_legend(figure: "Figure", groups: Sequence[Group], columns: int) -> float:
@@ -147,9 +147,9 @@ def _add_legend(figure: "Figure", groups: Sequence[Group], columns: int) -> floa
     return max(0.6, 0.96 - 0.19 * rows / figure.get_figheight())
 
 
-def _save(figure: "Figure", path: Path) -> None:
-    """Save a figure to a file. Raises OSError."""
-    with atomic_write(path) as temporary, catch_warnings():
+def _save(figure: "Figure", path: Path, is_new: bool) -> None:
+    """Save a figure to a file. is_new: of atomic_write. Raises OSError."""
+    with atomic_write(path, is_new) as temporary, catch_warnings():
         simplefilter("ignore")  # about letters that the font does not have
         figure.savefig(temporary, dpi=120)
 
@@ -292,5 +292,5 @@ class Plot(Flags):
         if self.metric:
             draw_metric(groups, self.metric, path)
         else:
-            draw(groups, path)
+            draw(groups, path, is_new=True)
         print(f"picture: {self.output}")

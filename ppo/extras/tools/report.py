@@ -45,6 +45,7 @@ from ppo.system.output import shorten
 PAGE = Path(__file__).parent / "page"
 MAX_EVALUATIONS = 1000  # in the page: the last ones
 MAX_COLUMNS = 10  # of evaluations, in the table of the environment's own numbers: the last ones
+MAX_OWN = 200  # metrics of the environment that are drawn in the page
 MAX_NOTES = 200  # in the page; events.jsonl has all of them
 MAX_VIDEO_BYTES = 500_000  # in the page; a larger one is linked
 
@@ -60,24 +61,25 @@ def report_run(folder: Path) -> None:
     draw(groups, folder / "curve.png")
 
 
-def write_report(groups: Sequence[Group], path: Path) -> None:
-    """Write a page about one run, or one that compares several. Raises OSError."""
+def write_report(groups: Sequence[Group], path: Path, is_new: bool = False) -> None:
+    """Write a page about one run, or one that compares several. is_new: of atomic_write. Raises
+    OSError."""
     runs = all_runs(groups)
     sections = _compare(groups) if len(runs) > 1 else _describe(runs[0], path.absolute().parent)
-    write_page(", ".join(names_of(runs)), sections, path)
+    write_page(", ".join(names_of(runs)), sections, path, is_new)
 
 
-def write_page(title: str, sections: Iterable[str], path: Path) -> None:
+def write_page(title: str, sections: Iterable[str], path: Path, is_new: bool = False) -> None:
     """Write a page of sections, which are HTML. Raises OSError.
 
-    title: text, which is escaped here.
+    title: text, which is escaped here; is_new: of atomic_write.
     """
     page = Template((PAGE / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
         style=(PAGE / "page.css").read_text(encoding="utf-8"),
         content="\n".join(sections),
     )
-    with atomic_write(path) as temporary:
+    with atomic_write(path, is_new) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
@@ -259,7 +261,7 @@ def _curves(groups: Sequence[Group]) -> Iterator[str]:
     metrics, over each of UNITS; or with what is missing to draw them."""
     runs = all_runs(groups)
     own = distinct(name for run in runs for name in run.metrics if name.startswith("env/"))
-    titles = {**RETURNS, **PANELS, **{name: name for name in own}}
+    titles = {**RETURNS, **PANELS, **{name: name for name in [*own][:MAX_OWN]}}
     charts = []
     yield "<h2>Learning</h2>"
     try:
@@ -323,5 +325,5 @@ class Report(Flags):
             path = new_file("--output=", output, (".html",))
         else:
             path = check_folder("--output=", run_folder(self.runs[0]) / "report.html")
-        write_report(groups, path)
+        write_report(groups, path, is_new=bool(output))
         print(f"page: {path}")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ppo.errors import SaveFailed
 from ppo.policy.spectators import Spectator
 from ppo.system.files import atomic_write, new_file
 from ppo.system.imports import extra
@@ -17,7 +18,8 @@ VIDEOS = (".mp4", ".gif")
 
 
 class Film(Spectator):
-    """Write a frame to a new file at each reset and step. Raises ConfigError if it cannot be."""
+    """Write a frame to a new file at each reset and step. Raises ConfigError if it cannot be made,
+    SaveFailed if it cannot be written."""
 
     render_mode: ClassVar[str] = "rgb_array"
     option: ClassVar[str] = "video"
@@ -31,21 +33,35 @@ class Film(Spectator):
     def see(self, env: Any) -> None:
         if not self.video:
             rate = env.metadata.get("render_fps", 30)
-            self.video = self.stack.enter_context(open_video(self.path, rate))
+            with self._named():
+                self.video = self.stack.enter_context(open_video(self.path, rate))
         frame = np.asarray(env.render(), np.uint8)  # (H, W, 3)
         times = -(-MIN_FRAME_ROWS // len(frame))
-        self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
+        with self._named():
+            self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))
 
     def __exit__(self, *exception: Any) -> None:
-        self.stack.__exit__(*exception)
+        with self._named():
+            self.stack.__exit__(*exception)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Turn an OSError of the video, for which no environment is to blame, into SaveFailed."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or " ".join(str(error).split())
+            raise SaveFailed(
+                f"--video={self.path} cannot be written ({reason}): give another name"
+            ) from error
 
 
 @contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[Any]:
     """Open an imageio writer of a new .mp4 (H.264, which browsers play) or .gif file.
 
-    The file appears only when the context is left without an error. Raises OSError, and
-    ConfigError if imageio is not installed."""
+    The file appears only when the context is left without an error. Raises OSError, FileExistsError
+    if another process has made it meanwhile, and ConfigError if imageio is not installed."""
     with extra("video"):
         import imageio.v2
         import imageio_ffmpeg  # noqa: F401, which it writes by
@@ -61,7 +77,7 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[Any]:
     if path.suffix == ".gif":
         options = {"duration": 1000 / frames_per_second, "loop": 0}
     with (
-        atomic_write(path) as temporary,
+        atomic_write(path, is_new=True) as temporary,
         closing(imageio.v2.get_writer(temporary, **options)) as writer,
     ):
         yield writer

@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from ppo import Config, Learner, train
-from ppo.extras.live.changes import PENDING, forget_changes
+from ppo.__main__ import main
+from ppo.extras.live.changes import PENDING, forget_changes, read_changes
 from ppo.run.checkpoint import load, newest_first
 from ppo.system.files import read_json, write_json
 from tests.end_to_end.test_untrusted_files import EVIL, damage, spoil
-from tests.running import BRIEF, CARTPOLE, ROOT, Call, command, metrics
+from tests.running import BRIEF, CARTPOLE, ROOT, Call, at_once, command, metrics
 
 CHANGES = {"learning_rate": "adaptive:0.01", "entropy_coef": "linear:0.02", "num_epochs": 2}
 
@@ -199,6 +200,25 @@ def test_a_run_goes_on_without_a_change_that_it_cannot_accept(tmp_path: Path, ca
         errors
     )
     assert call(f"--resume={run}", f"--num_iterations={len(metrics(run)) + 2}")[0] == 0
+
+
+def test_changes_asked_for_at_once_are_all_kept(
+    cartpole_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_slowly(path: Path) -> Any:
+        try:
+            return read_changes(path)
+        finally:
+            time.sleep(0.5)
+
+    monkeypatch.setattr("ppo.extras.live.command.read_changes", read_slowly)
+    asked = ("num_epochs=2", "gae_lambda=0.9", "learning_rate=1e-4")
+    with (cartpole_copy / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = [["set", str(cartpole_copy), setting] for setting in asked]
+        assert at_once(main, *lines) == [0] * 3
+    found = read_json(cartpole_copy / PENDING)
+    assert found == {"num_epochs": 2, "gae_lambda": 0.9, "learning_rate": 1e-4}
 
 
 @pytest.mark.parametrize("content", ["{", os.mkfifo])

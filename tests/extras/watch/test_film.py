@@ -10,6 +10,7 @@ import imageio.v3
 import numpy as np
 import pytest
 
+from ppo.errors import SaveFailed
 from ppo.extras.watch.film import MIN_FRAME_ROWS, Film
 from ppo.policy.spectators import Seen
 from tests.running import run_main
@@ -50,6 +51,19 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
         Seen(Flicker(), [film]).step(0)  # before a reset
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_films_of_one_name_the_first_stays(tmp_path: Path) -> None:
+    path = tmp_path / "film.gif"
+    with pytest.raises(SaveFailed, match=f"--video={path} cannot be written \\(File exists\\)"):  # noqa: PT012
+        with Film(path) as late:
+            Seen(Flicker(), [late]).reset(seed=0)
+            with Film(path) as early:
+                env = Seen(Flicker(), [early])
+                env.reset(seed=0)
+                env.step(0)
+    assert len(imageio.v2.mimread(path, memtest=False)) == 2
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.slow

@@ -175,7 +175,8 @@ class Search:
         print(f"\nbest: trial {best.number}, {self.own.score} {best.value:,.4g}")
         print(command_line(**{**settings, **flags}))
         if self.own.write_preset:
-            write_json(Path(self.own.write_preset), preset_of(replace(self.config, **flags)))
+            preset = preset_of(replace(self.config, **flags))
+            write_json(Path(self.own.write_preset), preset, is_new=True)
         with self.shared.locked():
             write_plots(self.study, self.folder / "study.html")
         print(f"plots: {self.folder / 'study.html'}")
