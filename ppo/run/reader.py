@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ppo.errors import CheckpointError, ConfigError
-from ppo.system.files import MAX_NUMBER, load_json, open_regular
+from ppo.system.files import MAX_NUMBER, NotRegular, load_json, open_regular
+from ppo.system.hardware import physical_memory
 from ppo.system.output import printable, show
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ EVALUATIONS = "evaluation.json"
 FILE_NAMES = "[0-9]" * 12 + ".safetensors"  # of checkpoints: the environment step
 MILESTONES = "milestones"  # the folder of checkpoints that are kept for good
 RETURN = "episode_return_mean"
-MAX_COLUMNS = 1000
 MAX_DAMAGED_LINES = 1000  # of a file whose other lines are worth reading
-MAX_LINE_BYTES = 1 << 20  # of metrics.csv
+MAX_LINE_BYTES = 1 << 25  # of metrics.csv: a million columns and more
+BYTES_OF_CELL = 128  # that a text takes in the dict of a row
 # What counts, and so bounds the time that a run seems to have taken to 35,000 years.
 COUNTED = {"iteration": 2**53, "step": 2**53, "seconds": 2**40}
 Row = dict[str, Any]
@@ -151,7 +152,7 @@ def read_run(folder: Path) -> RunRecord:
             raise ValueError(f"{METRICS} has no column {RETURN}")
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None)
-        reason = f"{METRICS}: {words}" if words else error
+        reason = f"{getattr(error, 'filename', None) or METRICS}: {words}" if words else error
         raise ConfigError(
             f"cannot read the run in {folder} ({reason}): give a run's folder"
         ) from error
@@ -163,7 +164,8 @@ def read_rows(run: "RunFolder", iteration: int) -> list[Row]:
     """Return the rows of metrics.csv up to an iteration, the last one whose state was saved.
 
     Values are texts. There are no rows without a file. A damaged file is renamed, since it will be
-    written anew, and an event names it.
+    written anew, and an event names it. Raises ConfigError for one that cannot be read, which is no
+    damage.
     """
     path = run.path / METRICS
     rows: list[Row] = []
@@ -171,8 +173,12 @@ def read_rows(run: "RunFolder", iteration: int) -> list[Row]:
         rows, problem = _read_table(path, MAX_DAMAGED_LINES)
     except (FileNotFoundError, NotADirectoryError):  # the latter without a folder
         return []
+    except NotRegular as error:
+        problem = f"{path} cannot be read ({error})"
     except OSError as error:
-        problem = f"{path} cannot be read ({error.strerror or error})"
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror or error}): make it readable, or move it away"
+        ) from error
     if problem:
         aside = Path(f"{path}.damaged-{time.time_ns()}")
         path.rename(aside)
@@ -184,19 +190,23 @@ def _read_table(path: Path, max_damaged: int = 1) -> tuple[list[Row], str]:
     """Return the valid rows of metrics.csv, as texts, and a description of the first other line.
 
     The description is "" if there is none. An unfinished last line is ignored; after max_damaged
-    other lines no more are read. Raises OSError if the file cannot be read or is not a regular one.
+    other lines no more are read. Raises OSError if the file cannot be read, is not a regular one,
+    or would take more than half of the machine's memory.
     """
     rows: dict[int, Row] = {}
     problem = ""
     num_damaged = 0
+    most = physical_memory() // 2
     with open_regular(path) as file:
         lines = iter(partial(file.readline, MAX_LINE_BYTES), b"")
         names = next(lines, b"").decode(errors="replace").rstrip("\n").split(",")
         for number, line in enumerate(lines, 2):
             if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 break  # unfinished
-            if "iteration" not in names or len(names) > MAX_COLUMNS:
+            if "iteration" not in names:
                 return [], f"{path} begins with another line than its header"
+            if len(names) * len(rows) * BYTES_OF_CELL > most:
+                raise OSError("it would take more than half of this machine's memory")
             try:
                 texts = line.decode(errors="replace").rstrip("\n").split(",")
                 row = dict(zip(names, texts, strict=True))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ppo.errors import ConfigError
+from ppo.run.loggers.metrics_file import MetricsFile
 from ppo.run.reader import read_rows, read_run
-from tests.run.test_metrics_file import Run
+from tests.run.test_metrics_file import Run, row
 
 TABLE = "iteration,step,seconds,episode_return_mean\n1,10,0.5,\n2,20,1.0,3.5\n"
 
@@ -47,6 +48,30 @@ def test_what_is_no_run_is_refused(name: str, content: str | None, folder: Path)
         (folder / name).write_text(content)
     with pytest.raises(ConfigError, match=r"cannot read the run in .+ \(.+\): give a run's"):
         read_run(folder)
+
+
+def test_a_table_has_as_many_columns_as_a_run_has_written(folder: Path) -> None:
+    (folder / "metrics.csv").unlink()
+    names = [f"mine/{number:06d}" for number in range(120_000)]  # lines of more than a megabyte
+    file = MetricsFile(Run(folder), [])
+    for iteration in (1, 2):
+        file.write({**row(iteration), "episode_return_mean": 1.0, **dict.fromkeys(names, 0.5)})
+    file.close()
+    run = Run(folder)
+    assert [found["step"] for found in read_rows(run, 9)] == ["10", "20"]
+    assert not run.events
+    np.testing.assert_array_equal(read_run(folder).metrics[names[-1]], [0.5, 0.5])
+
+
+def test_a_table_that_does_not_fit_into_memory_is_refused_and_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ppo.run.reader.physical_memory", lambda: 500)
+    said = "it would take more than half of this machine's memory"
+    for read in (lambda: read_run(folder), lambda: read_rows(Run(folder), 9)):
+        with pytest.raises(ConfigError, match=said):
+            read()
+    assert (folder / "metrics.csv").read_text() == TABLE
 
 
 def test_rows_up_to_an_iteration_are_read_without_those_that_were_torn(folder: Path) -> None:
