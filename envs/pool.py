@@ -199,7 +199,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _replace(self, worker: WorkerProcess, loss: WorkerError) -> None:
         """Replace a lost worker.
 
-        Raises WorkerError if it never began a step, or if too many workers were lost."""
+        Raises WorkerError if it never began a step, if too many workers were lost, or if the system
+        does not let another one start."""
         now = time.monotonic()
         worker.end()
         cause, *traceback = loss.args
@@ -224,7 +225,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if problem := too_many_losses(self.losses):
             raise WorkerError(f"{problem}, most recently because {cause}", *traceback)
         worker.heartbeat[:] = 0
-        worker.start()
+        try:
+            worker.start()
+        except OSError as error:
+            reason = f"cannot be replaced ({error.strerror or error})"
+            raise WorkerError(f"worker {worker.number} {reason}: {cause}", *traceback) from error
         worker.replaced_at = now
 
 

@@ -14,6 +14,7 @@ if (  # python -m has put the working folder before installed packages
 ):
     del sys.path[0]
 
+import errno
 import gc
 import re
 import traceback
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # the user's code may have one of its own
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
             show(traceback.format_exc())
+        if isinstance(error, OSError):
+            error = _withheld(error, arguments) or error
         message = str(error) or type(error).__name__
         if isinstance(error, SystemExit):
             message = f"something has called sys.exit({error.code!r}): --debug shows where"
@@ -66,6 +69,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         flush_output()
         gc.enable()
+
+
+def _withheld(error: OSError, arguments: Sequence[str]) -> ConfigError | None:
+    """Return what to say where the system withholds what an argument names, a file or a folder,
+    or any more open files; None if it is something else."""
+    for argument in arguments:
+        place = argument.rpartition("=")[2]
+        if place and isinstance(error.filename, str):
+            inside = os.path.relpath(error.filename, place)
+            if inside.partition(os.sep)[0] != os.pardir:
+                where = "" if inside == os.curdir else f": {error.filename}"
+                return ConfigError(
+                    f"{argument} cannot be used ({error.strerror}{where}): give another, or make "
+                    "it accessible"
+                )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return ConfigError(f"{error.strerror}: a limit must be higher (ulimit -n)")
+    return None
 
 
 def _run(arguments: Sequence[str]) -> None:

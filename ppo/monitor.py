@@ -12,7 +12,14 @@ from ppo.callbacks.base import Callback, Run
 from ppo.callbacks.builtin import RegularCheckpoints, RegularEvaluations
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components, Reports
-from ppo.errors import CallbackError, CheckpointError, ConfigError, PPOError, describe
+from ppo.errors import (
+    CallbackError,
+    CheckpointError,
+    ConfigError,
+    PPOError,
+    SaveFailed,
+    describe,
+)
 from ppo.extensions import functions_of, names_of
 from ppo.guard import OnProgress, ignore
 from ppo.run.checkpoint import LAST, copy_state, describe_kinds, unsaveable
@@ -135,7 +142,8 @@ class Monitor:
         return Decision(run.metrics, run.histograms, run.is_save_due, run.is_best, run.stop_reason)
 
     def finish(self, clock: Clock, on_progress: OnProgress = ignore) -> RunSummary:
-        """Evaluate the final policy, write summary.json and call on_end; return the summary."""
+        """Evaluate the final policy, write summary.json and call on_end; return the summary. Raises
+        SaveFailed."""
         seconds = clock.elapsed
         folder = self.run.folder.path
         summary = RunSummary(
@@ -150,7 +158,13 @@ class Monitor:
             evaluation=self.run.evaluate(on_progress=on_progress),
             checkpoint=str(folder / "checkpoints" / LAST),
         )
-        write_json(folder / SUMMARY, summary.content())
+        try:
+            write_json(folder / SUMMARY, summary.content())
+        except OSError as error:
+            raise SaveFailed(
+                f"{folder / SUMMARY} cannot be written ({error.strerror}): checkpoints are not "
+                "affected"
+            ) from error
         self.notify("on_end")
         return summary
 

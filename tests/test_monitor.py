@@ -11,8 +11,10 @@ import torch
 from ppo.callbacks.statistics import MAX_METRICS, EpisodeStatistics
 from ppo.components import Components
 from ppo.envs.worker import Episode
+from ppo.errors import SaveFailed
 from ppo.monitor import Learned, Monitor, all_callbacks
 from ppo.policy.policy import Policy
+from ppo.run.reader import SUMMARY
 from ppo.system.clock import Clock
 from tests.running import make_components
 
@@ -92,6 +94,14 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
     assert f"more than {MAX_METRICS} numbers by different names" in message
+
+
+def test_a_summary_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    parts = make_components("Counting-v0", **SMALL, report=False, eval_episodes=0)
+    monitor, _, _ = watch(parts, tmp_path)
+    (tmp_path / SUMMARY).mkdir()
+    with pytest.raises(SaveFailed, match=rf"{SUMMARY} cannot be written \(Is a directory\)"):
+        monitor.finish(Clock())
 
 
 def test_a_report_that_cannot_be_written_is_an_event(tmp_path: Path) -> None:

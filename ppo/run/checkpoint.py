@@ -6,6 +6,8 @@ JSON, with its keys sorted, and of every tensor's name, dtype, shape and bytes. 
 or read.
 """
 
+import errno
+import fnmatch
 import hashlib
 import json
 import math
@@ -25,7 +27,7 @@ from torch import Tensor
 from ppo.envs.values import describe_value
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.reader import FILE_NAMES, Schema, misfit, run_folder
-from ppo.system.files import atomic_write, parse_json
+from ppo.system.files import atomic_write, open_regular, parse_json
 from ppo.system.hardware import physical_memory
 from ppo.system.output import show
 from ppo.system.state_dict import State
@@ -165,8 +167,7 @@ def _possible(path: Path, state: State) -> State:
 def _read(path: Path) -> State:
     """Return a checkpoint's state, whatever its numbers are. Raises as load does."""
     try:
-        if path.stat().st_size > physical_memory() / 4 or not path.is_file():
-            raise ValueError("it is not a file, or larger than a quarter of this machine's memory")
+        open_regular(path, physical_memory() // 4).close()
         with safe_open(path, "pt") as file:
             names = file.keys()
             if len(names) > MAX_TENSORS:
@@ -248,18 +249,22 @@ def kind_of(value: Any) -> str:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoint files in a folder, the latest step first, without links."""
-    files = [path for path in folder.glob(FILE_NAMES) if not path.is_symlink()]
-    return sorted(files, reverse=True)
+    """Return the checkpoint files in a folder, the latest step first, without links; none if there
+    is no folder. Raises another OSError if it cannot be looked into."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = fnmatch.filter(os.listdir(folder), FILE_NAMES)
+        return sorted((folder / x for x in names if not (folder / x).is_symlink()), reverse=True)
+    return []
 
 
 def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path, State]:
     """Return the path and state of the newest intact checkpoint in a folder.
 
     on_damage receives a message for each newer one that is damaged. Raises CheckpointError if none
-    is intact, and as load does for numbers.
+    is intact, if one cannot be opened, which may be intact, and as load does for numbers.
     """
     for path in newest_first(folder):
+        _check_opens(path)
         try:
             state = _read(path)
         except CheckpointError as error:
@@ -269,6 +274,18 @@ def load_newest(folder: Path, on_damage: Callable[[str], object]) -> tuple[Path,
     raise CheckpointError(
         f"no checkpoint in {folder} can be read: give another run, or begin one without --resume"
     )
+
+
+def _check_opens(path: Path) -> None:
+    """Raise CheckpointError if the system does not open a file, which may be intact."""
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        if error.errno not in (None, errno.ENOENT):
+            raise CheckpointError(
+                f"cannot open checkpoint {path} ({error.strerror}), which may be intact: make it "
+                "accessible, or move it away"
+            ) from error
 
 
 def find_checkpoint(name: str) -> Path:

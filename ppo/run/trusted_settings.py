@@ -15,7 +15,7 @@ from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.probe import Spaces
 from ppo.envs.spaces import scaled_bounds
 from ppo.errors import CheckpointError, ConfigError
-from ppo.run.checkpoint import load_newest
+from ppo.run.checkpoint import load_newest, newest_first
 from ppo.run.reader import read_optional, run_folder
 from ppo.system.output import show
 from ppo.system.state_dict import State
@@ -54,7 +54,8 @@ def folder_to_resume(given: Settings) -> Path | None:
     """Return the folder of the run to resume, or None to begin a new one.
 
     given: flags, as texts. --resume=auto is --run_dir, if that has a checkpoint. Raises ConfigError
-    if there is no such folder, or if --resume and --run_dir contradict each other.
+    if there is no such folder, or if --resume and --run_dir contradict each other; OSError if it
+    cannot be looked into.
     """
     name = str(given.get("resume"))
     run_dir = given.get("run_dir")
@@ -63,7 +64,7 @@ def folder_to_resume(given: Settings) -> Path | None:
             raise ConfigError(
                 "--resume=auto: give --run_dir as well, the folder of the run to start or to resume"
             )
-        if any(Path(run_dir).glob("checkpoints/0*")):
+        if newest_first(Path(run_dir) / "checkpoints"):
             return Path(run_dir)
         return None
     if name.lower() == "none":

@@ -75,16 +75,18 @@ def _container_limit(name: str) -> list[str]:
 
 
 @contextmanager
-def within_limits(what: str, flags: str) -> Iterator[None]:
+def within_limits(what: str, flags: str = "") -> Iterator[None]:
     """Turn an OSError in this context into a ConfigError that names a limit of the system.
 
-    what: names what is made, flags: names the flags to lower, both for the message."""
+    what: names what is made, flags: names the flags to lower, if any, both for the message."""
     try:
         yield
     except OSError as error:
+        reason = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        lower = f"--{flags} must be lower, or a limit" if flags else "a limit must be"
         raise ConfigError(
-            f"{what} cannot be made ({error.strerror or error}): --{flags} must be lower, or a "
-            "limit higher (ulimit -n, ulimit -f, the size of /dev/shm)"
+            f"{what} cannot be made ({reason}): {lower} higher (ulimit -n, ulimit -f, the size of "
+            "/dev/shm, which must be writable)"
         ) from error
 
 

@@ -121,12 +121,23 @@ def make_named(flag: str, path: str, make: Callable[..., T], *arguments: Any, **
         ) from error
 
 
+@contextmanager
+def _withheld_named() -> Iterator[None]:
+    """Turn a PermissionError in this context into an ImportError that names the file."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ImportError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+@_withheld_named()
 def import_code(module: str) -> ModuleType:
     """Return a module, imported by its name or from a .py file, which can import its neighbours.
 
     Installed packages come first: the folder of a file, and the working folder if what is named is
     there and nowhere else, stay at the end of the path. Raises ImportError if there is no such
-    module, if another has the file's name, or if the folder is that of a run."""
+    module, if it must not be read, if another has the file's name, or if the folder is that of a
+    run."""
     if not module.endswith(".py"):
         name = module.lstrip(".")  # nothing is relative to the trainer
         if not _place(_installed(name)) and _in_folder(name, here := working_folder()):

@@ -1,5 +1,6 @@
 """How commands go on or end when what is around them is missing, by main.py in real processes."""
 
+import ctypes
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from tests.end_to_end.test_stop import (
 from tests.running import ROOT, command, events, num_rows, run_main, saved, wait_until
 
 ITERATIONS = 100
+TRIED = "the process in which environments are tried and evaluated"
+PR_CAPBSET_DROP = 24  # of Linux's prctl.h
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 
 
 class Meddler(gymnasium.Env):
@@ -248,6 +253,8 @@ def test_an_exception_of_ones_own_kind_and_an_exit_are_errors_like_any_other(
     [
         ("FSIZE", 4096, "shared memory for rollouts cannot be made (File too large): --num_envs"),
         ("NOFILE", 24, "worker processes cannot be made (Too many open files): --num_workers"),
+        ("FSIZE", 2048, f"{TRIED} cannot be made (File too large): a limit must be higher"),
+        ("NOFILE", 10, f"{TRIED} cannot be made (Too many open files): a limit must be higher"),
     ],
 )
 def test_a_limit_of_the_system_is_named_with_the_flag_to_lower(
@@ -260,6 +267,63 @@ def test_a_limit_of_the_system_is_named_with_the_flag_to_lower(
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith(f"error: {sentence}")
+
+
+def without_rights() -> None:
+    """Make root ask for leave to open files, as others do."""
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there root can give up its rights")
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("evaluate PLACE/run", "PLACE/run"),
+        ("--resume=PLACE/run", "--resume=PLACE/run"),
+        ("--env_name=CartPole-v1 --run_dir=PLACE/run --resume=auto", "--run_dir=PLACE/run"),
+        ("--env_name=CartPole-v1 --seeds=2 --run_dir=PLACE/seeds", "--run_dir=PLACE/seeds"),
+        ("plot RUN --output=PLACE/curves.png", "--output=PLACE/curves.png"),
+        ("runs --folder=PLACE", "--folder=PLACE"),
+        ("--env_name=PLACE/my_env.py:Env", "PLACE/my_env.py"),
+    ],
+)
+def test_a_place_without_rights_is_named(
+    line: str, named: str, cartpole_copy: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    named = named.replace("PLACE", str(place))
+    line = line.replace("PLACE", str(place)).replace("RUN", str(cartpole_copy))
+    place.chmod(0)
+    try:
+        done = run_main(*line.split(), preexec_fn=without_rights)
+    finally:
+        place.chmod(0o700)
+    assert done.returncode == 2, done.stderr
+    assert f"{named} cannot be" in done.stderr.splitlines()[-1]
+    assert "Permission denied" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there root can give up its rights")
+@pytest.mark.parametrize(
+    ("name", "code"), [("metrics.csv", 2), ("checkpoints/000000005120.safetensors", 3)]
+)
+def test_what_must_not_be_read_is_not_damaged(name: str, code: int, cartpole_copy: Path) -> None:
+    path = cartpole_copy / name
+    before = {x: x.stat().st_size for x in cartpole_copy.rglob("*") if "lock" not in x.name}
+    path.chmod(0)
+    line = (f"--resume={cartpole_copy}", "--total_steps=5376")
+    done = run_main(*line, preexec_fn=without_rights)
+    path.chmod(0o600)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert f"{path} " in done.stderr
+    assert "Permission denied" in done.stderr
+    after = {x: x.stat().st_size for x in cartpole_copy.rglob("*") if "lock" not in x.name}
+    assert {x: size for x, size in after.items() if x.name != "events.jsonl"} == {
+        x: size for x, size in before.items() if x.name != "events.jsonl"
+    }
 
 
 REFUSE = """

@@ -1,5 +1,6 @@
 """Workers that are killed or hang: no row of the rollout is wrong, and nothing leaks."""
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -228,6 +229,22 @@ def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
         problem = f"worker 1 was lost {most + 1} times within 60 s, most recently because .*SIGKILL"
         with pytest.raises(WorkerError, match=problem):
             rollouts.workers.collect(9)
+
+
+def test_a_worker_that_the_system_does_not_replace_is_named(
+    by_forks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(worker: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    rollouts = Rollouts(num_workers=2, num_steps=20)
+    with rollouts.workers:
+        rollouts.collect()
+        monkeypatch.setattr(ppo.envs.worker_process.WorkerProcess, "start", start)
+        kill(rollouts.workers.workers[1].process.pid)
+        words = r"1 cannot be replaced \(Too many open files\): worker 1 was killed by SIGKILL"
+        with pytest.raises(WorkerError, match=words):
+            rollouts.workers.collect(2)
 
 
 def test_a_worker_that_never_came_to_a_step_is_not_replaced(by_forks: None) -> None:

@@ -23,6 +23,7 @@ from ppo.envs.worker_process import WorkerProcess
 from ppo.errors import PPOError
 from ppo.extras.supervision.flags import TimeoutFlags
 from ppo.guard import Deadline, Guard, OnProgress
+from ppo.system.hardware import within_limits
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -80,16 +81,18 @@ class Isolation(Guard):
         return {"step": step, "render": step, "start": reset, "reset": reset, "close": reset}
 
     def start(self) -> None:
-        """Start the process, unless it runs; it gets ready while the caller continues."""
+        """Start the process, unless it runs; it gets ready while the caller continues. Raises
+        ConfigError if it cannot be made."""
         if not self.is_on:
             atexit.register(self.close)  # before multiprocessing waits for it
             self.is_on = True
         if self.process and not self.process.process.is_alive():
             self._end()
         if not self.process:
-            self.progress = SharedArray((1,), np.int64)
-            make = partial(Caller, progress=self.progress)
-            self.process = WorkerProcess(make, range(1), [""], number=0)
+            with within_limits("the process in which environments are tried and evaluated"):
+                self.progress = SharedArray((1,), np.int64)
+                make = partial(Caller, progress=self.progress)
+                self.process = WorkerProcess(make, range(1), [""], number=0)
 
     def call(
         self,

@@ -185,8 +185,10 @@ class Runs(Flags):
 
     def __call__(self) -> None:
         """Print the table, and a warning about each run that is damaged. Raises ConfigError if no
-        run is found."""
+        run is found, PermissionError if the folder must not be read."""
         root = Path(self.folder)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.listdir(root)  # which looking for files does without an error
         found = sorted(root.rglob(METRICS), key=lambda path: os.lstat(path).st_mtime)
         if not found:
             raise ConfigError(f"--folder={root}: there are no runs in it; give another")
