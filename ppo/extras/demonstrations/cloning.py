@@ -105,9 +105,8 @@ class Cloning:
     """Fit a run's model to examples, by an Adam and random numbers of its own.
 
     parts: of the run, whose statistics of observations become those of the examples, for good;
-    those of rewards begin with them.
-    A tenth of the episodes, at least one of several, is held out. Raises ValueError for rewards that
-    are too large."""
+    those of rewards begin with them. A tenth of the episodes, at least one of several, is held out.
+    Raises ValueError for rewards that are too large."""
 
     def __init__(self, parts: Components, examples: Examples) -> None:
         config = parts.config

