@@ -1,5 +1,6 @@
 """Repeat actions and join successive observations, of any environment."""
 
+from copy import deepcopy
 from typing import Any
 
 from gymnasium import Env, Wrapper
@@ -9,7 +10,8 @@ from ppo.envs.episodes import StepResult
 
 
 class RepeatAction(Wrapper):
-    """Repeat each action several times, or until the episode ends, and sum the rewards."""
+    """Repeat each action several times, or until the episode ends, and sum the rewards. Each time
+    it is a copy, which the environment may change."""
 
     def __init__(self, env: Env, times: int) -> None:
         super().__init__(env)
@@ -18,7 +20,7 @@ class RepeatAction(Wrapper):
     def step(self, action: Any) -> StepResult:
         total = 0.0
         for _ in range(self.times):
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(deepcopy(action))
             total += float(reward)
             if terminated or truncated:
                 break

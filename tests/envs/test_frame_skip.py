@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ppo.envs.frame_skip import stack_vectors
+from ppo.envs.frame_skip import RepeatAction, stack_vectors
 from tests.running import make_env
 
 
@@ -21,6 +21,29 @@ class Reused(gymnasium.Env):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.shown += [1, 0]
         return self.shown, 1.0, False, False, {}
+
+
+class Doubling(gymnasium.Env):
+    """Doubles the actions that it is given, in place."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Dict(arm=spaces.Box(-1, 1, (2,)))
+
+    def __init__(self) -> None:
+        self.done: list[list[float]] = []
+
+    def step(self, action: dict) -> tuple[np.ndarray, float, bool, bool, dict]:
+        action["arm"] *= 2
+        self.done.append(action["arm"].tolist())
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_an_environment_may_change_the_actions_that_are_repeated() -> None:
+    action = {"arm": np.float32([0.5, -0.25])}
+    env = RepeatAction(Doubling(), 3)
+    env.step(action)
+    assert env.unwrapped.done == [[1, -0.5]] * 3
+    assert action["arm"].tolist() == [0.5, -0.25]
 
 
 def test_the_oldest_is_first_and_after_a_reset_all_are_the_same() -> None:
