@@ -10,7 +10,7 @@ from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
 from ppo.models.actor_critic import ActorCritic, named_tensors, to_vector
 from ppo.policy.factories import actor_factory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
@@ -46,11 +46,14 @@ def load_policy(
         env_name = as_env_name(env_name)
         values["env_name"] = canonical_id(env_name)
     values = check_values(Config, values)
-    repeated = {"env_name": env_name, "wrapper": values.get("wrapper")}
+    repeated = {"env_name": env_name, "wrapper": values.get("wrapper"), "model": model}
     # Schedules are left out: they may be functions, which a file cannot hold.
     needed = Config.names(schedules=())
     with as_checkpoint_error(path):
-        saved = checked_settings(path, state, {"model": model}, needed)
+        saved = checked_settings(path, state, needed)
+        refusal = untrusted({path: saved}, repeated)
+        if untrusted({path: saved}, {"model": model}):  # without which it cannot even predict
+            raise CheckpointError(refusal)
         given = Config(**{**saved, **values})
         settings = settings_with(given, read_spaces(state.get("spaces"), given))
         network, normalize = check_fits(settings, state)
@@ -58,7 +61,6 @@ def load_policy(
     weights = to_vector(state[name] for name in add_prefix("model", named_tensors(network)))
     make_actor = actor_factory(network, config, spaces)
     attributes = state.get("env_attributes") or {}
-    refusal = untrusted(path, saved, repeated)
     return Policy(config, spaces, weights.numpy(), make_actor, normalize, attributes, refusal)
 
 

@@ -1,10 +1,11 @@
 """Settings of a saved run, whose files are untrusted: they name nothing that is imported unless
 the user repeats it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths
 from ppo.config.flags import Settings, check_values, pasted
@@ -35,11 +36,14 @@ def run_settings(flags: Settings | Config) -> RunSettings:
         return settings_of(replace(flags, **here))
     flags = {**flags, **here}
     path, state = load_newest(folder / "checkpoints", lambda damage: None)
-    repeated = {name: flags.get(name) for name in Config.names(imports=True)}
     # A file holds neither functions nor classes.
     held = [name for name in Config.names() if not callable(flags.get(name))]
-    saved = checked_settings(path, state, repeated, held, to_resume=True)
-    saved |= _watching(folder, flags)
+    saved = checked_settings(path, state, held, to_resume=True)
+    watching = _watching(folder, flags)
+    repeated = {name: flags.get(name) for name in Config.names(imports=True)}
+    if problem := untrusted({path: saved, folder / "config.json": watching}, repeated):
+        raise CheckpointError(problem)
+    saved |= watching
     try:
         settings = settings_of(flags, saved)
     except ValueError:
@@ -81,28 +85,24 @@ def folder_to_resume(given: Settings) -> Path | None:
 
 def _watching(folder: Path, flags: Settings) -> Settings:
     """Return how a run is watched, from its config.json and but for flags: with a warning nothing,
-    if that is not valid. Raises CheckpointError for an import path."""
+    if that is not valid."""
     path = folder / "config.json"
     saved = read_optional(path, dict, {})
     names = {*Config.names(scope="run")} - {"name", "run_dir", "resume"} - flags.keys()
     try:
-        watching = check_values(Config, {name: saved[name] for name in names & saved.keys()})
+        return check_values(Config, {name: saved[name] for name in names & saved.keys()})
     except ConfigError as error:
         show(f"warning: {path} is left out: {error}")
         return {}
-    _check_imports(path, watching, dict.fromkeys(Config.names(scope="run", imports=True)))
-    return watching
 
 
 def checked_settings(
-    path: Path, state: State, repeated: Settings, needed: Sequence[str], to_resume: bool = False
+    path: Path, state: State, needed: Sequence[str], to_resume: bool = False
 ) -> Settings:
-    """Return the needed settings of a checkpoint's run, checked as flags are.
+    """Return the needed settings of a checkpoint's run, checked as flags are. See untrusted.
 
-    repeated: the user's own values of settings that may import code; an import path in the file is
-    trusted only if the user has given the same. Raises CheckpointError for one that is not trusted,
-    for a setting that is not accepted and, to_resume, for one of an extension that is not here,
-    without which a policy acts all the same.
+    Raises CheckpointError for a setting that is not accepted and, to_resume, for one of an
+    extension that is not here, without which a policy acts all the same.
     """
     saved = state.get("config")
     if not isinstance(saved, dict):
@@ -116,13 +116,11 @@ def checked_settings(
             "install it, or give another"
         )
     try:
-        known = check_values(Config, {name: saved[name] for name in saved.keys() & needed})
+        return check_values(Config, {name: saved[name] for name in saved.keys() & needed})
     except ConfigError as error:
         raise CheckpointError(
             f"{path} has settings that this version does not accept ({error}): give another"
         ) from error
-    _check_imports(path, known, repeated)
-    return known
 
 
 def check_scale(flag: str, saved: Settings, config: Config, spaces: Spaces) -> None:
@@ -136,33 +134,43 @@ def check_scale(flag: str, saved: Settings, config: Config, spaces: Spaces) -> N
         raise ConfigError(f"{flag} was trained with --scale_actions={has_scale}: give the same")
 
 
-def _check_imports(path: Path, settings: Settings, repeated: Settings) -> None:
-    """Raise CheckpointError if untrusted has something to say."""
-    if problem := untrusted(path, settings, repeated):
-        raise CheckpointError(problem)
+def untrusted(files: Mapping[Path, Settings], repeated: Settings) -> str:
+    """Say all at once which import paths in the settings of files the user has not repeated, and
+    which class or function has not been given again, with the flags that do both; "" if there is
+    none.
 
-
-def untrusted(path: Path, settings: Settings, repeated: Settings) -> str:
-    """Say which import paths in a file's settings the user has not repeated, or which class or
-    function has not been given again; "" if there is none."""
-    missing = []
-    for name, given in repeated.items():
-        for wanted in import_paths(settings, name):
-            if wanted.startswith("<") and not given:
-                return (
-                    f"{path} is of the class or function {wanted}: give it again, by "
-                    f"load_policy(path, env), train(env, ...) or --{name}=module:Name"
+    repeated: the user's own values of settings that may import code; an import path in a file is
+    trusted only if the user has given the same."""
+    said = []
+    importing = []
+    flags: Settings = {}
+    for path, settings in files.items():
+        missing = []
+        for name, given in repeated.items():
+            wanted = import_paths(settings, name)
+            unknown = [text for text in wanted if ":" in text and not _is_given(name, text, given)]
+            if unknown:  # all texts of the flag, since those that are given replace the saved ones
+                flags[name] = settings[name]
+            elif wanted and not given:
+                python = "load_policy(path, env), train(env, ...)"
+                if name != "env_name":
+                    python = f"train(..., {name}=...)"
+                said.append(
+                    f"{path} is of the class or function {wanted[0]}: give it again, by {python} "
+                    f"or --{name}=module:Name"
                 )
-            is_given = wanted in as_texts(given) or isinstance(given, EnvObject)
-            if given and name == "env_name":
-                is_given |= may_be_same(wanted, str(given))
-            if ":" in wanted and not is_given:
-                missing.append((name, wanted))
-    if not missing:
-        return ""
-    paths = ", ".join(wanted for _, wanted in missing)
-    repeat = pasted(**{name: settings[name] for name, _ in missing})
-    return f"{path} would import {paths}: if you trust it, repeat {repeat}"
+            missing += unknown
+        if missing:
+            importing.append(f"{path} would import {', '.join(missing)}")
+    if importing:
+        said.append(f"{', '.join(importing)}: if you trust it, repeat {pasted(**flags)}")
+    return "; ".join(said)
+
+
+def _is_given(name: str, wanted: str, given: Any) -> bool:
+    """Return whether an import path is among the user's own values of a setting."""
+    is_same = name == "env_name" and given and may_be_same(wanted, str(given))
+    return wanted in as_texts(given) or isinstance(given, EnvObject) or bool(is_same)
 
 
 def may_be_same(saved: str, given: str) -> bool:

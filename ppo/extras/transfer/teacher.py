@@ -186,7 +186,7 @@ def _settings_of(config: Config, path: Path, state: State) -> Config:
     """Return the settings of the teacher's network, to compute where the student does."""
     flags = TeacherFlags.of(config)
     # Schedules are left out, as where any policy is loaded.
-    saved = checked_settings(path, state, {}, Config.names(schedules=()))
+    saved = checked_settings(path, state, Config.names(schedules=()))
     model = str(saved.get("model"))
     if ":" in model and model not in (config.model, flags.teacher_model):
         raise CheckpointError(

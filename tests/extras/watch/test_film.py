@@ -56,7 +56,7 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
 def test_of_two_films_of_one_name_the_first_stays(tmp_path: Path) -> None:
     path = tmp_path / "film.gif"
     said = pytest.raises(SaveFailed, match=r"film\.gif cannot be written \(File exists\)")
-    with said, Film(path) as late:  # noqa: PT012
+    with said, Film(path) as late:
         Seen(Flicker(), [late]).reset(seed=0)
         with Film(path) as early:
             env = Seen(Flicker(), [early])
