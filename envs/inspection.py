@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium import Env, Wrapper
 
+from ppo.envs.env_kwargs import about_wrapper
 from ppo.envs.episodes import layers
 from ppo.extensions import functions_of
 
@@ -33,10 +34,12 @@ def inspected(config: "Config", env: Env) -> Env:
 
 
 def problems_of(env: Env) -> Iterator[str]:
-    """Yield the problems that inspectors have found."""
+    """Yield the problems that inspectors have found, and what there is to say of wrappers."""
     for layer in layers(env):
         if isinstance(layer, Inspector):
             yield from layer.problems.values()
+        if about := about_wrapper(type(layer)):
+            yield about
 
 
 def take_faults(env: Env) -> dict[str, int]:

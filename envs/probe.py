@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gymnasium import Env, Space
 from gymnasium.spaces import Box
 
-from ppo.envs.env_kwargs import tasks_of
+from ppo.envs.env_kwargs import changing_wrappers, tasks_of
 from ppo.envs.episodes import Info, close_env
 from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.forms import SINGLE, in_its_form
@@ -32,7 +32,8 @@ class Spaces(NamedTuple):
     reward_threshold: the return at which its registration counts it as solved; form: the name of
     that in which environments come (see ppo.envs.forms); team_size: how many come together;
     has_absent: whether there may be steps that are not to be learned from; shown: the space of
-    observations before they are preprocessed."""
+    observations before they are preprocessed; wrappers: those of --wrapper that change what is
+    observed or done."""
 
     observations: Box
     actions: Space[Any]
@@ -43,6 +44,7 @@ class Spaces(NamedTuple):
     team_size: int = 1
     has_absent: bool = False
     shown: Space[Any] | None = None
+    wrappers: tuple[str, ...] = ()
 
     def is_like(self, other: "Spaces") -> bool:
         """Return whether one policy fits both: the same numbers are observed and the same actions
@@ -109,6 +111,7 @@ def look_at(config: "Config", index: int, make: Callable[..., Env] = make_env) -
         warnings,
         threshold,
         shown=made.observation_space,
+        wrappers=changing_wrappers(made),
     )
 
 

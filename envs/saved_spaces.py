@@ -37,6 +37,7 @@ def save_spaces(spaces: Spaces) -> dict[str, Any]:
         "has_masks": spaces.has_masks,
         "form": spaces.form,
         "team_size": spaces.team_size,
+        **({"wrappers": [*spaces.wrappers]} if spaces.wrappers else {}),
     }
 
 
@@ -64,6 +65,7 @@ def read_spaces(saved: Any, config: "Config") -> Spaces:
             form=saved["form"] if saved["form"] in names_of("forms") else SINGLE,
             team_size=max(1, saved["team_size"]),
             shown=shown,
+            wrappers=tuple(text for text in config.wrapper if text in saved.get("wrappers", ())),
         )
     except ValueError:
         raise

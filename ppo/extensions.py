@@ -113,6 +113,9 @@ class Extension(NamedTuple):
     # Further kinds of faults that environments may report, by name: what one has done, for
     # "environment N ...".
     faults: Mapping[str, str] = NOTHING
+    # What is wrong here with wrappers that others have made, and what to give instead, by their
+    # import paths: the end of a sentence that begins with the wrapper's name.
+    about_wrappers: Mapping[str, str] = NOTHING
     # From a Config and a gymnasium.Env that it makes: the same, or a wrapper around it, which sees
     # each step before actions are repeated.
     wrap: str = ""

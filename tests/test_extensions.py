@@ -110,10 +110,13 @@ def test_an_extension_may_know_how_a_process_was_started(
 
 def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
-    done = ppo(*FLAGS.split(), "--note=tenths", "--run_dir=run")
+    wrapper = "--wrapper=gymnasium.wrappers:TimeAwareObservation"
+    done = ppo(*FLAGS.split(), "--note=tenths", wrapper, "--run_dir=run")
     assert done.returncode == 0
+    about = "warning: environment CartPole-v1:"
     assert done.stderr.splitlines() == [
-        "warning: environment CartPole-v1: it has steps",
+        f"{about} it has steps",
+        f"{about} TimeAwareObservation tells the time: leave it out",
         *(
             f"warning: environment {i} has made ten steps, and more are only counted"
             for i in range(2)

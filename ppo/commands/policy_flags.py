@@ -8,7 +8,7 @@ from numpy import ndarray
 from ppo.config.config import flags_of_extensions
 from ppo.config.flags import Flags, flag
 from ppo.guard import guard
-from ppo.policy.load import load_policy
+from ppo.policy.load import read_policy
 from ppo.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class PolicyFlags(PlayFlags, TrustFlags):
         """Load the policy of a checkpoint.
 
         changes: flags with other values than the run's; those that are None change nothing. Raises
-        as ppo.policy.load.load_policy does."""
+        as ppo.policy.load.read_policy does."""
         guard().start()
         changes |= {name: getattr(self, name) for name in PlayFlags.names()}
         changes["wrapper"] = self.wrapper or None
         given = {name: value for name, value in changes.items() if value is not None}
-        return load_policy(path, self.env_name, self.model, **given)
+        return read_policy(path, self.env_name, self.model, **given)
 
 
 class PolicyCommand(PolicyFlags):

@@ -12,6 +12,7 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.envs.env_factories import EnvLike, as_env_name
+from ppo.envs.env_kwargs import describe_wrappers
 from ppo.envs.families import FAMILIES
 from ppo.envs.probe import Spaces, find_env, spaces_of
 from ppo.envs.spaces import scaled_bounds
@@ -185,7 +186,10 @@ def settings_with(given: Config, spaces: Spaces, env_auto: Settings | None = Non
         meanings |= resolve(given)
     auto = {name: value for name, value in meanings.items() if getattr(given, name) == "auto"}
     config = replace(given, device=device, **auto)
-    return RunSettings(given, config, spaces, meanings, _action_notes(config, spaces))
+    notes = _action_notes(config, spaces)
+    if spaces.wrappers:
+        notes = (describe_wrappers(spaces.wrappers), *notes)
+    return RunSettings(given, config, spaces, meanings, notes)
 
 
 def _action_notes(config: Config, spaces: Spaces) -> tuple[str, ...]:

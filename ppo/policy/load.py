@@ -1,5 +1,6 @@
 """Load a policy from a checkpoint."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from ppo.config.config import Config
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_with
 from ppo.envs.env_factories import EnvLike, as_env_name
+from ppo.envs.env_kwargs import describe_wrappers
 from ppo.envs.lookup import canonical_id
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.saved_spaces import read_spaces
@@ -16,11 +18,11 @@ from ppo.policy.factories import actor_factory, empty_model, new_normalizer
 from ppo.policy.policy import Policy
 from ppo.run.checkpoint import describe_mismatch, find_checkpoint, load
 from ppo.run.trusted_settings import as_checkpoint_error, checked_settings, untrusted
+from ppo.system.output import show
 from ppo.system.process import restored_process
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
 
-@restored_process()
 def load_policy(
     path: str | Path,
     env_name: EnvLike | None = None,
@@ -36,7 +38,25 @@ def load_policy(
     or function; the policy can make its environment only then. changes: flags with other values
     than the run's, such as precision="float32". Raises CheckpointError if the file is damaged, if
     the import path of a model is not repeated, or if the model cannot be made or does not fit the
-    file; ConfigError for a wrong value in changes."""
+    file; ConfigError for a wrong value in changes. A note names wrappers that change what the
+    policy observes or does, and are no part of it."""
+    policy = read_policy(path, env_name, model, **changes)
+    if policy.spaces.wrappers:
+        _show_once(f"note: {describe_wrappers(policy.spaces.wrappers)}")
+    return policy
+
+
+_show_once = cache(show)  # self-play loads a policy for each episode
+
+
+@restored_process()
+def read_policy(
+    path: str | Path,
+    env_name: EnvLike | None = None,
+    model: str | None = None,
+    **changes: Any,
+) -> Policy:
+    """Do the same without the note, for what plays in the environments that have the wrappers."""
     path = Path(path)
     if path.is_dir():
         path = find_checkpoint(str(path))

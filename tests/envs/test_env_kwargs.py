@@ -7,8 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import NormalizeReward
 
 from ppo.config.config import Config
+from ppo.config.flags import as_arguments
 from ppo.envs.env_kwargs import fill_in, wrap
 from ppo.envs.episodes import layers
 from ppo.envs.errors import EnvironmentUnavailable
@@ -18,6 +20,7 @@ from ppo.trainer import train
 from tests.running import TINY, Call, make_env, spaces_of
 
 OWN = "tests.envs.test_env_kwargs:Growing"
+RESCALED = "gymnasium.wrappers:RescaleAction(min_action=-1, max_action=1)"
 
 
 class Growing(gymnasium.Wrapper):
@@ -110,6 +113,57 @@ def test_a_wrapper_that_changes_spaces_ends_a_run_with_1_and_a_sentence(
     code, _, errors = call(*(f"--{name}={value}" for name, value in flags.items()))
     assert code == 1
     assert "environment 0 of CartPole-v1 raised InvalidEnvOutput: its observation" in errors
+
+
+class Mirrored(gymnasium.ActionWrapper):
+    """Act the other way round, in the same space."""
+
+    def action(self, action: Any) -> Any:
+        return -action
+
+
+class Own(NormalizeReward):
+    """Gymnasium's, derived from."""
+
+
+def scaled() -> gymnasium.Env:
+    return Own(gymnasium.make("CartPole-v1"))
+
+
+def test_wrappers_that_change_what_a_policy_observes_or_does_are_named(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    here = "tests.envs.test_env_kwargs"
+    texts = [RESCALED, "tests.envs.test_env_factories:Plain", f"{here}:Mirrored"]
+    said = f"no part of the policy: --wrapper={RESCALED} --wrapper={here}:Mirrored, as which"
+    run = tmp_path / "run"
+    flags = {**TINY, "env_name": "Pendulum-v1", "total_steps": 16, "verbose": 1}
+    flags |= {"wrapper": texts, "run_dir": run}
+    assert said in call(*as_arguments(flags))[1]
+    policy = load_policy(run)
+    assert capsys.readouterr().err.startswith(f"note: {said} predict and exported files")
+    assert abs(policy.predict(np.zeros(3))) <= 1
+    policy.save(tmp_path / "own.safetensors")
+    assert load_policy(tmp_path / "own.safetensors").spaces.wrappers == (texts[0], texts[2])
+    names = [f"--wrapper={text}" for text in texts]
+    assert call("evaluate", str(run), "--episodes=1", *names)[::2] == (0, "")
+    for plain in ([], texts[1:2], ["gymnasium.wrappers:TimeLimit(max_episode_steps=9)"]):
+        assert spaces_of("Pendulum-v1", wrapper=plain).wrappers == ()
+
+
+@pytest.mark.parametrize(
+    ("env_name", "wrapper", "flag"),
+    [
+        ("Pendulum-v1", ["gymnasium.wrappers:NormalizeObservation"], "normalize_observations"),
+        ("tests.envs.test_env_kwargs:scaled", [], "normalize_rewards"),
+    ],
+)
+def test_statistics_that_no_checkpoint_has_are_named_with_the_flag_that_keeps_them(
+    env_name: str, wrapper: list[str], flag: str
+) -> None:
+    (warning,) = spaces_of(env_name, wrapper=wrapper).warnings
+    assert "has statistics that are in no checkpoint and no evaluation" in warning
+    assert warning.endswith(f": leave it out, --{flag} does it here")
 
 
 def test_tasks_must_be_observed_alike() -> None:

@@ -14,6 +14,7 @@ EXTENSION = Extension(
     defaults="plugin.run:defaults",
     auto="plugin.run:what_auto_means",
     inspect="plugin.run:inspect",
+    about_wrappers={"gymnasium.wrappers:TimeAwareObservation": "tells the time: leave it out"},
     faults={"tenth_step": "has made ten steps"},
     wrap="plugin.run:wrap",
     models={"tiny": Model("plugin.run:make_tiny", 8, "vectors")},

@@ -15,5 +15,13 @@ TEAM = BATCH._replace(suits=f"{HERE}.make:is_team", evaluate=f"{HERE}.evaluation
 EXTENSION = Extension(
     forms={"batch": BATCH, "team": TEAM},
     needs=("checks",),
+    about_wrappers={
+        f"gymnasium.wrappers.vector:{name}": "has statistics that are in no checkpoint and no "
+        f"evaluation: leave it out, --{flag} does it here"
+        for name, flag in (
+            ("NormalizeObservation", "normalize_observations"),
+            ("NormalizeReward", "normalize_rewards"),
+        )
+    },
     makers={"EnvPool/": f"{HERE}.envpool:make_envpool"},
 )

@@ -1,7 +1,11 @@
 """Inspect a batch of environments, or a team of agents, before training."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gymnasium.vector import VectorWrapper
+
+from ppo.envs.env_kwargs import about_wrapper
 from ppo.envs.episodes import close_env
 from ppo.envs.inspection import problems_of
 from ppo.envs.lookup import explained_errors
@@ -34,10 +38,18 @@ def look_at(config: "Config", index: int) -> Spaces:
         env.observation_space,
         env.action_space,
         is_masked,
-        warnings_of(config, *problems_of(env), close_env(columns), batch.note),
+        warnings_of(config, *problems_of(env), *_wrappers(batch), close_env(columns), batch.note),
         batch.spec.reward_threshold,
         form="team" if isinstance(batch, Team) else "batch",
         team_size=size,
         has_absent=batch.present is not None,
         shown=column.observation_space,
     )
+
+
+def _wrappers(batch: Any) -> Iterator[str]:
+    """Yield what there is to say of wrappers around a vector environment."""
+    env = getattr(batch, "env", None)
+    while isinstance(env, VectorWrapper):
+        yield about_wrapper(type(env))
+        env = env.env

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.wrappers.vector import NormalizeReward
 
 from ppo.components import Components
 from ppo.config.config import Config
@@ -15,7 +16,8 @@ from ppo.config.settings import settings_of
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.worker import RolloutInfo
 from tests.damaged import DamagedTeam
-from tests.running import PLAIN, metrics, run_main
+from tests.running import PLAIN, metrics, run_main, spaces_of
+from tests.teams import sync
 
 SLOW = pytest.mark.slow
 NAMES = {"batch": "tests.damaged:Damaged", "team": "tests.damaged:DamagedTeam"}
@@ -168,6 +170,16 @@ def test_a_team_must_have_agents() -> None:
     parts = Components(settings_of(Config(env_name=f"{name}Deserted", **{**PLAIN, **about})))
     with pytest.raises(WorkerError, match="InvalidEnvOutput: no agent is there after its reset"):
         collect(parts)
+
+
+def scaled(num_envs: int) -> Any:
+    return NormalizeReward(sync(num_envs))
+
+
+def test_statistics_that_no_checkpoint_has_are_named() -> None:
+    (warning,) = spaces_of(f"{__name__}:scaled").warnings
+    assert "NormalizeReward has statistics that are in no checkpoint" in warning
+    assert warning.endswith("--normalize_rewards does it here")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,11 +9,14 @@ import imageio.v2
 import imageio.v3
 import numpy as np
 import pytest
+from gymnasium import Wrapper
+from gymnasium.wrappers import RecordVideo
 
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.errors import SaveFailed
 from ppo.extras.watch.film import MIN_FRAME_ROWS, Film
 from ppo.policy.spectators import Seen
-from tests.running import run_main
+from tests.running import make_env, run_main, spaces_of
 
 
 class Flicker(gymnasium.Env):
@@ -32,6 +35,26 @@ class Flicker(gymnasium.Env):
 
     def render(self) -> np.ndarray:
         return np.full((self.size, self.size, 3), self.gray, np.uint8)
+
+
+class Records(RecordVideo):
+    """Films nothing."""
+
+    reset, step, close = Wrapper.reset, Wrapper.step, Wrapper.close
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        Wrapper.__init__(self, env)
+        self._saved_kwargs: dict[str, Any] = {}
+        self.recorded_frames: list[Any] = []
+
+
+def test_a_wrapper_that_films_is_named_with_the_flags_that_do() -> None:
+    said = "RecordVideo films in every environment of every process: leave it out, --video_every"
+    (warning,) = spaces_of("CartPole-v1", wrapper=[f"{__name__}:Records"]).warnings
+    assert said in warning
+    own = "gymnasium.wrappers:RecordVideo(video_folder='videos')"  # which needs a render_mode
+    with pytest.raises(EnvironmentUnavailable, match=said):
+        make_env("CartPole-v1", wrapper=[own])
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
