@@ -16,6 +16,7 @@ Boxes = dict[str, Any]  # by the names of their parts
 
 MIN_SIDE_OF_PIXELS = 36  # uint8 arrays with shorter sides hold categories, such as MiniGrid's
 ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
+PIXELS = ("pixels", "color")  # kinds of ShownPart that are images
 FINE = 1e-3  # a float32 that is rounded to multiples of this or less is precise enough
 
 
@@ -44,15 +45,21 @@ def num_numbers(space: Space[Any], image: str) -> int:
 
 
 class ShownPart(NamedTuple):
-    """A part of an observation as the environment shows it, but an image as its stack shows it.
+    """A part of an observation as the environment shows it.
 
-    path: of keys to it; space: of what is shown; read: makes a flat vector of that; kind: that of
-    kind_of, "color" for pixels with three colours."""
+    path: of keys to it; space: of what is shown; read: makes a flat vector of that, or an image
+    (size, size, channels), the newest of a stack; kind: that of kind_of, "color" for pixels with
+    three colours."""
 
     path: tuple[Any, ...]
     space: Any
     read: Callable[[Any], Any]
     kind: str = "numbers"
+
+
+def shown_of(space: spaces.Box) -> dict[str, ShownPart]:
+    """Return the parts of observations as the environment shows them, by name."""
+    return getattr(space, "shown", None) or {"observation": ShownPart((), space, np.ravel)}
 
 
 class ObserveParts(Wrapper):
@@ -90,13 +97,12 @@ class ObserveParts(Wrapper):
             if kind == "pixels":
                 from ppo.envs.images import ImageStack
 
-                read = ImageStack(leaf, size, num_images, image == "color")
-                self.stacks.append(read)
-                images[name] = read.space
-                shown[name] = ShownPart(
-                    path, read.space, np.ravel, "color" if read.is_color else kind
-                )
-                treatment[name] = read.treatment
+                stack = ImageStack(leaf, size, num_images, image == "color")
+                shown[name] = ShownPart(path, leaf, stack.read, "color" if stack.is_color else kind)
+                self.stacks.append(stack)
+                images[name] = stack.space
+                treatment[name] = stack.treatment
+                read = stack
             elif kind == "categories":
                 read = encode_categories
                 shown[name] = ShownPart(path, leaf, read, kind)
@@ -178,6 +184,15 @@ def pack(space: Any, parts: Mapping[str, Any]) -> ndarray:
         box = space.parts[name]
         row[space.places[name]].view(box.dtype)[:] = np.reshape(part, box.shape).ravel()
     return observation
+
+
+def push(newest: ndarray, stack: ndarray | None, depth: int) -> ndarray:
+    """Return a stack (..., depth) of images or vectors with the newest one (..., width) last,
+    instead of its oldest. stack: the one before, None where an episode begins: all are the same."""
+    width = newest.shape[-1]
+    if stack is None:
+        return np.concatenate([newest] * (depth // width), axis=-1)
+    return np.concatenate([stack[..., width:], newest], axis=-1)
 
 
 def split_rows(space: Any, rows: ndarray) -> Iterator[tuple[str, Any, ndarray]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env, Space
@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ppo.envs.infos import info_of
 from ppo.envs.make import preprocess
-from ppo.envs.observations import ShownPart, pack
+from ppo.envs.observations import PIXELS, ShownPart, pack, push, shown_of
 from ppo.envs.spaces import (
     ACTION_MASK,
     action_columns,
@@ -24,61 +24,128 @@ from ppo.envs.spaces import (
 )
 from ppo.envs.trees import to_numpy
 from ppo.envs.values import MAX_FLOAT32, MAX_SIZE_FOR_PYTHON, describe_value
-from ppo.models.observation_parts import parts_of
+from ppo.models.observation_parts import images_of, parts_of
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
 
 Rows = tuple[ndarray, bool]  # (n, ...), and whether they are a batch; n is 1 for one
+Stacks = dict[str, ndarray]  # of the last images or vectors of an episode, by the names of parts
+
+
+class Observations(NamedTuple):
+    """Observations as rows (n, *observation), whether they are a batch (n is 1 for one), and of
+    each row the stacks that were made, [] if there are none."""
+
+    rows: ndarray
+    is_batch: bool
+    stacks: list[Stacks]
 
 
 def preprocess_for_predict(config: "Config", env: Env) -> Env:
     """Preprocess an environment, but so that read_observations can tell one of its observations
-    from n that the environment itself shows: the one-hot vector of a Discrete is of floats, and a
-    scalar stays one."""
+    from what the environment itself shows: the one-hot vector of a Discrete, and a stack of the
+    shape of an image, are of floats, and a scalar stays one."""
     env = preprocess(config, env)
-    part = _single_part(env.observation_space)
-    if part and isinstance(part.space, Discrete):
+    space: Any = env.observation_space
+    part = _single_part(space)
+    if part is None or hasattr(space, "layer"):
+        return env
+    if isinstance(part.space, Discrete) or part.space.shape == space.shape:
         return DtypeObservation(env, np.float32)
-    if part and part.space.shape == ():
+    if part.space.shape == ():
         return ReshapeObservation(env, ())
     return env
 
 
 def read_observations(
-    space: Box, observation: Any, needed: Sequence[str], reader: str = "policy"
-) -> Rows:
-    """Return observations as rows (n, *observation), and whether they are a batch; n is 1 for one.
+    space: Box,
+    observation: Any,
+    needed: Sequence[str],
+    reader: str = "policy",
+    before: Sequence[Stacks] = (),
+) -> Observations:
+    """Return observations as rows (n, *observation).
 
-    observation: what the environment itself shows, but images as Policy.make_env shows them; n of
-    these in arrays (n, ...), nested in the same way, or, of dicts and tuples, in a list. Or a dict
-    of the parts by their names; or, in the form of space, an array (*observation) or
-    (n, *observation). Only the parts needed are read. Raises ValueError for a part that is missing,
-    of another shape or kind, not finite in float32, or a choice that its space does not have, and
-    for an array that may be one or n observations; the message says what the reader reads."""
+    observation: what the environment itself shows; n of these in arrays (n, ...), nested in the
+    same way, or, of dicts and tuples, in a list. Or a dict of the parts by their names, of which
+    images may be stacks; or, in the form of space, an array (*observation) or (n, *observation).
+    Only the parts needed are read. before: the stacks on which is pushed what the environment
+    shows, of each row; an empty one, or none at all, where episodes begin. Raises ValueError for a
+    part that is missing, of another shape or kind, not finite in float32, or a choice that its
+    space does not have, for another number of stacks, and for an array that may be one or n
+    observations, or preprocessed or not; the message says what the reader reads."""
+    layer: Any = getattr(space, "layer", space)
+    names = needed if layer is space else [*shown_of(layer)]
     is_list = isinstance(observation, list) and bool(observation)
-    if is_list and all(_is_nested(space, one) for one in observation):
-        return _read_list(space, observation, needed, reader)
-    if not _is_nested(space, observation):
-        return _read_array(space, _to_array(observation, "observation"), needed)
+    if is_list and all(_is_nested(layer, one) for one in observation):
+        found, is_batch = _read_list(layer, observation, names, reader), True
+    elif _is_nested(layer, observation):
+        found, is_batch = _read_parts(layer, observation, names, reader)
+    else:
+        rows, is_batch = _read_array(space, _to_array(observation, "observation"), names)
+        if rows.shape[1:] == space.shape:
+            return Observations(rows, is_batch, [])
+        found = {"observation": rows}
+    stacks: list[Stacks] = [{} for _ in next(iter(found.values()))]
+
+    def stacked(name: str, newest: ndarray, depth: int) -> ndarray:
+        if newest.shape[-1] == depth:
+            return newest
+        for made, last, one in zip(
+            stacks, _stacks_of(name, len(stacks), before), newest, strict=True
+        ):
+            made[name] = push(one, last, depth)
+        return np.stack([made[name] for made in stacks])
+
+    for name, box in images_of(layer).items():
+        if name in found:
+            found[name] = stacked(name, found[name], box.shape[-1])
+    parts_of_rows = zip(*found.values(), strict=True)
+    rows = np.stack([pack(layer, dict(zip(found, row, strict=True))) for row in parts_of_rows])
+    if layer is not space:
+        rows = stacked("observation", rows.reshape(len(rows), -1), *space.shape)
+    return Observations(rows, is_batch, stacks if any(stacks) else [])
+
+
+def _stacks_of(name: str, num_rows: int, before: Sequence[Stacks]) -> list[ndarray | None]:
+    """Return the last stack of a part in each row, None where an episode begins."""
+    if not any(before):
+        return [None] * num_rows
+    if len(before) != num_rows:
+        raise ValueError(
+            f"the policy remembers what {len(before)} episodes have shown, and is given {num_rows} "
+            "observations: call reset() where episodes begin"
+        )
+    if any(name not in last for last in before if last):
+        raise ValueError(
+            f"predict was not given {name} before: give its stack, as make_env() shows it"
+        )
+    return [last.get(name) for last in before]
+
+
+def _read_parts(
+    space: Box, observation: Any, needed: Sequence[str], reader: str
+) -> tuple[dict[str, ndarray], bool]:
+    """Read the parts of one nested observation or of n: (n, ...) by name, and whether they are a
+    batch."""
     found: dict[str, ndarray] = {}
     kinds = {}
     for name in needed:
-        part = _shown(space)[name]
+        part = shown_of(space)[name]
         try:
             value = _value_of(observation, name, part.path)
         except (LookupError, TypeError):
             raise ValueError(
                 f"the observation has no {name}: the {reader} reads {', '.join(needed)}"
             ) from None
-        found[name], is_batch = _read_part(part, _to_array(value, name), name)
+        box = parts_of(space)[name]
+        found[name], is_batch = _read_part(part, box, _to_array(value, name), name)
         kinds[name] = f"{len(found[name])} rows" if is_batch else "one"
     if len({*kinds.values()}) > 1:
         sizes = ", ".join(f"{name} of {kind}" for name, kind in kinds.items())
         raise ValueError(f"the parts of the observation are not of one length: {sizes}")
-    parts_of_rows = zip(*found.values(), strict=True)
-    packed = [pack(space, dict(zip(found, row, strict=True))) for row in parts_of_rows]
-    return np.stack(packed), is_batch
+    return found, is_batch
 
 
 def split_masks(observation: Any, info: Any) -> tuple[Any, Any]:
@@ -100,35 +167,42 @@ def split_masks(observation: Any, info: Any) -> tuple[Any, Any]:
     return rest if isinstance(rest, (Mapping, tuple)) else {"observation": rest}, info
 
 
-def _read_list(space: Box, observations: list[Any], needed: Sequence[str], reader: str) -> Rows:
-    """Read n nested observations."""
+def _read_list(
+    space: Box, observations: list[Any], needed: Sequence[str], reader: str
+) -> dict[str, ndarray]:
+    """Read the parts of n nested observations."""
     found = []
     for i, observation in enumerate(observations):
         try:
-            rows, is_batch = read_observations(space, observation, needed, reader)
+            parts, is_batch = _read_parts(space, observation, needed, reader)
         except ValueError as error:
             raise ValueError(f"row {i} of the observations: {error}") from None
         if is_batch:
             raise ValueError(f"row {i} of the observations is a batch itself: give one")
-        found.append(rows)
-    return np.concatenate(found), True
+        found.append(parts)
+        if [part.shape for part in parts.values()] != [part.shape for part in found[0].values()]:
+            raise ValueError(f"row {i} of the observations has other shapes than row 0")
+    return {name: np.concatenate([parts[name] for parts in found]) for name in needed}
 
 
 def _read_array(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
-    """Read an array: in the form of space, or as an environment with a single part shows it.
+    """Read an array: in the form of space, or as an environment with a single part shows it, then
+    not stacked.
 
-    n choices of a Discrete, whole numbers, may be of the shape of a one-hot vector, and a batch of
-    one scalar of that of a preprocessed one: an array that is valid in both forms is refused."""
+    n choices of a Discrete, whole numbers, may be of the shape of a one-hot vector, a batch of one
+    scalar of that of a preprocessed one, and an image in colours of that of a stack of three gray
+    ones: an array that is valid in both forms is refused."""
     part = _single_part(space)
-    if part is None:
+    if part is None or (hasattr(space, "layer") and array.shape == space.shape):
         return _read_rows(space, array, needed)
-    if array.shape == part.space.shape or not _fits(array, space):
-        return _read_part(part, array, "observation")
-    may_be_shown = array.dtype.kind in "iu" or not isinstance(part.space, Discrete)
+    is_same = part.space.shape == space.shape
+    if (array.shape == part.space.shape and not is_same) or not _fits(array, space):
+        return _read_part(part, space, array, "observation")
+    may_be_shown = array.dtype.kind in "iu" or not (is_same or isinstance(part.space, Discrete))
     if not (may_be_shown and _fits(array, part.space)):
         return _read_rows(space, array, needed)
     try:
-        found = _read_part(part, array, "observation")
+        found = _read_part(part, space, array, "observation")
     except ValueError as error:
         try:
             return _read_rows(space, array, needed)
@@ -138,15 +212,20 @@ def _read_array(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
         _read_rows(space, array, needed)
     except ValueError:
         return found
+    shown, other = f"{len(array)} that the environment shows", f"shape {(1, *array.shape)}"
+    if is_same:
+        shown, other = "one that the environment shows", "floats"
     raise ValueError(
-        f"an observation of shape {array.shape} may be {len(array)} that the environment shows, of "
-        f"{part.space}, or one that is preprocessed: give {{'observation': ...}} with it if it is "
-        f"the former, and shape {(1, *array.shape)} if it is the latter"
+        f"an observation of shape {array.shape} may be {shown}, of {part.space}, or one that is "
+        f"preprocessed: give {{'observation': ...}} with it if it is the former, and {other} if it "
+        "is the latter"
     )
 
 
-def _read_part(part: ShownPart, array: ndarray, name: str) -> Rows:
-    """Read a part as the environment shows it."""
+def _read_part(part: ShownPart, box: Box, array: ndarray, name: str) -> Rows:
+    """Read a part as the environment shows it; of images, also stacks in a Box."""
+    if part.kind in PIXELS and not _fits(array, part.space) and _fits(array, box):
+        return _as_rows(array, box, name)
     rows, is_batch = _as_rows(array, part.space, name)
     if isinstance(part.space, Box):
         _check_finite(rows, name, is_batch)
@@ -163,13 +242,13 @@ def _read_rows(space: Box, array: ndarray, needed: Sequence[str]) -> Rows:
     if not hasattr(layer, "shown"):
         _check_finite(rows, "observation", is_batch)
         return rows, is_batch
-    shown = _shown(layer)
+    shown = shown_of(layer)
     vectors = rows.reshape(len(rows), -1, *layer.shape)
     for name in needed if layer is space else shown:
         part = shown[name]
         columns = vectors
         if len(shown) > 1:
-            if part.kind in ("pixels", "color"):
+            if part.kind in PIXELS:
                 continue
             columns = np.ascontiguousarray(vectors[..., layer.places[name]])
             columns = columns.view(layer.parts[name].dtype)
@@ -206,16 +285,17 @@ def _value_of(observation: Any, name: str, path: tuple[Any, ...]) -> Any:
     return reduce(getitem, path, observation)
 
 
-def _shown(space: Box) -> dict[str, ShownPart]:
-    """Return the parts of an observation as the environment shows them, by name."""
-    return getattr(space, "shown", None) or {"observation": ShownPart((), space, np.asarray)}
-
-
-def _single_part(space: Space[Any]) -> ShownPart | None:
+def _single_part(space: Any) -> ShownPart | None:
     """Return the only part of what an environment shows, if that is no dict or tuple and is
-    preprocessed to another shape."""
-    part = getattr(space, "shown", {}).get("observation")
-    return part if part and not part.path and part.space.shape != space.shape else None
+    preprocessed: of another shape, or gray images of which three are stacked."""
+    layer: Any = getattr(space, "layer", space)
+    if layer is space and not hasattr(space, "shown"):
+        return None
+    part = shown_of(layer).get("observation")
+    if not part or part.path:
+        return None
+    is_gray = part.kind == "pixels" and part.space.shape[2:] == (3,)
+    return part if is_gray or part.space.shape != space.shape else None
 
 
 def _to_array(value: Any, name: str) -> ndarray:

@@ -14,7 +14,14 @@ from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.models.noise import EMPTY, draw_rows
 from ppo.models.observation_parts import parts_of
 from ppo.policy.factories import ActorFactory
-from ppo.policy.inputs import read_actions, read_infos, read_observations, split_masks
+from ppo.policy.inputs import (
+    Observations,
+    Stacks,
+    read_actions,
+    read_infos,
+    read_observations,
+    split_masks,
+)
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -41,6 +48,7 @@ class PolicyNetwork:
         )
         self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
         self.generator = np.random.default_rng(self.config.seed)
+        self.stacks: list[Stacks] = []  # of the episodes that predict plays, {} where one begins
 
     @cached_property
     def actor(self) -> Any:
@@ -72,9 +80,16 @@ class PolicyNetwork:
         """Return recurrent states (n, S) for the beginnings of n episodes: zeros."""
         return np.zeros((n, self.actor.state_size), np.float32)
 
-    def reset(self) -> None:
-        """Reset the recurrent state. Call it before each episode of a recurrent policy."""
-        vars(self).pop("state", None)
+    def reset(self, episode: int | None = None) -> None:
+        """Forget the episodes that predict plays, or one of n: recurrent states, and stacks of what
+        the environment has shown. Call it before each episode of a policy that has any."""
+        if episode is None:
+            vars(self).pop("state", None)
+            self.stacks = []
+            return
+        self.state[episode : episode + 1] = 0
+        if episode < len(self.stacks):
+            self.stacks[episode] = {}
 
     def predict(
         self,
@@ -86,15 +101,17 @@ class PolicyNetwork:
         """Return the action for an observation, as the environment's step takes it, or n for n.
 
         observation: as the environment or make_env() shows it, or n of them, as
-        ppo.policy.inputs.read_observations reads them; only self.parts are needed; deterministic:
-        whether to take the most likely action, else a random one, drawn anew each time; info: that
-        of the observation, needed for its action mask only, or n of them; state: recurrent states
-        (n, S) of initial_state, which are overwritten by the next ones, by default self.state.
+        ppo.policy.inputs.read_observations reads them; only self.parts are needed; what is stacked
+        follows what was shown at the last call, until reset(); deterministic: whether to take the
+        most likely action, else a random one, drawn anew each time; info: that of the observation,
+        needed for its action mask only, or n of them; state: recurrent states (n, S) of
+        initial_state, which are overwritten by the next ones, by default self.state.
         Raises ValueError for a missing part, another shape, dtype or number of anything, numbers
         that are not finite, and choices that do not exist."""
-        rows, infos, states, is_batch = self._read(observation, info, state)
-        actions = self.act(rows, infos, states, deterministic)
-        return actions if is_batch else actions[0]
+        read, infos, states = self._read(observation, info, state)
+        actions = self.act(read.rows, infos, states, deterministic)
+        self.stacks = read.stacks or self.stacks
+        return actions if read.is_batch else actions[0]
 
     def values(self, observation: Any, state: ndarray | None = None) -> Any:
         """Return the value of an observation, a float, or (n,) of n: the expected discounted sum of
@@ -102,9 +119,9 @@ class PolicyNetwork:
 
         observation, state, errors: as of predict, but the critic may need more parts than
         self.parts, and no state changes."""
-        rows, _, states, is_batch = self._read(observation, None, state, for_critic=True)
-        values = self.torch_actor.values(self.normalize(rows), states)
-        return values if is_batch else values.item()
+        read, _, states = self._read(observation, None, state, for_critic=True)
+        values = self.torch_actor.values(self.normalize(read.rows), states)
+        return values if read.is_batch else values.item()
 
     def log_probs(
         self, observation: Any, action: Any, info: Any = None, state: ndarray | None = None
@@ -116,7 +133,7 @@ class PolicyNetwork:
         taken for one that was not clipped; of numbers that --squash_actions or --scale_actions
         scales, the density is that of actions in [-1, 1]. The rest: as of predict, but no state
         changes."""
-        rows, infos, states, is_batch = self._read(observation, info, state)
+        (rows, is_batch, _), infos, states = self._read(observation, info, state)
         squash, scale = self.config.squash_actions, self.config.scale_actions
         columns = read_actions(self.spaces.actions, action, len(rows), is_batch, squash, scale)
         distribution = self._distribution(rows, infos, states)
@@ -131,8 +148,8 @@ class PolicyNetwork:
         Its tensors are of the policy's columns (n, D), a column for each number of an action, in
         [-1, 1] where --scale_actions scales it to its bounds. The arguments: as of predict, but no
         state changes."""
-        rows, infos, states, _ = self._read(observation, info, state)
-        return self._distribution(rows, infos, states)
+        read, infos, states = self._read(observation, info, state)
+        return self._distribution(read.rows, infos, states)
 
     def act(
         self,
@@ -155,16 +172,21 @@ class PolicyNetwork:
 
     def _read(
         self, observation: Any, info: Any, state: ndarray | None, for_critic: bool = False
-    ) -> tuple[ndarray, Sequence[Any], ndarray, bool]:
-        """Return rows (n, *observation), n infos, states (n, S), and whether it is a batch."""
+    ) -> tuple[Observations, Sequence[Any], ndarray]:
+        """Return n observations, n infos, and states (n, S)."""
         space = self.spaces.observations
         needed = [*parts_of(space)] if for_critic else self.parts
         reader = "critic" if for_critic else "policy"
         if ACTION_MASK not in getattr(self.spaces.shown, "spaces", ()):
             observation, info = split_masks(observation, info)
-        rows, is_batch = read_observations(space, observation, needed, reader)
-        infos = read_infos(info, len(rows), is_batch)
-        return rows, infos, self._states(len(rows), state), is_batch
+        read = read_observations(space, observation, needed, reader, self.stacks)
+        if read.stacks and state is not None:
+            raise ValueError(
+                "state= carries none of what was shown before: leave it out, or give stacks of "
+                "observations, as make_env() shows them"
+            )
+        infos = read_infos(info, len(read.rows), read.is_batch)
+        return read, infos, self._states(len(read.rows), state)
 
     def _states(self, n: int, state: ndarray | None) -> ndarray:
         """Return the recurrent states (n, S) to use: those given, or those of the policy itself."""

@@ -1,5 +1,6 @@
 """What a policy takes for an observation, one or n of them, and what it answers."""
 
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -32,9 +33,34 @@ SPACES: dict[str, Any] = {
     "bytes": spaces.Box(0, 255, (3,), np.uint8),
     "dict": spaces.Dict(goal=spaces.Discrete(3), arm=spaces.Dict(x=spaces.Box(-1, 1, (2,)))),
     "tuple": spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-1, 1, ()))),
+    "mixed": spaces.Dict(
+        bits=spaces.MultiBinary((2, 2)),
+        choices=spaces.MultiDiscrete([2, 3], start=[1, -1]),
+        grid=spaces.Box(0, 20, (3, 2), np.uint8),
+        whole=spaces.Box(0, 60000, (2,), np.uint16),
+        scalar=spaces.Box(-1, 1, (), np.float64),
+    ),
     "tuple of tuples": spaces.Tuple(
         (spaces.Tuple((spaces.Discrete(2),)), spaces.Tuple((spaces.MultiBinary(2),)))
     ),
+}
+
+
+IMAGES: dict[str, Any] = {
+    "colours": spaces.Box(0, 255, (40, 50, 3), np.uint8),
+    "channels first": spaces.Box(0, 255, (3, 40, 50), np.uint8),
+    "gray": spaces.Box(0, 255, (60, 36), np.uint8),
+    "many channels": spaces.Box(0, 255, (36, 36, 5), np.uint8),
+    "a stack": spaces.Box(0, 255, (4, 40, 40), np.uint8),
+    "small": spaces.Box(0, 255, (5, 4), np.uint8),
+    "nested": spaces.Dict(
+        camera=spaces.Box(0, 255, (40, 50, 3), np.uint8),
+        arm=spaces.Tuple((spaces.Box(0, 255, (36, 36), np.uint8), spaces.Box(-1, 1, (2,)))),
+        goal=spaces.Discrete(3, start=1),
+        text=spaces.Text(3),
+    ),
+    "one of a dict": spaces.Dict(camera=spaces.Box(0, 255, (40, 50, 3), np.uint8)),
+    "as if preprocessed": spaces.Box(0, 255, (36, 36, 3), np.uint8),
 }
 
 
@@ -44,7 +70,7 @@ class Shows(gymnasium.Env):
     action_space = spaces.Box(-1, 1, (2,))
 
     def __init__(self, name: str) -> None:
-        self.observation_space = SPACES[name]
+        self.observation_space = deepcopy({**SPACES, **IMAGES}[name])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
@@ -60,7 +86,8 @@ class Shows(gymnasium.Env):
 def policy_of(name: str, **values: Any) -> Policy:
     """Make a policy that acts in Shows, as a new run does."""
     env = {"env_name": "tests.policy.test_predict:Shows", "env_kwargs": {"name": name}}
-    flags = {**PLAIN, "normalize_observations": True, **env, **values}
+    has_vectors = name not in IMAGES or name in ("small", "nested")
+    flags = {**PLAIN, "normalize_observations": has_vectors, **env, **values}
     return Components(settings_of(Config(**flags))).policy()
 
 
@@ -95,6 +122,95 @@ def test_what_the_environment_and_make_env_show_is_an_observation(name: str) -> 
         policy.reset()
         assert policy.predict(many).shape == (count, 2)
         policy.reset()
+
+
+SMALL = {"screen_size": 36, "model": "cnn_small", "hidden_size": 8, "precision": "float32"}
+STACKED = [
+    *((name, SMALL) for name in IMAGES if name != "small"),
+    ("nested", {**SMALL, "model": "lstm"}),
+    ("colours", {**SMALL, "image": "color", "frame_stack": 2}),
+    ("colours", {**SMALL, "frame_stack": 1}),
+    ("as if preprocessed", {**SMALL, "frame_stack": 3}),
+    ("as if preprocessed", {**SMALL, "frame_stack": 1, "image": "color"}),
+    *((name, {"frame_stack": 3}) for name in SPACES if name != "bytes"),
+    ("small", {"frame_stack": 3}),
+    ("numbers", {"frame_stack": 2, "model": "lstm", "hidden_size": 8}),
+]
+
+
+def raw(config: Any, env: gymnasium.Env) -> gymnasium.Env:
+    """Leave an environment as it is."""
+    return env
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(("name", "values"), STACKED)
+def test_what_is_shown_is_resized_and_stacked_as_in_training(
+    name: str, values: dict[str, Any]
+) -> None:
+    policy, other = policy_of(name, **values), policy_of(name, **values)
+    shows, env = policy.make_env(finish=raw), other.make_env()
+    answers = set()
+    for episode in range(2):
+        shown, row = (each.reset(seed=episode)[0] for each in (shows, env))
+        policy.reset()
+        other.reset()
+        for _ in range(4):
+            wrapped = shown if isinstance(shown, (dict, tuple)) else {"observation": shown}
+            value = policy.values(wrapped)
+            assert value == pytest.approx(other.values(row), abs=1e-6)
+            assert value == pytest.approx(policy.values(wrapped), abs=1e-6)
+            action = policy.predict(wrapped)
+            np.testing.assert_allclose(action, other.predict(row), atol=1e-6)
+            answers.add(round(value, 5))
+            shown, row = (each.step(action)[0] for each in (shows, env))
+    assert len(answers) > 4 or name == "one state"
+
+
+def test_a_game_is_seen_as_its_screen_shows_it() -> None:
+    flags = {**SMALL, "num_envs": 1, "num_steps": 8, "num_minibatches": 1, "num_workers": 0}
+    policy = make_components("PongNoFrameskip-v4", **flags).policy()
+    screen, _ = policy.make_env(finish=raw).reset(seed=0)
+    row, _ = policy.make_env().reset(seed=0)
+    assert (screen.shape, row.shape) == ((210, 160), (36, 36, 4))
+    assert policy.values(screen) == pytest.approx(policy.values(row), abs=1e-6)
+
+
+def test_several_episodes_are_stacked_side_by_side_until_each_is_reset() -> None:
+    policy = policy_of("gray", **SMALL)
+    images = np.random.default_rng(0).integers(256, size=(4, 2, 60, 36), dtype=np.uint8)
+
+    def one_by_one(*images: Any) -> Any:
+        policy.reset()
+        return [policy.predict(image) for image in images][-1]
+
+    last = [one_by_one(*images[:, 0]), one_by_one(*images[3:, 1])]
+    policy.reset()
+    for pair in images[:3]:
+        policy.predict(pair)
+    policy.reset(1)  # whose episode is over
+    with pytest.raises(ValueError, match=r"what 2 episodes have shown, and is given 1 .*reset\(\)"):
+        policy.predict(images[3, 0])
+    with pytest.raises(ValueError, match="values that uint8 has not"):
+        policy.predict(images[3] / 255)
+    with pytest.raises(ValueError, match="state= carries none of what was shown before"):
+        policy.predict(images[3], state=policy.initial_state(2))
+    np.testing.assert_allclose(policy.predict([*images[3]]), last, atol=1e-6)
+    policy.reset(5)  # of which nothing is known
+    policy.reset()
+    assert policy.predict(images[3, 0]).shape == (2,)
+
+
+def test_an_image_that_may_be_a_stack_is_refused() -> None:
+    policy = policy_of("as if preprocessed", **SMALL, frame_stack=3)
+    image = IMAGES["as if preprocessed"].sample()
+    message = "one that the environment shows, .* or one that is preprocessed: give {'observation'"
+    for given in (image, np.stack([image] * 2)):
+        with pytest.raises(ValueError, match=message):
+            policy.predict(given)
+    assert policy.values({"observation": image}) != policy.values(image.astype(np.float32))
+    with pytest.raises(ValueError, match=r"of shape \(40, 50\): give \(36, 36, 3\), or"):
+        policy.predict(np.zeros((40, 50), np.uint8))
 
 
 def test_states_are_told_from_a_one_hot_vector() -> None:
@@ -211,8 +327,10 @@ def test_stacks_of_observations_are_checked_as_each_of_them(name: str) -> None:
     if name == "states":
         with pytest.raises(ValueError, match=r"is no vector of Discrete\(16\)"):
             policy.predict(np.arange(48))
-    with pytest.raises(ValueError, match="the last observations in one"):
-        policy.predict(np.zeros(7))
+        assert policy.predict(np.zeros(7)).shape == (7, 2)  # states that the environment shows
+    else:
+        with pytest.raises(ValueError, match="the last observations in one"):
+            policy.predict(np.zeros(7))
 
 
 def test_actions_that_are_not_finite_or_no_choices_have_no_probability() -> None:
@@ -276,12 +394,6 @@ def test_what_an_agent_of_a_team_shows_is_an_observation(masks: str) -> None:
 
 
 N, T = 4, 6
-IMAGES = {
-    "model": "cnn_small",
-    "screen_size": 36,
-    "precision": "float32",
-    "hidden_size": 8,
-}
 UNCLIPPED = {"log_std_init": -3, "normalize_observations": True}  # a Box's numbers
 
 
@@ -298,7 +410,7 @@ CASES = {
     "masks": {"env_name": "Masked-v0"},
     "masks of two choices": {"env_name": "MaskedPair"},
     "lstm": identity("Box", "Dict", model="lstm", hidden_size=8, **UNCLIPPED),
-    "cnn": {"env_name": "Camera", **IMAGES, "normalize_observations": True},
+    "cnn": {"env_name": "Camera", **SMALL, "normalize_observations": True},
 }
 every_kind = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 
@@ -411,7 +523,7 @@ def test_states_are_remembered_for_as_many_episodes_as_there_are_observations() 
     ("shown", "stacked"),
     [
         (identity("Tuple", "Discrete"), ()),
-        ({"env_name": "Lights", **IMAGES}, ["left", "arm.camera"]),
+        ({"env_name": "Lights", **SMALL}, ["left", "arm.camera"]),
         ({"env_name": "Camera", "image": "categories", "hidden_size": 2}, []),
     ],
     ids=["Tuple", "Lights", "categories"],
