@@ -97,8 +97,9 @@ def changing_wrappers(env: Env) -> tuple[str, ...]:
 def describe_wrappers(wrappers: Iterable[str]) -> str:
     """Return a sentence for the user about changing_wrappers."""
     return (
-        f"no part of the policy: {' '.join(f'--wrapper={text}' for text in wrappers)}, as which "
-        "predict and exported files observe and act: put it around what they are used in"
+        f"no part of the policy: {' '.join(f'--wrapper={text}' for text in wrappers)}; predict and "
+        "exported files take what that shows and return actions for it, so do what it does where "
+        "you use them"
     )
 
 

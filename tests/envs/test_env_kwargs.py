@@ -135,13 +135,13 @@ def test_wrappers_that_change_what_a_policy_observes_or_does_are_named(
 ) -> None:
     here = "tests.envs.test_env_kwargs"
     texts = [RESCALED, "tests.envs.test_env_factories:Plain", f"{here}:Mirrored"]
-    said = f"no part of the policy: --wrapper={RESCALED} --wrapper={here}:Mirrored, as which"
+    said = f"no part of the policy: --wrapper={RESCALED} --wrapper={here}:Mirrored; predict"
     run = tmp_path / "run"
     flags = {**TINY, "env_name": "Pendulum-v1", "total_steps": 16, "verbose": 1}
     flags |= {"wrapper": texts, "run_dir": run}
     assert said in call(*as_arguments(flags))[1]
     policy = load_policy(run)
-    assert capsys.readouterr().err.startswith(f"note: {said} predict and exported files")
+    assert capsys.readouterr().err.startswith(f"note: {said} and exported files take")
     assert abs(policy.predict(np.zeros(3))) <= 1
     policy.save(tmp_path / "own.safetensors")
     assert load_policy(tmp_path / "own.safetensors").spaces.wrappers == (texts[0], texts[2])
