@@ -1,17 +1,22 @@
 """ONNX files in onnxruntime against the policies that were exported."""
 
+import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import onnxruntime
 import pytest
-import torch
+from gymnasium.spaces import Box, Discrete
 
 import main
 from ppo import Config, load_policy, train
 from ppo.extras.tools.export import export
-from ppo.models.observation_parts import split
+from ppo.extras.tools.exported_policy import describe_space
+from tests.policy.test_predict import raw
+from tests.running import Call
 
 SIZES = {
     "num_envs": 2,
@@ -23,6 +28,7 @@ SIZES = {
 }
 QUIET = {"eval_episodes": 0, "verbose": 0, "report": False}
 PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
+SHOWS = "tests.policy.test_predict:Shows"
 RUNS: dict[str, dict[str, Any]] = {
     "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},
     "squashed": {"env_name": "Pendulum-v1", "squash_actions": True, "use_sde": True},
@@ -39,6 +45,10 @@ RUNS: dict[str, dict[str, Any]] = {
         "env_name": "tests.environments:Identity-v0",
         "env_kwargs": {"shown": "Dict", "done": "Tuple"},
     },
+    "states": {"env_name": SHOWS, "env_kwargs": {"name": "states from -2"}},
+    "choices": {"env_name": SHOWS, "env_kwargs": {"name": "grid of choices"}, "frame_stack": 2},
+    "numbers": {"env_name": SHOWS, "env_kwargs": {"name": "half"}, "frame_stack": 3},
+    "a few of all": {"env_name": SHOWS, "env_kwargs": {"name": "mixed"}, "frame_stack": 2},
 }
 
 
@@ -65,21 +75,23 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
     assert main.main(["export", str(checkpoint), str(path), f"--env_name={env_name}"]) == 0
     session = onnxruntime.InferenceSession(str(path))
     assert {one.shape[0] for one in session.get_inputs()} == {"batch"}
-    types = {one.name: one.type for one in session.get_inputs()}
+    about = session.get_modelmeta().custom_metadata_map
+    assert about["environment"] == env_name
     policy = load_policy(checkpoint, env_name, precision="float32")
-    env = policy.make_env()
+    env = policy.make_env(finish=raw)
     state = np.zeros_like(policy.state)
     observation, _ = env.reset(seed=5)
+    seen: dict[str, Any] = {}
     for _ in range(60):
-        space = policy.spaces.observations
-        parts = split(space, torch.from_numpy(observation[None]))
-        inputs = {part: tensor.numpy() for part, tensor in parts.items()}
-        for part in inputs.keys() & {x for x, kind in types.items() if "double" in kind}:
-            inputs[part] = inputs[part].astype(np.float64)  # as the environment shows it
+        inputs = {
+            name: inputs_of(name, part, observation, seen)
+            for name, part in json.loads(about["inputs"]).items()
+        }
         if state.size:
             inputs["state"] = state
         found = session.run(None, inputs)
-        action = policy.predict(observation)
+        is_nested = isinstance(observation, (dict, tuple))
+        action = policy.predict(observation if is_nested else {"observation": observation})
         if state.size:
             state = found.pop()
             np.testing.assert_allclose(state, policy.state, atol=1e-5)
@@ -90,8 +102,52 @@ def test_an_exported_policy_acts_as_the_original(name: str, tmp_path: Path) -> N
         observation, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             policy.reset()
+            seen.clear()
             observation, _ = env.reset()
             state = np.zeros_like(state)
+
+
+def inputs_of(name: str, about: dict[str, Any], observation: Any, seen: dict[str, Any]) -> Any:
+    """Return an input of a file, by what it says of itself. seen: what was stacked before."""
+    if name != "observation":
+        for key in name.split("."):
+            observation = observation[int(key) if isinstance(observation, tuple) else key]
+    one = np.asarray(observation, about["dtype"])
+    if "preprocessing" in about:
+        assert about["preprocessing"].startswith(
+            "gray = 0.299 R + 0.587 G + 0.114 B as cv2.COLOR_RGB2GRAY, resized to 36 x 36 as by "
+            "cv2.INTER_AREA; the last 4, the oldest first, in the last dimension"
+        )
+        gray = cv2.cvtColor(one, cv2.COLOR_RGB2GRAY)
+        one = cv2.resize(gray, (36, 36), interpolation=cv2.INTER_AREA)
+        seen[name] = [*seen.get(name, [one] * 4)[1:], one]
+        return np.stack(seen[name], -1)[None]
+    if "stacked" in about:
+        seen[name] = [*seen.get(name, [one] * about["stacked"])[1:], one]
+        one = np.stack(seen[name])
+    return one[None]
+
+
+@pytest.mark.slow
+def test_a_file_says_what_it_takes_and_gives(tmp_path: Path, call: Call) -> None:
+    rescaled = "gymnasium.wrappers:RescaleAction(min_action=-1, max_action=1)"
+    values = {"env_name": "Pendulum-v1", "wrapper": [rescaled], "env_kwargs": {"g": 9.81}}
+    path = tmp_path / "policy.onnx"
+    code, out, _ = call("export", str(trained(values, tmp_path / "run")), str(path))
+    assert code == 0
+    assert f"note: no part of the policy: --wrapper={rescaled}; predict and" in out
+    found = onnxruntime.InferenceSession(str(path)).get_modelmeta().custom_metadata_map
+    assert found["environment"] == "Pendulum-v1"
+    assert found["version"] == f"ppo-trainer {version('ppo-trainer')}"
+    assert (json.loads(found["env_kwargs"]), found["wrappers"]) == ({"g": 9.81}, rescaled)
+    box = {"space": "Box", "shape": [1], "low": -1.0, "high": 1.0}
+    assert json.loads(found["outputs"]) == {"action": box}
+    (shown,) = json.loads(found["inputs"]).values()
+    assert shown["dtype"] == "float32"
+    assert shown["shown"] == {**box, "shape": [3], "low": [-1, -1, -8], "high": [1, 1, 8]}
+    assert describe_space(Box(np.float32([0, -np.inf]), np.float32([1, 5])))["low"] == [0, None]
+    choices = {"space": "Discrete", "shape": [], "choices": 3, "start": 2}
+    assert describe_space(Discrete(3, start=2)) == choices
 
 
 @pytest.mark.slow
@@ -102,12 +158,12 @@ def test_a_file_returns_nan_for_nan_and_some_action_for_what_is_infinite(tmp_pat
     policy = load_policy(checkpoint, world["env_name"], precision="float32")
     export(policy, tmp_path / "policy.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
-    choices = np.eye(2)[[0, 1, 0]]
-    rows = {"a": choices, "b": np.full((3, 1), 0.5), "c": choices}
+    numbers = np.full((3, 1), 0.5, np.float32)
+    rows = {"a": np.array([0, 1, 0]), "b": numbers, "c": np.zeros((3, 2), np.int8)}
     rows["state"] = policy.initial_state(3)
     expected = session.run(None, rows)
     for wrong in (np.nan, np.inf, -np.inf):
-        found = session.run(None, {**rows, "b": np.array([[0.5], [wrong], [0.5]])})
+        found = session.run(None, {**rows, "b": np.float32([[0.5], [wrong], [0.5]])})
         for one, other in zip(found, expected, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             np.testing.assert_allclose(one[[0, 2]], other[[0, 2]], atol=1e-6)
