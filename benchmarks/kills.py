@@ -66,7 +66,7 @@ class Heavier(Callback):
         self.best = 0.0
 
     def on_iteration(self, run: Any) -> None:
-        if run.metrics["episode_return_mean"] > self.best:
+        if (run.metrics["episode_return_mean"] or self.best) > self.best:
             self.best = run.metrics["episode_return_mean"]
             self.gravity *= 1.05
             run.set_env(gravity=self.gravity)

@@ -61,7 +61,7 @@ def flags_page() -> str:
     sections = ["# Flags\n"]
     for command in all_commands():
         shown = subprocess.run(
-            [sys.executable, "-m", "ppo", command, "--help"],
+            [sys.executable, "-m", "ppo", command, "--help=all"],
             env={**os.environ, "COLUMNS": "112"},
             capture_output=True,
             text=True,

@@ -1,12 +1,14 @@
 """Environments as Python gives them: ids, classes, and functions that make one."""
 
 import pickle
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from ppo.envs.registrations import Registrations
 from ppo.errors import ConfigError
+from ppo.system.imports import has_guard
 
 EnvLike = str | Callable[..., Any]  # an id, or a class or function that makes an environment
 unpickle = cache(pickle.loads)  # cached, so that all environments of a process share one class
@@ -21,9 +23,11 @@ class EnvName(str):
 class EnvObject(EnvName):
     """A label such as "<Reach>" with a pickled class or function, which other processes unpickle.
 
-    It takes the place of an id in the settings; files store the label only."""
+    It takes the place of an id in the settings; files store the label only. place: module:Name or
+    file.py:Name by which a command imports it, "" if none can."""
 
     pickled: bytes
+    place: str
 
 
 def as_env_name(env: EnvLike) -> EnvName:
@@ -48,6 +52,7 @@ def _as_object(env: Any) -> EnvObject:
     import cloudpickle
 
     label = EnvObject(f"<{name}>")
+    label.place = _place_of(env)
     try:
         label.pickled = cloudpickle.dumps(env)
     except Exception as error:  # whatever its parts raise
@@ -56,3 +61,19 @@ def _as_object(env: Any) -> EnvObject:
             "holds inside of the function or in __init__"
         ) from error
     return label
+
+
+def _place_of(env: Any) -> str:
+    """Return module:Name or file.py:Name of a class or function, "" if a command cannot import it:
+    it is local, or in a script that would train again as it is imported."""
+    module, name = str(getattr(env, "__module__", "")), str(getattr(env, "__qualname__", ""))
+    loaded = sys.modules.get(module)
+    if getattr(loaded, name, None) is not env:
+        return ""
+    if module == "__main__":
+        spec = getattr(loaded, "__spec__", None)  # of python -m
+        module = spec.name if spec else module
+    file = str(getattr(loaded, "__file__", None))
+    if loaded is sys.modules["__main__"] and not has_guard(file):
+        return ""
+    return f"{module if '.' in module else file}:{name}"

@@ -1,6 +1,8 @@
 """Errors of environments and of the worker processes that step them."""
 
 import traceback
+from collections.abc import Sequence
+from typing import Any
 
 from ppo.errors import PPOError
 
@@ -22,7 +24,11 @@ class InvalidEnvOutput(ValueError):
 
 
 class WorkerError(PPOError):
-    """A worker cannot go on. args: what happened, and the traceback of what was raised, if any."""
+    """A worker cannot go on. args: what happened, and the traceback of what was raised, if any.
+
+    episodes: those that had ended in its part of the rollout, each a ppo.envs.worker.Episode."""
+
+    episodes: Sequence[Any] = ()
 
 
 def worker_error(culprit: str, error: BaseException) -> WorkerError:

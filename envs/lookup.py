@@ -1,6 +1,7 @@
 """Find what an id stands for: an entry of gymnasium's registry, or a class or function."""
 
 import dataclasses
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager, suppress
 from errno import EADDRINUSE
 from functools import partial
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from inspect import signature
 from pkgutil import resolve_name
@@ -17,7 +19,7 @@ import gymnasium
 from gymnasium import Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-from ppo.envs.env_factories import EnvObject, unpickle
+from ppo.envs.env_factories import EnvName, EnvObject, unpickle
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES, Atari
 from ppo.errors import PPOError, suggest
@@ -62,6 +64,21 @@ def find_family(
     if family is None:
         return env_name, None, {"frame_skip": 1}
     return env_name, family.name, family.auto_values(spec)
+
+
+def command_name(env_name: str) -> str:
+    """Return what a command's --env_name is given for an environment, which may be from Python, ""
+    if no command can import it."""
+    if isinstance(env_name, EnvObject):
+        path, _, name = env_name.place.rpartition(":")
+        return f"{os.path.relpath(path) if os.sep in path else path}:{name}" if path else ""
+    if isinstance(env_name, EnvName) and env_name in gymnasium.registry:
+        registrants = {"gymnasium", *(family.module for family in FAMILIES)}
+        registrants |= {point.module for point in entry_points(group="gymnasium.envs")}
+        entry_point = str(gymnasium.registry[env_name].entry_point)
+        known = {name.partition(".")[0] for name in registrants}
+        return env_name if re.split("[.:]", entry_point)[0] in known else ""
+    return env_name
 
 
 def look_up(env_name: str, env_kwargs: dict[str, Any]) -> tuple[EnvSpec, Atari | None]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ppo.envs.channel import wait_for_any
 from ppo.envs.errors import WorkerError
 from ppo.envs.sampler import RolloutSampler
-from ppo.envs.worker import RolloutInfo, Worker
+from ppo.envs.worker import Episode, RolloutInfo, Worker
 from ppo.envs.worker_process import LocalWorker, WorkerProcess
 from ppo.extensions import NOTHING
 from ppo.guard import Deadline
@@ -20,8 +20,7 @@ from ppo.system.hardware import core_numbers
 
 SECONDS_TO_CLOSE = 1.0
 SECONDS_TO_NOTICE = 0.05  # a worker that has died or hangs
-MAX_LOSSES_OF_ONE = (3, 60)  # so many losses of one worker within so many seconds
-MAX_LOSSES = (10, 600)  # and of all workers together
+SECONDS_OF_LOSSES = 600  # in which they are counted
 
 
 class Half(NamedTuple):
@@ -44,6 +43,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         num_workers: int,
         *,
         deadlines: Mapping[str, Deadline] = NOTHING,
+        max_losses: int = 10,
         on_event: Callable[..., None] = lambda kind, **details: None,
         sampler: RolloutSampler | None = None,
         first_id: int = 0,
@@ -54,13 +54,16 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
         make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
         deadlines: of calls in ppo.envs.heartbeat.CALLS, after which a worker counts as hung;
-        sampler: samples actions for all environments, if workers do not; first_id: the number of
-        the first environment in the whole run; team_size: so many of them must have the same
-        worker; steps_whole: of the workers. If there are as many workers as cores, and they sample
-        actions, each stays on a core of its own."""
+        max_losses: of workers within ten minutes, after which another one ends the run; sampler:
+        samples actions for all environments, if workers do not; first_id: the number of the first
+        environment in the whole run; team_size: so many of them must have the same worker;
+        steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
+        each stays on a core of its own."""
         self.on_event = on_event
         self.sampler: Any = sampler
-        self.losses: list[tuple[float, int]] = []  # time and number of the worker
+        self.max_losses = max_losses
+        self.losses: list[float] = []  # their times
+        self.discarded: list[Episode] = []  # that lost workers have reported in this rollout
         kind = WorkerProcess if num_workers else LocalWorker
         num_workers = max(1, num_workers)
         if sampler and not steps_whole:
@@ -106,6 +109,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
         The number of workers, and who samples actions, changes nothing but rounding in the policy.
         Raises WorkerError if a worker cannot start or is lost too often."""
+        self.discarded = []
         if self.sampler:
             infos = self._collect_centrally(iteration, env_attributes)
         else:
@@ -113,7 +117,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             for worker in self.workers:
                 worker.send(*command)
             infos = self._receive(self.workers, repeat=command)
-        return merge(infos.values())
+        return merge(infos.values())._replace(discarded=self.discarded)
 
     def _collect_centrally(
         self, iteration: int, env_attributes: Mapping[str, Any]
@@ -221,9 +225,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         )
         if not can_replace:
             raise loss
-        self.losses.append((now, worker.number))
-        if problem := too_many_losses(self.losses):
-            raise WorkerError(f"{problem}, most recently because {cause}", *traceback)
+        self.discarded += loss.episodes
+        self.losses = [at for at in self.losses if now - at < SECONDS_OF_LOSSES] + [now]
+        if len(self.losses) > self.max_losses:
+            raise WorkerError(
+                f"workers were lost {len(self.losses)} times within ten minutes, most recently "
+                f"because {cause} (traceback in events.jsonl): give a greater --max_losses, or end "
+                "the episode where the environment raises, by a wrapper (docs/environments.md)"
+            )
         worker.heartbeat[:] = 0
         try:
             worker.start()
@@ -231,20 +240,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             reason = f"cannot be replaced ({error.strerror or error})"
             raise WorkerError(f"worker {worker.number} {reason}: {cause}", *traceback) from error
         worker.replaced_at = now
-
-
-def too_many_losses(losses: Sequence[tuple[float, int]]) -> str:
-    """Describe losses if there are too many: of the worker lost last, or of all together."""
-    now, worker = losses[-1]
-    own = [loss for loss in losses if loss[1] == worker]
-    for who, lost, (limit, seconds) in (
-        (f"worker {worker} was", own, MAX_LOSSES_OF_ONE),
-        ("workers were", losses, MAX_LOSSES),
-    ):
-        count = sum(now - at < seconds for at, _ in lost)
-        if count > limit:
-            return f"{who} lost {count} times within {seconds} s"
-    return ""
 
 
 def make_halves(num_envs: int, shares: Sequence[range]) -> list[Half]:

@@ -1,7 +1,7 @@
 """Step some of a run's environments and write what they return to rows of the shared rollout."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from pkgutil import resolve_name
@@ -66,7 +66,8 @@ class RolloutInfo(NamedTuple):
 
     reset_envs: those that were reset before the rollout; faults: how many each has had, by their
     kinds (see ppo.envs.inspection.Inspector); told: what each WorkerPart tells of
-    environments, by its name; note: a sentence for the user, or ""."""
+    environments, by its name; note: a sentence for the user, or ""; discarded: episodes that ended
+    in a part of the rollout that was lost and collected again, of which the tables hold nothing."""
 
     episodes: list[Episode]
     last_observations: list[LastObservation]
@@ -74,6 +75,10 @@ class RolloutInfo(NamedTuple):
     faults: dict[int, dict[str, int]]
     told: dict[str, dict[int, Any]]
     note: str = ""
+    discarded: Sequence[Episode] = ()
+
+
+NO_INFO = RolloutInfo([], [], [], {}, {})  # outside of a rollout
 
 
 class WorkerPart:
@@ -129,6 +134,7 @@ class Worker:
         self.calls.share(self.heartbeat.array)
         # Those that were reset before this rollout, as resuming may do; None: all are to be reset.
         self.reset_envs: list[int] | None = None
+        self.info = NO_INFO
         self.envs = self._make_envs()
         space = self.envs[0].action_space
         self.to_actions = action_converter(
@@ -175,13 +181,15 @@ class Worker:
         except BaseException as error:
             if isinstance(error, RAISED_BY_SIGNALS) and parent_process() is None:
                 raise
-            if not np.isfinite(self.actions).all():
-                raise WorkerError(NOT_FINITE, traceback.format_exc()) from error
             culprit = "the policy"
             if not self.is_sampling:
                 called = describe_environments(self.own_ids, self.calls.numbers[ENVIRONMENT])
                 culprit = f"{called} of {self.config.env_name}"
-            raise worker_error(culprit, error) from error
+            loss = worker_error(culprit, error)
+            if not np.isfinite(self.actions).all():
+                loss = WorkerError(NOT_FINITE, traceback.format_exc())
+            loss.episodes = self.info.episodes
+            raise loss from error
 
     def call(self, name: str, method: str, *arguments: Any) -> Any:
         """Call a method of what an extension has added by a name."""
@@ -207,11 +215,12 @@ class Worker:
             table[0] = table[-1]
         self.rollout.terminations[:] = False
         self.rollout.truncations[:] = False
-        if self.reset_envs is None:
-            self.reset_envs = list(self.env_indices)
-            self._start_all(0)
-        self.info = RolloutInfo([], [], self.reset_envs, {}, {})
+        is_first = self.reset_envs is None
+        reset_envs = [*self.env_indices] if self.reset_envs is None else self.reset_envs
+        self.info = RolloutInfo([], [], reset_envs, {}, {})
         self.reset_envs = []
+        if is_first:
+            self._start_all(0)
         return DONE
 
     def step(self, t: int, members: range) -> bool:
@@ -236,7 +245,7 @@ class Worker:
 
     def end(self) -> RolloutInfo:
         """End the rollout, and return the report on it."""
-        info = self.info
+        info, self.info = self.info, NO_INFO
         for index, env in zip(self.env_indices, self.envs, strict=True):
             info.faults[index] = take_faults(env)
         for name, part in self.extension_parts.items():

@@ -3,6 +3,8 @@
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+__version__ = "2.0.0"
+
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",
     "Config": "ppo.config.config:Config",

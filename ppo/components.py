@@ -61,10 +61,11 @@ class Reports(NamedTuple):
     """What the environments of all processes report of a rollout, by their ids.
 
     episodes: those that have ended, in the order of their steps; faults: an environment, a kind of
-    fault and how many there were."""
+    fault and how many there were; absent: the environments that have not begun an episode."""
 
     episodes: list[Episode]
     faults: list[tuple[int, str, int]]
+    absent: list[int]
 
 
 def make_learner(
@@ -208,6 +209,7 @@ class Components:
                 self.num_envs,
                 min(self.num_envs // self.spaces.team_size, int(self.config.num_workers)),
                 deadlines=guard().deadlines(self.config),
+                max_losses=self.config.max_losses,
                 sampler=self.sampler,
                 first_id=self.env_ids.start,
                 team_size=self.spaces.team_size,
@@ -241,14 +243,16 @@ class Components:
     def gather_reports(self, info: RolloutInfo) -> Reports:
         """Return what the environments report of a rollout, here and in other processes."""
         ids = self.env_ids
-        ended = [x._replace(environment=ids[x.environment]) for x in info.episodes]
+        episodes = [*info.episodes, *info.discarded]
+        ended = [x._replace(environment=ids[x.environment]) for x in episodes]
         faults = [
             (ids[index], kind, count)
             for index, counts in info.faults.items()
             for kind, count in counts.items()
             if count
         ]
-        both = self.peers.gather((ended, faults))
+        absent = [ids[index] for index in np.flatnonzero(self.buffers.episode_counts == 0)]
+        both = self.peers.gather((ended, faults, absent))
         return Reports(*(sorted(chain(*found)) for found in zip(*both, strict=True)))
 
     def make_batch(self, rollout: Rollout) -> Batch:

@@ -33,6 +33,8 @@ from ppo.system.files import write_json
 from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State, add_prefix, select_prefix
 
+MANY_EPISODES = 100  # of an environment's, while another is in its first
+
 
 class Learned(NamedTuple):
     """What came of an iteration in this process."""
@@ -67,8 +69,8 @@ class Monitor:
     ) -> None:
         self.parts = parts
         self.config = parts.config
-        self.episodes = EpisodeStatistics()
-        self.run = Run(parts, folder, self.notify, self.episodes.returns)
+        self.episodes = EpisodeStatistics(self.config.num_envs)
+        self.run = Run(parts, folder, self.notify, self.episodes)
         self.warned: set[tuple[int, str]] = set()  # of a kind of fault of an environment
         self.doubts: dict[str, str] = {}  # about saved states, by the name of the callback
         self.notes = set(parts.spaces.warnings)  # that have been shown, or will be at the start
@@ -171,6 +173,7 @@ class Monitor:
     def note_lost_episodes(self, env_ids: list[int]) -> None:
         """Warn in which environments of a resumed run the open episode could not be restored."""
         if env_ids:
+            self.episodes.waiting |= {*env_ids}
             message = (
                 f"resume is not exact: environments {env_ids} did not repeat their open episode, a "
                 "new one began there"
@@ -212,8 +215,10 @@ class Monitor:
     def _count(self, reports: Reports) -> None:
         """Count episodes, and faults, of which the user is warned once for each environment."""
         had_too_many = self.episodes.has_too_many
+        self.episodes.waiting -= {*reports.absent}
         for episode in reports.episodes:
             self.episodes.add(episode)
+        self._warn_of_long_episodes()
         if self.episodes.has_too_many and not had_too_many:
             self.run.folder.event(
                 "env_metrics",
@@ -228,6 +233,19 @@ class Monitor:
                 what = f"environment {env_id} {names_of('faults')[kind]}"
                 # This counts it, too.
                 self.run.folder.event(kind, f"{what}, and more are only counted", count)
+
+    def _warn_of_long_episodes(self) -> None:
+        """Say once why means have no value, where some environments take long to end an episode."""
+        waiting = sorted(self.episodes.waiting)
+        is_long = self.episodes.count >= MANY_EPISODES * self.config.num_envs
+        if waiting and is_long and "waiting" not in self.notes:
+            self.notes.add("waiting")
+            self.run.folder.event(
+                "environment",
+                f"environments {waiting[:5]} are still in their first episode, while others have "
+                f"ended {self.episodes.count:,}: means of episodes have no value until all have "
+                "ended one, for which --max_episode_steps provides",
+            )
 
     def _fault_counts(self) -> Metrics:
         return {f"faults/{name}": count for name, count in self.parts.faults.items()}

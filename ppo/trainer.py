@@ -27,7 +27,13 @@ from ppo.run.summary import RunSummary
 from ppo.run.trusted_settings import run_settings
 from ppo.system.clock import Clock
 from ppo.system.hardware import within_gpu_memory
-from ppo.system.process import freeze_garbage, ignore_harmless_warnings, restored_process
+from ppo.system.imports import file_being_imported
+from ppo.system.process import (
+    freeze_garbage,
+    ignore_harmless_warnings,
+    in_one_thread,
+    restored_process,
+)
 from ppo.system.signals import STOP, STOPPING, URGENT, Terminated
 
 
@@ -89,6 +95,7 @@ class Training:
         return goes_on
 
 
+@in_one_thread("train")
 @restored_process()
 def train(
     env: EnvLike | Config,
@@ -105,10 +112,16 @@ def train(
     Returns the content of summary.json, and the path of the last checkpoint. env: an id, a class or
     a function, or the Config; eval_env: the same, for evaluations. config: tuned values by default;
     flags: of Config, take precedence. learner: a subclass of Learner, what makes one from (model,
-    config, peers), or its import path. Raises ConfigError, EnvironmentUnavailable or ModelMismatch
-    before the first iteration, CheckpointError if there is nothing to resume, RunInUse; WorkerError
-    if an environment fails too often, CallbackError, NonFinite, SaveFailed; Interrupted.
+    config, peers), or its import path. Raises ConfigError, also if another thread of this process
+    trains, EnvironmentUnavailable or ModelMismatch before the first iteration, CheckpointError if
+    there is nothing to resume, RunInUse; WorkerError if an environment fails too often,
+    CallbackError, NonFinite, SaveFailed; Interrupted.
     """
+    if file := file_being_imported():
+        raise ConfigError(
+            f"{file} trains as it is imported: put its calls of train below a line "
+            'if __name__ == "__main__":'
+        )
     values: Settings = {**flags}
     if "callback" in values:
         raise ConfigError("callback is for the command line: from Python give callbacks=[...]")

@@ -83,7 +83,7 @@ def test_help_lists_every_command_with_a_sentence(call: Call) -> None:
     lines = [" ".join(line.split()) for line in output.splitlines()]
     for name, command in all_commands().items():
         assert f"{name} {command.about}" in lines
-    assert "Environment and preprocessing:" in lines
+    assert "environment Environment and preprocessing" in lines
 
 
 def test_help_of_training_takes_no_heavy_import() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,6 +57,29 @@ def watch(parts: Components, folder: Path, **changed: Any) -> tuple[Monitor, Run
         return monitor, run, decision.metrics
 
 
+def test_environments_that_begin_anew_as_a_run_is_resumed_are_waited_for(tmp_path: Path) -> None:
+    monitor, _, _ = watch(make_components("Counting-v0", **SMALL), tmp_path)
+    assert monitor.episodes.means()["episode_return_mean"] is not None
+    monitor.note_lost_episodes([0, 1])
+    monitor.episodes.add(Episode(0, 0, 0.0, 2, {"score": 1.0}))
+    restored = EpisodeStatistics(2)
+    restored.load_state_dict(monitor.episodes.state_dict())
+    for statistics in (monitor.episodes, restored):
+        means = statistics.means()
+        assert {*means.values()} == {None}
+        statistics.add(Episode(1, 1, 0.0, 2, {}))
+        assert statistics.means()["env/score"] == 1.0
+
+
+def test_an_agent_that_has_not_arrived_is_not_waited_for() -> None:
+    statistics = EpisodeStatistics(3)
+    statistics.add(Episode(0, 0, 1.0, 2, {}))
+    statistics.waiting -= {2}
+    assert statistics.means()["episode_return_mean"] is None
+    statistics.add(Episode(1, 1, 3.0, 2, {}))
+    assert statistics.means()["episode_return_mean"] == 2.0
+
+
 def test_metrics_are_averaged_over_the_last_hundred_episodes_that_report_them() -> None:
     statistics = EpisodeStatistics()
     assert "episodes.metrics" not in statistics.state_dict()
@@ -80,7 +104,30 @@ def test_metrics_are_averaged_over_the_last_hundred_episodes_that_report_them() 
         one.add(Episode(0, 0, 0.0, 2, {"number": 150.0, "new": 0.1}))
     assert restored.means() == statistics.means()
     assert restored.means()["env/number"] == 100.5
-    assert state["episodes.metrics"]["number"][-1] == 149.0  # what was returned does not change
+    assert state["episodes.metrics"]["number"][0][-1] == 149.0  # what was returned does not change
+
+
+def test_each_environment_counts_alike() -> None:
+    """The last 25 episodes of each of four: one has many short ones, and counts no more."""
+    statistics = EpisodeStatistics(4)
+    for environment, (count, value) in enumerate([(60, 1.0), (30, 2.0), (2, 3.0), (1, 6.0)]):
+        for number in range(count):
+            metrics = {"mine": value} if environment < 2 else {}
+            total = value if number >= count - 25 else 100.0
+            statistics.add(Episode(0, environment, total, 10 * environment, metrics))
+    found = {"episode_return_mean": 3.0, "episode_length_mean": 15.0, "env/mine": 1.5}
+    assert statistics.means() == found
+    assert len(statistics.returns) == 25 + 25 + 2 + 1
+
+
+def test_the_episodes_of_version_1_are_taken_to_have_ended_by_turns() -> None:
+    statistics = EpisodeStatistics(2)
+    recent = np.array([[1.0, 5.0], [2.0, 6.0], [3.0, 7.0]])
+    statistics.load_state_dict(
+        {"episodes": 3, "episodes.recent": recent, "episodes.metrics": {"mine": [1.0, 4.0]}}
+    )
+    found = {"episode_return_mean": 2.0, "episode_length_mean": 6.0, "env/mine": 2.5}
+    assert statistics.means() == found
 
 
 def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) -> None:
@@ -90,7 +137,8 @@ def test_too_many_names_of_metrics_are_ignored_with_one_warning(tmp_path: Path) 
         metrics = {f"name_{number}": 1.0 for number in range(start, start + 50)}
         rollout.info = rollout.info._replace(episodes=[Episode(0, 0, 0.0, 2, metrics)])
         monitor._count(monitor.parts.gather_reports(rollout.info))
-    assert [*monitor.episodes.metrics] == [f"name_{number}" for number in range(MAX_METRICS)]
+    names = [name for name in monitor.episodes.recent if name.startswith("env/")]
+    assert names == [f"env/name_{number}" for number in range(MAX_METRICS)]
     ((kind, message, _),) = run.told
     assert kind == "env_metrics"
     assert f"more than {MAX_METRICS} numbers by different names" in message

@@ -5,6 +5,7 @@ import shlex
 import signal
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from ppo import Callback, Config, Learner, train
 from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError, Interrupted
 from ppo.run.checkpoint import load, newest_first
-from tests.running import metrics
+from tests.running import Call, metrics
 
 TINY = {
     "env_name": "CartPole-v1",
@@ -207,3 +208,50 @@ def test_two_configs_are_refused():
     plain = Config(env_name="CartPole-v1")
     with pytest.raises(ConfigError, match="train takes one Config"):
         train(plain, plain)
+
+
+def decaying(remaining: float) -> float:
+    return 1e-3 * remaining
+
+
+def test_a_schedule_that_was_a_function_is_given_anew_or_asked_for(
+    tmp_path: Path, call: Call
+) -> None:
+    folder = tmp_path / "run"
+    train(config(folder, learning_rate=decaying, entropy_coef=lambda remaining: 0.1 * remaining))
+    resume = (f"--resume={folder}", "--verbose=0", "--total_steps=160")
+    code, _, error = call(*resume, "--learning_rate=1e-3")
+    assert code == 3
+    assert "<lambda> as entropy_coef, which no file holds: give it again, by train(" in error
+    assert error.count("\n") == 1
+    code, _, error = call(*resume, "--learning_rate=1e-3", "--entropy_coef=linear:0.1")
+    assert (code, error) == (0, "")
+    again = {"learning_rate": decaying, "entropy_coef": 0.2, "total_steps": 192, "verbose": 0}
+    assert train("CartPole-v1", resume=str(folder), **again).steps == 192
+    rates = [float(row["learning_rate"]) for row in metrics(folder)]
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 1e-3, 1e-3 / 6], rel=1e-5)
+
+
+def test_a_second_training_in_another_thread_is_refused(tmp_path: Path) -> None:
+    """Both at once would share the process's signals, its random numbers and its helpers."""
+    found: list[Any] = []
+
+    def train_too() -> None:
+        try:
+            found.append(train(config(tmp_path / "second")))
+        except ConfigError as error:
+            found.append(error)
+
+    class InAThread(Callback):
+        def on_iteration(self, run: Any) -> None:
+            thread = Thread(target=train_too)
+            thread.start()
+            thread.join()
+
+    alone = metrics(Path(train(config(tmp_path / "alone")).checkpoint).parents[1])
+    train(config(tmp_path / "first"), callbacks=[InAThread()])
+    assert "train is being called in another thread of this process" in str(found[0])
+    assert metrics(tmp_path / "first") == alone
+    assert not (tmp_path / "second").exists()
+    train_too()
+    assert found[-1].steps == 128

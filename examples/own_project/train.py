@@ -23,7 +23,7 @@ class Curriculum(Callback):
         episodes = run.metrics["episodes"]
         success = run.metrics.get("env/success_rate")
         run.log("level", 1 if self.raised_after is None else 2)
-        if episodes < 100 + (self.raised_after or 0):
+        if success is None or episodes < 100 + (self.raised_after or 0):
             return
         if self.raised_after is None and success > 0.8:
             self.raised_after = episodes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ppo.callbacks.statistics import EpisodeStatistics
 from ppo.config.config import Config
 from ppo.config.flags import check_values
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
@@ -44,7 +45,8 @@ class Callback:
         """React to a finished iteration: read run.metrics, run.rollout and run.batch."""
 
     def on_episode(self, run: "Run", episode: "Episode") -> None:
-        """React to an episode that ended in this iteration; before on_iteration."""
+        """React to an episode that ended in this iteration; before on_iteration. It may be one of a
+        part of the rollout that was lost with its worker and collected again."""
 
     def on_evaluation(self, run: "Run", result: Evaluation) -> None:
         """React to an evaluation, during training or at its end."""
@@ -69,7 +71,7 @@ class Callback:
 class Run:
     """A run as callbacks see it.
 
-    notify: calls a method of all callbacks; returns: of the last 100 episodes; rows: the metrics
+    notify: calls a method of all callbacks; episodes: their statistics; rows: the metrics
     before a resumed run; metrics, rollout, batch: of the last iteration; measured: the names of
     metrics that are the trainer's own; is_best: whether a callback has found the last iteration to
     be the best so far.
@@ -78,7 +80,7 @@ class Run:
     parts: "Components"
     folder: "RunFolder"
     notify: Callable[..., None]
-    returns: Sequence[float]
+    episodes: EpisodeStatistics
     rows: Sequence[State] = ()
     metrics: State = field(default_factory=dict)
     measured: frozenset[str] = frozenset()
@@ -94,6 +96,11 @@ class Run:
     def config(self) -> Config:
         """The settings of the run, resolved."""
         return self.parts.config
+
+    @property
+    def returns(self) -> list[float]:
+        """The returns of the last episodes of each environment, which are 100 or more."""
+        return self.episodes.returns
 
     @property
     def iteration(self) -> int:

@@ -1,6 +1,7 @@
 """Statistics of the episodes of a run."""
 
 from collections import deque
+from itertools import chain
 from statistics import fmean
 
 import numpy as np
@@ -9,57 +10,113 @@ from ppo.algorithm.rollout import Metrics
 from ppo.envs.worker import Episode
 from ppo.system.state_dict import State
 
-RECENT = 100  # episodes that are averaged
+RECENT = 100  # episodes that are averaged, or more
 MAX_METRICS = 64  # of an environment's own
+RETURN, LENGTH, OWN = "episode_return_mean", "episode_length_mean", "env/"
+
+
+class Recent:
+    """The last values of a metric in each environment, of all together 100 or more."""
+
+    def __init__(self, num_envs: int) -> None:
+        size = -(-RECENT // num_envs)
+        self.values: list[deque[float]] = [deque(maxlen=size) for _ in range(num_envs)]
+        self.means = np.full(num_envs, np.nan)
+        self.changed: set[int] = set()  # environments whose mean is not up to date
+
+    def add(self, environment: int, value: float) -> None:
+        """Add the value of an episode that is over."""
+        self.values[environment].append(value)
+        self.changed.add(environment)
+
+    def mean(self) -> float:
+        """Return the mean of the means of all environments that have values."""
+        for environment in self.changed:
+            self.means[environment] = fmean(self.values[environment])
+        self.changed.clear()
+        return float(np.nanmean(self.means))
+
+    def all(self) -> list[float]:
+        """Return all values, one environment's after the other's."""
+        return [*chain(*self.values)]
 
 
 class EpisodeStatistics:
-    """Count episodes, and average the return and length of the last 100, and each of the
-    environment's own metrics over the last 100 that report it.
+    """Count episodes, and average the return and length of the last ones of each environment, and
+    each of the environment's own metrics over the last ones that report it.
 
-    has_too_many: whether the environment has reported more than MAX_METRICS names."""
+    Of episodes that begin together the short ones end first, and those of one length together: in a
+    mean of those that ended last, now the short ones count too much and now the long ones. So each
+    environment counts alike, and means have no value until each has ended an episode.
 
-    def __init__(self) -> None:
+    waiting: those that have not since all of them began; has_too_many: whether they have reported
+    more than MAX_METRICS names."""
+
+    def __init__(self, num_envs: int = 1) -> None:
+        self.num_envs = num_envs
+        self.waiting = {*range(num_envs)}
         self.count = 0
         self.has_too_many = False
-        self.returns: deque[float] = deque(maxlen=RECENT)
-        self.lengths: deque[float] = deque(maxlen=RECENT)
-        self.metrics: dict[str, deque[float]] = {}
+        self.recent = {RETURN: Recent(num_envs), LENGTH: Recent(num_envs)}
+
+    @property
+    def returns(self) -> list[float]:
+        """The returns that are averaged."""
+        return self.recent[RETURN].all()
 
     def add(self, episode: Episode) -> None:
         """Add an episode that is over."""
         self.count += 1
-        self.returns.append(episode.episode_return)
-        self.lengths.append(episode.episode_length)
-        for name, value in episode.metrics.items():
-            if name in self.metrics or len(self.metrics) < MAX_METRICS:
-                self.metrics.setdefault(name, deque(maxlen=RECENT)).append(value)
+        environment = episode.environment
+        self.waiting.discard(environment)
+        self.recent[RETURN].add(environment, episode.episode_return)
+        self.recent[LENGTH].add(environment, episode.episode_length)
+        for key, value in episode.metrics.items():
+            name = f"{OWN}{key}"
+            if name not in self.recent and len(self.recent) < MAX_METRICS + 2:
+                self.recent[name] = Recent(self.num_envs)
+            if name in self.recent:
+                self.recent[name].add(environment, value)
             else:
                 self.has_too_many = True
 
     def means(self) -> Metrics:
-        """Return the averages, None before there is an episode; the environment's own by the names
-        env/..., from the first episode on that reports them."""
-        return {
-            "episode_return_mean": fmean(self.returns) if self.returns else None,
-            "episode_length_mean": fmean(self.lengths) if self.lengths else None,
-            **{f"env/{name}": fmean(values) for name, values in self.metrics.items()},
-        }
+        """Return the averages, None as long as they have no value; the environment's own by the
+        names env/..., from the first episode on that reports them."""
+        has_value = self.count and not self.waiting
+        return {name: recent.mean() if has_value else None for name, recent in self.recent.items()}
 
     def state_dict(self) -> State:
-        """Return the count and the last 100 episodes, and those with the environment's own
+        """Return the count, the episodes that are averaged, and those with the environment's own
         metrics, if there are any."""
-        recent = np.column_stack([self.returns, self.lengths])
-        state: State = {"episodes": self.count, "episodes.recent": recent}
-        if self.metrics:
-            state["episodes.metrics"] = {name: [*x] for name, x in self.metrics.items()}
-        return state
+        returns, lengths = self.recent[RETURN], self.recent[LENGTH]
+        state: State = {
+            "episodes": self.count,
+            "episodes.recent": np.column_stack([returns.all(), lengths.all()]),
+            "episodes.environments": [i for i, own in enumerate(returns.values) for _ in own],
+            "episodes.waiting": sorted(self.waiting),
+        }
+        own = {
+            name.removeprefix(OWN): [[*values] for values in recent.values]
+            for name, recent in self.recent.items()
+            if name.startswith(OWN)
+        }
+        return {**state, "episodes.metrics": own} if own else state
 
     def load_state_dict(self, state: State) -> None:
-        """Load a state dict; other names in it are ignored."""
+        """Load a state dict; other names in it are ignored. One of version 1 does not say which
+        environments its episodes are of: they are taken to have ended by turns."""
         self.count = int(state["episodes"])
-        for episode_return, length in state["episodes.recent"].tolist():
-            self.returns.append(episode_return)
-            self.lengths.append(length)
-        metrics = state.get("episodes.metrics", {})
-        self.metrics = {name: deque(values, RECENT) for name, values in metrics.items()}
+        self.waiting &= {*state.get("episodes.waiting", [])}
+        rows = state["episodes.recent"].tolist()
+        environments = state.get("episodes.environments", range(len(rows)))
+        if len(environments) != len(rows):
+            raise ValueError("episodes.environments are not those of episodes.recent")
+        for environment, (episode_return, length) in zip(environments, rows, strict=True):
+            self.recent[RETURN].add(environment % self.num_envs, episode_return)
+            self.recent[LENGTH].add(environment % self.num_envs, length)
+        for name, found in state.get("episodes.metrics", {}).items():
+            recent = self.recent[f"{OWN}{name}"] = Recent(self.num_envs)
+            for environment, values in enumerate(found):
+                for value in values if isinstance(values, list) else [values]:
+                    recent.add(environment % self.num_envs, float(value))

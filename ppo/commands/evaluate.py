@@ -25,7 +25,7 @@ from ppo.run.intervals import confidence_interval
 from ppo.run.reader import EVALUATIONS
 from ppo.run.summary import Evaluation
 from ppo.system.files import check_folder, load_json, locked, read_json, write_json
-from ppo.system.output import aligned, printable
+from ppo.system.output import aligned, printable, readable
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
@@ -147,10 +147,9 @@ class Evaluate(SpectatorFlags, PolicyFlags):
     def _print(self, path: Path, result: Evaluation) -> None:
         """Print the result of one policy."""
         interval = confidence_interval(result.returns, np.mean)
-        median = float(np.median(result.returns))
         print(
-            f"{path}: return {result.mean:.1f} +/- {result.std:.1f}"
-            f"{interval_text(interval)}, median {median:.1f}, "
+            f"{path}: return {result.describe()}{interval_text(interval)}, "
+            f"median {readable(np.median(result.returns))}, "
             f"mean length {np.mean(result.lengths):.0f}, episodes: {self.episodes}"
         )
         if result.env:
@@ -211,7 +210,7 @@ def print_table(results: Mapping[Path, Evaluation], steps: Mapping[Path, int | N
         cells = [
             printable(str(path)),
             NOTHING if step is None else f"{step:,}",
-            f"{result.mean:,.1f} +/- {result.std:,.1f}",
+            result.describe(),
             f"{np.mean(result.lengths):,.0f}",
             NOTHING if success is None else f"{success:.1%}",
         ]

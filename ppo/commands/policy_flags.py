@@ -10,6 +10,7 @@ from ppo.config.flags import Flags, flag
 from ppo.guard import guard
 from ppo.policy.load import read_policy
 from ppo.policy.policy import Policy
+from ppo.system.output import readable
 
 if TYPE_CHECKING:
 
@@ -67,4 +68,4 @@ def interval_text(interval: ndarray | None) -> str:
     """Return text that describes a 95 % confidence interval (2,), empty for None."""
     if interval is None:
         return ""
-    return " (95 % interval {:.1f} to {:.1f})".format(*interval)
+    return " (95 % interval {} to {})".format(*map(readable, interval))

@@ -81,7 +81,8 @@ class Config(
         state = vars(self).copy()
         for name, value in state.items():
             if callable(value):
-                state[name] = f"{value.__module__}:{getattr(value, '__qualname__', value)}"
+                named = value if hasattr(value, "__qualname__") else type(value)
+                state[name] = f"{named.__module__}:{named.__qualname__}"
         return state
 
     @property
@@ -108,6 +109,14 @@ def settings_to_keep(settings: Settings) -> Settings:
     unused = {name for name in ExtensionFlags.names() if settings[name] == Config.defaults()[name]}
     names = Config.names(scope="training")
     return {name: settings[name] for name in names if name not in unused}
+
+
+def is_function(name: str, saved: Any) -> bool:
+    """Return whether a saved setting is the name of a function, as Config.__getstate__ writes it,
+    rather than one of the schedules that are texts."""
+    schedules = Config.__dataclass_fields__[name].metadata["schedules"]
+    shape, colon, _ = saved.partition(":") if isinstance(saved, str) else ("", "", "")
+    return bool(schedules and colon) and shape not in schedules
 
 
 def import_paths(settings: Settings, name: str) -> list[str]:

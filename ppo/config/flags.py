@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
 from os import PathLike
+from pkgutil import resolve_name
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
 
@@ -71,6 +72,7 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     environment: environments are made by it, as by those of EnvironmentFlags.
     imports: its value may name code to import, which a checkpoint alone is not trusted with.
     live: it may change in a running run, see ppo.callbacks.base.Run.change.
+    common: --help shows it without being asked for its group.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
@@ -123,9 +125,9 @@ def parse_flags(
     """Return the texts that a command line gives, by field name; kind(**texts) converts them.
 
     --config names a file of further flags; those of the command line take precedence. For --help,
-    print about and the flags, and raise HelpShown; the flags of each base of kind are a group,
-    titled by the first line of its docstring, after those of kind itself. command: its name, for
-    the help. Raises ConfigError for an unknown flag, a missing value, or an unreadable file.
+    print about and flags (see _Parser), and raise HelpShown; the flags of each base of kind are a
+    group, titled by the first line of its docstring, after those of kind itself. command: its name,
+    for the help. Raises ConfigError for an unknown flag, a missing value, or an unreadable file.
     """
     options = {option.name: option for option in fields(kind)}
     positional = [option for option in options.values() if "nargs" in option.metadata]
@@ -136,7 +138,18 @@ def parse_flags(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
+        add_help=False,
     )
+    parser.add_argument(
+        *("-h", "--help"),
+        action=_Help,
+        nargs="?",
+        const="",
+        metavar="GROUP",
+        help="Show this help, or that of a group of flags, or of all flags.",
+    )
+    version = f"ppo {resolve_name('ppo:__version__')}"
+    parser.add_argument("--version", action="version", version=version, help="Show the version.")
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -151,7 +164,9 @@ def parse_flags(
         group = parser.add_argument_group(title)  # not shown if it stays empty
         for name in inspect.get_annotations(base):
             if "nargs" not in options[name].metadata:
-                _add_flag(parser if base is kind else group, options[name])
+                action = _add_flag(parser if base is kind else group, options[name])
+                if options[name].metadata.get("common"):
+                    parser.common.append(action)
     arguments = [_with_underscores(text) for text in arguments]
     parsed, unknown = parser.parse_known_args(arguments)
     given = vars(parsed)
@@ -167,7 +182,7 @@ def parse_flags(
         del given["config"]
     if unknown:
         wrong = unknown[0].partition("=")[0]
-        hint = answer_unknown(wrong, parser._option_string_actions, "see --help")
+        hint = answer_unknown(wrong, parser._option_string_actions, "see --help=all")
         raise ConfigError(f"unknown flag {wrong}: {hint}")
     return given
 
@@ -207,7 +222,44 @@ def _program() -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises ConfigError with one sentence, or HelpShown, instead of exiting."""
+    """A parser that raises ConfigError with one sentence, or HelpShown, instead of exiting.
+
+    --help shows the command's own flags and the common ones, and lists the groups of the others,
+    each of which --help=GROUP shows, by the first word of its title; --help=all shows all flags, as
+    --help does where none is common."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.common: list[argparse.Action] = []
+        self.asked = ""  # what --help is given
+
+    def format_help(self) -> str:
+        positional, options, *groups = self._action_groups
+        groups = [group for group in groups if group._group_actions]
+        words = [str(group.title).split()[0].lower() for group in groups]
+        sections = [(group.title, group._group_actions) for group in (positional, options)]
+        word = self.asked.lower()
+        is_short = not word and self.common
+        if is_short:
+            sections.append(("Common flags", self.common))
+        elif word in ("", "all"):
+            sections += [(group.title, group._group_actions) for group in groups]
+        elif word in words:
+            found = [group for group, own in zip(groups, words, strict=True) if own == word]
+            sections = [(group.title, group._group_actions) for group in found]
+        else:
+            self.error(f"--help={self.asked}: give all, or one of {', '.join(words)}")
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, actions in sections:
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        if is_short:
+            lines = [f"  {x:16}{group.title}" for x, group in zip(words, groups, strict=True)]
+            formatter.add_text("\n".join(["More flags, by --help=all or --help=GROUP:", *lines]))
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message.removeprefix("argument "))
@@ -216,7 +268,16 @@ class _Parser(argparse.ArgumentParser):
         raise HelpShown
 
 
-def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
+class _Help(argparse.Action):
+    """Print the help that is asked for."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        parser.asked = values
+        parser.print_help()
+        parser.exit()
+
+
+def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> argparse.Action:
     """Add a field to the parser, by all its names."""
     metadata = option.metadata
     name = option.name
@@ -236,7 +297,7 @@ def _add_flag(group: argparse._ActionsContainer, option: Field[Any]) -> None:
             const="false",
             help=argparse.SUPPRESS,
         )
-    group.add_argument(
+    return group.add_argument(
         *(f"--{spelling}" for spelling in (name, *metadata["aliases"])),
         metavar="VALUE",
         help=f"{help} ({_expected(option)}; default: {default})",
@@ -271,7 +332,7 @@ def check_values(kind: type[Flags], values: Settings) -> Settings:
     options = {option.name: option for option in fields(kind)}
     if unknown := values.keys() - options:
         wrong = min(unknown)
-        hint = answer_unknown(wrong, options, "see ppo --help")
+        hint = answer_unknown(wrong, options, "see ppo --help=all")
         raise ConfigError(f"unknown flag --{wrong}: {hint}")
     return {name: convert(options[name], value) for name, value in values.items()}
 

@@ -36,6 +36,7 @@ class EnvironmentFlags(Flags):
         "env",
         "env_id",
         imports=True,
+        common=True,
     )
     env_kwargs: Any = fixed_flag(
         "{}",
@@ -43,7 +44,7 @@ class EnvironmentFlags(Flags):
         "environment's number, and the entries of a list are given to the environments in turn.",
     )
     num_envs: Count = fixed_flag(
-        8, "Number of parallel environments; in multi-agent environments, of agents."
+        8, "Number of parallel environments; in multi-agent environments, of agents.", common=True
     )
     wrapper: list[Call] = fixed_flag(
         (),
@@ -120,6 +121,7 @@ class AlgorithmFlags(Flags):
         "rollouts; 0: only what precedes training, and an evaluation.",
         "total_timesteps",
         low=0,
+        common=True,
     )
     num_iterations: Count | None = flag(
         None,
@@ -127,7 +129,7 @@ class AlgorithmFlags(Flags):
         "--total_steps.",
     )
     seed: int = fixed_flag(
-        0, "Random seed of weights, environments and actions.", low=0, high=2**32 - 1
+        0, "Random seed of weights, environments and actions.", low=0, high=2**32 - 1, common=True
     )
     learning_rate: Positive | Scheduled = live_flag(
         2.5e-4,
@@ -136,6 +138,7 @@ class AlgorithmFlags(Flags):
         "lr",
         high=1e30,
         schedules=(*LINEAR, "adaptive"),
+        common=True,
     )
     num_steps: Count = fixed_flag(128, "Steps of each environment per rollout.")
     num_epochs: Count = live_flag(
@@ -220,6 +223,7 @@ class NetworkFlags(Flags):
         "Network, or import path of a subclass of ActorCritic; auto: cnn for images, else mlp.",
         words=MODELS,
         imports=True,
+        common=True,
     )
     hidden_size: Count | Auto = fixed_flag(
         "auto",

@@ -16,6 +16,7 @@ class RunFlags(Flags):
     name: str | None = run_flag(
         None,
         "Name of the run and of its folder in runs/; none: environment, seed and time.",
+        common=True,
     )
     run_dir: str | None = run_flag(
         None,
@@ -24,6 +25,7 @@ class RunFlags(Flags):
     resume: str | Auto | None = run_flag(
         None,
         "Folder or name of the run to resume; auto: --run_dir if it has a checkpoint.",
+        common=True,
     )
     eval_every: Count | None = flag(
         None,
@@ -91,11 +93,18 @@ class ExecutionFlags(Flags):
         "steps them, auto: one per core.",
         low=0,
     )
+    max_losses: int = run_flag(
+        10,
+        "Number of worker processes, lost as their environments raise, crash or hang, that are "
+        "replaced within ten minutes; another one ends the run.",
+        low=0,
+    )
     device: str = flag(
         "cpu",
         "Device on which the policy is trained; auto: cuda for images if there is one, else cpu.",
         pattern=r"cpu|cuda(:\d+)?|mps|auto",
         form="cpu, cuda, cuda:N, mps or auto",
+        common=True,
     )
     precision: Literal["auto", "float32", "bfloat16"] = flag(
         "auto",

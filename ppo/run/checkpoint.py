@@ -43,7 +43,9 @@ VALUES: Schema = {
     "learning_rate": float,
     "faults": {str: int},
     "episodes": int,
-    "episodes.metrics": {str: [float]},
+    "episodes.environments": [int],
+    "episodes.waiting": [int],
+    "episodes.metrics": {str: ([[float]], [float])},  # version 1 wrote the latter
     "env_attributes": {},
     "acting.env_attributes": {},
     "made_with": {},

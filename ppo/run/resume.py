@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ppo.monitor import Monitor
 
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
-# change, and of what may have any number of rows.
-OPTIONAL = ("generator.cuda",)
+# change, or is newer than the state, and of what may have any number of rows.
+OPTIONAL = ("generator.cuda", "episodes.environments", "episodes.waiting")
 ANY_LENGTH = ("episodes.recent",)
 
 

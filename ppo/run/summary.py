@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ppo.system.output import readable
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -21,14 +23,20 @@ class Evaluation:
     unfinished: int
     env: dict[str, float]
 
+    def describe(self) -> str:
+        """Return the mean and the standard deviation of the returns as a text."""
+        assert self.mean is not None
+        assert self.std is not None
+        return f"{readable(self.mean)} +/- {readable(self.std)}"
+
 
 @dataclass(frozen=True)
 class RunSummary:
     """What a run came to.
 
     seconds: that it took; stopped: why it ended before its last step, None if it did not; episodes:
-    that ended in training; mean_return: of the last 100 of them, None if there are none;
-    evaluation: of the final policy; checkpoint: the path of the last one."""
+    that ended in training; mean_return: of the last of them, None if it has no value; evaluation:
+    of the final policy; checkpoint: the path of the last one."""
 
     env_name: str
     seed: int

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths
+from ppo.config.config import BEFORE_FLAGS, Config, as_texts, import_paths, is_function
 from ppo.config.flags import Settings, check_values, pasted
 from ppo.config.gone import without_gone
 from ppo.config.settings import RunSettings, settings_of
@@ -36,8 +36,9 @@ def run_settings(flags: Settings | Config) -> RunSettings:
         return settings_of(replace(flags, **here))
     flags = {**flags, **here}
     path, state = load_newest(folder / "checkpoints", lambda damage: None)
-    # A file holds neither functions nor classes.
-    held = [name for name in Config.names() if not callable(flags.get(name))]
+    # A schedule that is given anew counts, whatever the run had: a file holds no function.
+    plain = Config.names(schedules=())
+    held = [name for name in Config.names() if name in plain or name not in flags]
     saved = checked_settings(path, state, held, to_resume=True)
     watching = _watching(folder, flags)
     repeated = {name: flags.get(name) for name in Config.names(imports=True)}
@@ -101,8 +102,8 @@ def checked_settings(
 ) -> Settings:
     """Return the needed settings of a checkpoint's run, checked as flags are. See untrusted.
 
-    Raises CheckpointError for a setting that is not accepted and, to_resume, for one of an
-    extension that is not here, without which a policy acts all the same.
+    Raises CheckpointError for a setting that is not accepted or was a function and, to_resume, for
+    one of an extension that is not here, without which a policy acts all the same.
     """
     saved = state.get("config")
     if not isinstance(saved, dict):
@@ -115,6 +116,12 @@ def checked_settings(
             f"{path} was made with {name}={saved[name]}, a flag of an extension that is not here: "
             "install it, or give another"
         )
+    for name in sorted(saved.keys() & needed):
+        if is_function(name, saved[name]):
+            raise CheckpointError(
+                f"{path} was made with the function {saved[name]} as {name}, which no file holds: "
+                f"give it again, by train(..., {name}=...), or a number, by --{name}"
+            )
     try:
         return check_values(Config, {name: saved[name] for name in saved.keys() & needed})
     except ConfigError as error:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from ppo.errors import ConfigError, PPOError, suggest
 
 T = TypeVar("T")
+# Modules that import what the user names.
+IMPORTERS = (__name__, "ppo.envs.worker_process")
 RUN_FILES = ("config.json", "metrics.csv", "checkpoints/last.safetensors")
 
 
@@ -50,6 +52,8 @@ def import_named(flag: str, path: str, error_class: type[Exception] = ConfigErro
             hint = suggest(name, dir(imported), "nor one like it")
             raise ImportError(f"{module} has no {name}, {hint}")
         return getattr(imported, name)
+    except PPOError:
+        raise
     except (ImportError, AttributeError, ValueError, TypeError, SystemExit) as error:
         raise error_class(
             f"--{flag}={path} cannot be imported ({type(error).__name__}: {error}): "
@@ -153,6 +157,27 @@ def import_code(module: str) -> ModuleType:
     if Path(str(vars(imported).get("__file__"))).resolve() != file:
         raise ImportError(f"another module is called {file.stem}, so rename {file.name}")
     return imported
+
+
+def file_being_imported() -> str:
+    """Return the file whose code calls this as it is imported, since a flag names it or what is in
+    it, or in a worker process; "" if there is none."""
+    file = ""
+    frame: Any = sys._getframe(1)
+    while frame and not (file and frame.f_globals["__name__"] in IMPORTERS):
+        if frame.f_code.co_name == "<module>":
+            file = file or frame.f_code.co_filename
+        frame = frame.f_back
+    return os.path.relpath(file) if frame else ""
+
+
+def has_guard(file: str) -> bool:
+    """Return whether a Python file does something only if it is run, not if it is imported."""
+    try:
+        lines = ast.parse(Path(file).read_text()).body
+    except (OSError, ValueError, SyntaxError):  # as in a notebook
+        return False
+    return any(isinstance(x, ast.If) and "__name__" in ast.unparse(x.test) for x in lines)
 
 
 def hidden_module(module: str) -> str:

@@ -1,6 +1,7 @@
 """Print to streams that may be closed."""
 
 import io
+import math
 import os
 import re
 import sys
@@ -41,6 +42,16 @@ def aligned(rows: Sequence[Sequence[str]], num_texts: int = 1) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def readable(number: float) -> str:
+    """Return a number with one decimal, or with as many as three digits take."""
+    if number == 0:
+        return "0.0"
+    if not 1e-6 <= abs(number) < 1e15:
+        return f"{number:.4g}"
+    decimals = max(1, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{decimals}f}"
 
 
 def show(text: str) -> None:

@@ -11,15 +11,17 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import RLock, current_thread, main_thread
 from typing import Any
 
+from ppo.errors import ConfigError
 from ppo.system.state_dict import State
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 M_MMAP_MAX = -4
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+LOCKS: dict[tuple[int, str], Any] = {}  # by the process and the function
 
 
 def configure_command() -> None:
@@ -52,6 +54,22 @@ def configure_process(num_threads: int, deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on CUDA
         torch.use_deterministic_algorithms(True)  # even False would import torch's whole compiler
+
+
+@contextmanager
+def in_one_thread(function: str) -> Iterator[None]:
+    """Let no other thread of this process call a function, which changes it, at the same time.
+    Raises ConfigError if one does."""
+    lock = LOCKS.setdefault((os.getpid(), function), RLock())  # a fork has none of its parent's
+    if not lock.acquire(blocking=False):
+        raise ConfigError(
+            f"{function} is being called in another thread of this process, whose signals and "
+            "random numbers two would share: call it after that, or in a process of its own"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import ppo
 from ppo.__main__ import main
 from ppo.commands import all_commands
 from ppo.config.config import Config
@@ -113,7 +114,7 @@ def test_any_text_for_any_flag_makes_a_config_or_a_config_error(name, text):
         assert Config(**dataclasses.asdict(config)) == config
 
 
-@pytest.mark.parametrize("line", ["-h", "--seed=1 --help"])
+@pytest.mark.parametrize("line", ["-h all", "--seed=1 --help=all"])
 def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     with pytest.raises(HelpShown):
@@ -132,7 +133,7 @@ def test_help_names_every_flag_with_its_sentence_and_default(line, capsys, monke
 def test_help_is_in_groups_titled_by_the_classes_that_define_the_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(HelpShown):
-        config_of("--help")
+        config_of("--help=all")
     sections = re.split(r"\n\n(?=\S)", capsys.readouterr().out)
     titles = [section.partition(":\n")[0] for section in sections]
     added, *core = Config.__bases__
@@ -144,12 +145,51 @@ def test_help_is_in_groups_titled_by_the_classes_that_define_the_flags(capsys, m
     assert titles[-len(groups)] == "Environment and preprocessing"
 
 
+def shown(capsys: pytest.CaptureFixture[str], line: str, kind: type[Flags] = Config) -> str:
+    """What a command line with --help prints."""
+    with pytest.raises(HelpShown):
+        parse_flags(line.split(), kind)
+    return capsys.readouterr().out
+
+
+def test_help_shows_the_common_flags_and_lists_the_groups_of_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = shown(capsys, "--seed=1 --help")
+    assert len(page.splitlines()) < 90
+    common = page.partition("Common flags:")[2].partition("More flags")[0]
+    named = re.findall(r"^  --(\w+)", common, re.M)
+    assert named == [name for name in NAMES if name in Config.names(common=True)]
+    assert {"env_name", "total_steps", "learning_rate"} < {*named}
+    assert 10 <= len(named) <= 12
+    groups = re.findall(r"^  (\S+) +(\S.*)$", page.partition("=GROUP:\n")[2], re.M)
+    found: list[str] = []
+    for word, title in groups:
+        section = shown(capsys, f"--help={word.upper()}").partition(f"\n{title}:\n")[2]
+        found += re.findall(r"^  --(\w+)", section, re.M)
+    assert sorted(found) == sorted(NAMES)
+    assert_one_sentence(error_of("--help=speed"), "--help=speed: give all, or one of environment, ")
+
+
+def test_help_shows_all_flags_where_none_is_common(capsys: pytest.CaptureFixture[str]) -> None:
+    page = shown(capsys, "--help", Derived)
+    assert page == shown(capsys, "--help=all", Derived)
+    assert {"size", "folder", "shape"} < {*re.findall(r"^  --(\w+)", page, re.M)}
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("--version", "train --version", "evaluate --version"):
+        assert main(line.split()) == 0
+        assert capsys.readouterr() == (f"ppo {ppo.__version__}\n", "")
+
+
+@pytest.mark.parametrize("asked", ["--help", "--help=all"])
 @pytest.mark.parametrize("command", all_commands())
 def test_help_fits_in_80_columns_and_says_first_what_the_command_does(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, asked: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([command, "--help"]) == 0
+    assert main([command, asked]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert all_commands()[command].about.endswith(".")

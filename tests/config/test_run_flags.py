@@ -10,7 +10,7 @@ from ppo.errors import ConfigError
 def test_logging_changes_nothing_of_the_run() -> None:
     assert LoggingFlags.names(scope="run") == LoggingFlags.names()
     assert {*RunFlags.names(scope="training")} == {"eval_episodes", "eval_every", "eval_max_steps"}
-    assert not ExecutionFlags.names(scope="run")
+    assert ExecutionFlags.names(scope="run") == ("max_losses",)
 
 
 def test_loggers_are_chosen_by_name() -> None:

@@ -1,9 +1,11 @@
 """train and load_policy called from a script: its process is left as it was."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,3 +104,70 @@ print([hook for hook in found if str(hook.__module__).startswith("ppo")])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+MINE = """
+import gymnasium
+import numpy as np
+
+from ppo import train
+
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+gymnasium.register("Mine-v0", Mine)
+if __name__ in IF:
+    for number, env in enumerate((Mine, "Mine-v0", lambda: Mine())):
+        train(env, preset="none", num_envs=2, num_steps=8, total_steps=32, num_workers=0,
+              num_minibatches=1, eval_episodes=0, report=False, run_dir=f"runs/{number}")
+"""
+
+
+@pytest.mark.parametrize("has_guard", [True, False])
+def test_what_is_printed_next_works_from_where_one_stands(has_guard: bool, tmp_path: Path) -> None:
+    """A command imports a class of a script only if that does not train as it is imported."""
+    script = tmp_path / "own" / "mine.py"
+    script.parent.mkdir()
+    guarded = MINE.replace(" in IF", ' == "__main__"')
+    script.write_text(guarded if has_guard else MINE.replace("if __name__ in IF", "if True"))
+    options: dict[str, Any] = {
+        **{"cwd": tmp_path, "capture_output": True, "text": True},
+        "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+    }
+    done = subprocess.run([sys.executable, "own/mine.py"], **options)
+    assert done.returncode == 0, done.stderr
+    commands = re.findall(r"^next: (.*)$", done.stdout, re.M)
+    code = [f"load_policy('runs/{number}'" for number in range(3)]
+    assert commands[1:] == [
+        f"{code[1]}).evaluate(episodes=100), in Python",
+        f"{code[2]}, env).evaluate(episodes=100), in Python",
+    ]
+    if has_guard:
+        assert commands[0].endswith(" evaluate runs/0 --episodes=100 --env_name=own/mine.py:Mine")
+        done = subprocess.run(commands[0], shell=True, **options)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "return 1.00 +/- 0.0" in done.stdout
+    else:
+        assert commands[0] == f"{code[0]}, Mine).evaluate(episodes=100), in Python"
+
+
+def test_a_file_that_trains_as_it_is_imported_is_named_with_the_guard(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE.replace("if __name__ in IF", "if True"))
+    command = [sys.executable, "-m", "ppo", "train", "mine.py:Mine", "--run_dir=run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: mine.py trains as it is imported: put its calls of train below a line "
+        'if __name__ == "__main__":\n'
+    )
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ""] == ["mine.py"]

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import ppo.envs.pool
 import ppo.envs.worker_process
 from ppo.envs.errors import WorkerError
-from ppo.envs.pool import WorkerPool, too_many_losses
+from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import children, deadlines, make_components
 
@@ -218,15 +220,17 @@ def test_whichever_worker_is_lost_only_its_environments_begin_anew(
 
 
 def test_a_worker_lost_too_often_ends_it(by_forks: None) -> None:
-    rollouts = Rollouts(num_workers=2, num_steps=20)
+    rollouts = Rollouts(num_workers=2, num_steps=20, max_losses=3)
     with rollouts.workers:
         rollouts.collect()
-        most, _ = ppo.envs.pool.MAX_LOSSES_OF_ONE
-        for _ in range(most):
-            kill(rollouts.workers.workers[1].process.pid)
+        for number in (0, 1, 1):
+            kill(rollouts.workers.workers[number].process.pid)
             assert len(rollouts.collect()) == 2
         kill(rollouts.workers.workers[1].process.pid)
-        problem = f"worker 1 was lost {most + 1} times within 60 s, most recently because .*SIGKILL"
+        problem = (
+            "workers were lost 4 times within ten minutes, most recently because .*SIGKILL.*: give "
+            "a greater --max_losses, or .* wrapper"
+        )
         with pytest.raises(WorkerError, match=problem):
             rollouts.workers.collect(9)
 
@@ -247,6 +251,20 @@ def test_a_worker_that_the_system_does_not_replace_is_named(
             rollouts.workers.collect(2)
 
 
+def test_losses_of_ten_minutes_ago_are_forgotten(
+    by_forks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes = count(5, 5)
+    clock = SimpleNamespace(monotonic=lambda: 60.0 * next(minutes))
+    rollouts = Rollouts(num_workers=2, num_steps=20, max_losses=1)
+    with rollouts.workers:
+        rollouts.collect()
+        monkeypatch.setattr(ppo.envs.pool, "time", clock)
+        for _ in range(3):
+            kill(rollouts.workers.workers[1].process.pid)
+            rollouts.collect()  # twice five minutes: a loss and a replacement
+
+
 def test_a_worker_that_never_came_to_a_step_is_not_replaced(by_forks: None) -> None:
     rollouts = Rollouts(num_workers=2, num_steps=20)
     with rollouts.workers:
@@ -264,15 +282,14 @@ class Losses(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(ppo.envs.pool, "MAX_LOSSES_OF_ONE", (99, 60))
-        patch.setattr(ppo.envs.pool, "MAX_LOSSES", (99, 600))
         patch.setattr(ppo.envs.pool, "SECONDS_TO_CLOSE", 0.2)
         fork(patch)
         self.is_closed = False
 
     @initialize(num_workers=st.integers(1, 4), inference=st.sampled_from(["worker", "learner"]))
     def open(self, num_workers: int, inference: str) -> None:
-        self.rollouts = Rollouts(num_workers, 30, inference, deadlines=deadlines(0.4, 0.6))
+        patient = {"deadlines": deadlines(0.4, 0.6), "max_losses": 99}
+        self.rollouts = Rollouts(num_workers, 30, inference, **patient)
         self.rollouts.collect()
 
     @rule()
@@ -392,13 +409,3 @@ def test_pools_that_were_opened_and_closed_leave_nothing(
     after = held()
     assert all(after[name] <= before[name] for name in before), (before, after)
     assert resident() - memory < 5e6
-
-
-def test_losses_are_counted_by_worker_and_together() -> None:
-    for losses, expected in (
-        ([(0.0, 1), (1.0, 1), (2.0, 1), (3.0, 1)], "worker 1 was lost 4 times within 60 s"),
-        ([(0.0, 1), (1.0, 1), (2.0, 1), (60.0, 1)], ""),
-        ([(50.0 * n, n % 4) for n in range(11)], "workers were lost 11 times within 600 s"),
-        ([(60.0 * n, n % 4) for n in range(11)], ""),
-    ):
-        assert too_many_losses(losses) == expected

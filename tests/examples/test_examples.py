@@ -1,6 +1,7 @@
 """The code in examples/ and the README, run as a user would."""
 
 import glob
+import json
 import os
 import re
 import shlex
@@ -37,6 +38,17 @@ def test_examples_for_the_command_line(flags: tuple[str, ...], tmp_path: Path) -
     done = run_main(*flags, *SHORT, "--preset=none", f"--run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     assert [row["iteration"] for row in metrics(tmp_path / "run")] == ["1", "2"]
+
+
+def test_the_wrapper_ends_an_episode_where_the_simulator_raises(tmp_path: Path) -> None:
+    about = json.dumps({"fault": "raise", "always": True, "marker": str(tmp_path / "marker")})
+    fault = ("--env_name=tests.faults:Fault", f"--env_kwargs={about}", "--preset=none")
+    wrapper = "--wrapper=examples.own_wrapper:EndAtException"
+    done = run_main(*fault, wrapper, *SHORT, "--num_steps=32", f"--run_dir={tmp_path}/run")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, last = metrics(tmp_path / "run")
+    assert (first["env/failed"], last["faults/worker_lost"]) == ("0", "0")
+    assert last["env/failed"] == "1"
 
 
 @pytest.mark.slow
@@ -237,7 +249,7 @@ def test_a_command_of_the_documentation_runs_as_printed(
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "mine.toml").write_text('env_name = "CartPole-v1"\n')
     readme = (ROOT / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(import .*?)\nsummary = ", readme, re.S)
+    (code,) = re.findall(r"```python\n(import .*?)```", readme, re.S)
     (folder / "my_env.py").write_text(code)
     words = shlex.split(line.removeprefix("python main.py").removeprefix("ppo"))
     is_training = words[0].startswith("-") or words[0] == "train"

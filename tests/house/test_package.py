@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import ppo
 from tests.running import ROOT
 
 SOURCES = (
@@ -185,6 +186,7 @@ def test_all_files_name_the_same_release() -> None:
     url, version = release()
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {version}\n" in citation
+    assert ppo.__version__ == version
     assert f"\nrepository-code: {url}\n" in citation
     (first, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert first == version

@@ -1,5 +1,6 @@
 """Progress on the console, read as a user would."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,8 +10,15 @@ from typing import Any
 import pytest
 
 from ppo.config.config import Config
+from ppo.envs.env_factories import as_env_name
+from ppo.run.loggers import console
 from ppo.run.loggers.console import ConsoleLogger
+from tests.environments import Target
 from tests.running import ROOT, run_summary
+
+
+class Reach(Target):
+    """An environment of one's own."""
 
 
 def metrics(iteration: int, **values: Any) -> dict[str, Any]:
@@ -94,7 +102,7 @@ def test_the_summary_says_how_good_the_policy_is_and_what_limits_speed(
     logger.summarize(run_summary(steps=1024, returns=[2.71, 3.71] * 10))
     logger.close()
     out = capsys.readouterr().out
-    assert "evaluation: 3.2 +/- 0.5 over 20 deterministic episodes\n" in out
+    assert "evaluation: 3.21 +/- 0.500 over 20 deterministic episodes\n" in out
     assert "time: 75% collecting, 25% learning: environments and acting limit the speed\n" in out
     assert "files: run/metrics.csv, run/summary.json, run/report.html\n" in out
     assert "next: ppo evaluate run --episodes=100\n" in out
@@ -105,12 +113,18 @@ def test_the_next_commands_repeat_what_a_file_alone_is_not_trusted_to_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wrappers = ["my_env.py:Slow(by=2)", "gymnasium.wrappers:ClipAction"]
-    flags = ["--env_name=my_env.py:Reach", *(f"--wrapper={one}" for one in wrappers)]
-    line = last_line(capsys, env_name="my_env.py:Reach", wrapper=wrappers)
-    assert shlex.split(line)[1:] == ["ppo", "evaluate", "run", "--episodes=100", *flags]
-    line = last_line(capsys, env_name="<Reach>", wrapper=wrappers[:1])
-    call = "load_policy('run', Reach, wrapper=['my_env.py:Slow(by=2)']).evaluate(100)"
-    assert line == f"next, in Python: {call}"
+    for env_name, given in (
+        ("my_env.py:Reach", "my_env.py:Reach"),
+        (as_env_name(Reach), f"{__name__}:Reach"),
+        (as_env_name(lambda: Reach()), ""),
+    ):
+        line = last_line(capsys, env_name=env_name, wrapper=wrappers)
+        if given:
+            flags = [f"--env_name={given}", *(f"--wrapper={one}" for one in wrappers)]
+            assert shlex.split(line)[1:] == ["ppo", "evaluate", "run", "--episodes=100", *flags]
+        else:
+            call = f"load_policy('run', env, wrapper={wrappers!r}).evaluate(episodes=100)"
+            assert line == f"next, in Python: {call}"
 
 
 @pytest.mark.parametrize("folder", ["mein Lauf", "-x", "it's $1 & more", "a  b"])
@@ -145,3 +159,63 @@ def last_line(capsys: pytest.CaptureFixture[str], **values: Any) -> str:
     logger.summarize(run_summary(steps=1024, returns=[1.0]))
     logger.close()
     return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_small_returns_have_digits_and_success_is_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logger = make(log_every=1)
+    logger.log(metrics(1, **{"episode_return_mean": -0.0123, "env/success_rate": 0.996}), None)
+    summary = run_summary(steps=1024, returns=[-0.0312, -0.0516])
+    summary.evaluation.env["success_rate"] = 0.5
+    logger.summarize(summary)
+    logger.close()
+    out = capsys.readouterr().out
+    assert ", return -0.0123, success 99.6%, 75% collecting" in out
+    assert "evaluation: -0.0414 +/- 0.0102 over 2 deterministic episodes, success 50.0%\n" in out
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (60, "return -1,234.6, success 87.5%"),
+        (80, "return -1,234.6, success 87.5%, 1,202,048 steps/s"),
+        (160, "return .*, step 1,024 of 999,999,488, KL 0.012, 75% collecting"),
+    ],
+)
+def test_bar_return_and_the_time_that_is_left_fit_on_a_terminal(
+    width: int,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    logger = make(total_steps=1_000_000_000)
+    own = {"episode_return_mean": -1234.56, "env/success_rate": 0.875}
+    logger.log(metrics(1, approx_kl=0.0123, steps_per_second=1_202_048.0, **own), None)
+    logger.close()  # which draws the bar once more
+    drawn = re.split(r"\x1b\[2K|\r|\n", capsys.readouterr().out)
+    lines = [re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", part) for part in drawn]
+    (line, *_) = [line for line in lines if "return" in line]
+    assert re.fullmatch(rf".{{14}} {expected} +(-|\d+):(--|\d\d):(--|\d\d) *", line)
+    assert len(line.rstrip()) <= width
+
+
+def test_a_long_first_iteration_is_said_before_it_is_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
+    logger = make()
+    logger.first.join(10)
+    logger.close()
+    said = "the first iteration, of 1,024 steps, takes over 0.05 s\n"
+    assert capsys.readouterr().out.endswith(said)
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 60)
+    logger = make()
+    logger.log(metrics(1), None)
+    logger.first.join(10)
+    assert not logger.first.is_alive()
+    logger.close()
+    assert "the first iteration" not in capsys.readouterr().out

@@ -65,6 +65,8 @@ REFUSED: dict[str, list[Callable[[State], State]]] = {
     "num_skipped": [value("num_skipped", -1)],
     "faults": [value("faults", {"worker_lost": "x"})],
     "episodes.metrics": [value("episodes.metrics", x) for x in ({"a": 1}, {"a": ["x"]})],
+    "episodes.environments": [value("episodes.environments", x) for x in ([0.5], [0], {})],
+    "episodes.waiting": [value("episodes.waiting", x) for x in (["x"], 1)],
     "made_with": [value("made_with", [1])],
     "env_attributes": [value("env_attributes", x) for x in (None, {"a": NAN}, {"colour": "red"})],
     "best": [value("callbacks.KeepBest.0.best", "x")],

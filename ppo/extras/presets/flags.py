@@ -10,4 +10,5 @@ class PresetFlags(Flags):
         "auto",
         "Values for flags that are not given: the name of a preset or a JSON file; auto: those "
         "tuned for the environment or its family, none: the defaults shown here.",
+        common=True,
     )

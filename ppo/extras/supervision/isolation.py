@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -71,6 +72,7 @@ class Isolation(Guard):
 
     def __init__(self) -> None:
         self.is_on = False
+        self.lock = RLock()  # a process answers one call after the other
         self.process: WorkerProcess | None = None
 
     def deadlines(self, config: Any) -> Mapping[str, Deadline]:
@@ -112,28 +114,30 @@ class Isolation(Guard):
             if on_progress:
                 options["on_progress"] = on_progress
             return function(*arguments, **options)
-        self.start()
-        process: Any = self.process
-        process.reassign(purpose, [config.env_name], self.deadlines(config))
-        progress = self.progress.array
-        progress[0] = 0
-        pickled = bytes(ForkingPickler.dumps((function, arguments, options)))
-        try:
-            process.send(sys.path, pickled, on_progress is not None)
-            while (reply := process.poll()) is None:
-                wait_for_any([process.channel], 0.05)
-                if on_progress:
-                    on_progress(int(progress[0]))
-        except BaseException:  # also a signal: nobody waits for the result any more
-            self._end()
-            raise
-        return reply[0]
+        with self.lock:
+            self.start()
+            process: Any = self.process
+            process.reassign(purpose, [config.env_name], self.deadlines(config))
+            progress = self.progress.array
+            progress[0] = 0
+            pickled = bytes(ForkingPickler.dumps((function, arguments, options)))
+            try:
+                process.send(sys.path, pickled, on_progress is not None)
+                while (reply := process.poll()) is None:
+                    wait_for_any([process.channel], 0.05)
+                    if on_progress:
+                        on_progress(int(progress[0]))
+            except BaseException:  # also a signal: nobody waits for the result any more
+                self._end()
+                raise
+            return reply[0]
 
     def close(self) -> None:
-        """End the process at once, if there is one."""
+        """End the process, if there is one; not while another thread uses it."""
         atexit.unregister(self.close)
-        self.is_on = False
-        self._end()
+        with self.lock:
+            self.is_on = False
+            self._end()
 
     def _end(self) -> None:
         if self.process:

@@ -1,16 +1,20 @@
 """Examine an environment before training on it, within a minute."""
 
 import math
+import os
 import re
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from gymnasium import Env
 
@@ -59,7 +63,12 @@ def checker_warnings(env: Env) -> list[str]:
         try:
             check_env(env, skip_render_check=True)
         except Exception as error:  # its assertions, and whatever the environment raises
-            return [f"{type(error).__name__}: {error}"]
+            message = " ".join(str(error).split())
+            *_, last = traceback.extract_tb(error.__traceback__)
+            if Path(last.filename).is_relative_to(Path(gymnasium.__file__).parent):
+                return [message]
+            place = f"line {last.lineno} of {os.path.relpath(last.filename)}"
+            return [f"a call of the environment fails, in {place}: {message}"]
     return [re.sub(r"\x1b\[\d+m|WARN: |\s+$", "", str(warning.message)) for warning in caught]
 
 

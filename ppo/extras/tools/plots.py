@@ -43,7 +43,7 @@ COLORS = (  # legible on white and on black
 INK = "#010203"  # of text and grid in an SVG: stands for the colour of the page's text
 UNITS = {"step": "environment steps", "seconds": "seconds"}  # metrics on the x axis
 RETURNS = {
-    RETURN: "mean return of 100 episodes",
+    RETURN: "mean return in training",
     "evaluation_return_mean": "mean return of evaluations",
 }
 PANELS = {  # small plots below the learning curves: metrics and their titles

@@ -127,7 +127,7 @@ def record_findings(
 ) -> Iterator[str]:
     """Yield lines about what random actions in an environment led to, and note in found which flags
     to change. space: of observations; config: the present settings."""
-    rewards = np.array(record.rewards)
+    rewards = np.array(record.rewards) + 0.0  # without -0.0
     largest = np.abs(rewards).max()
     yield (
         f"random actions earn {rewards.min():.3g} to {rewards.max():.3g} a step, "

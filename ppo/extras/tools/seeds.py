@@ -15,12 +15,13 @@ from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.groups import read_groups
 from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
 from ppo.extras.tools.plots import draw
+from ppo.extras.tools.summary_table import number
 from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content
 from ppo.run.result import result_of
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
-from ppo.system.output import discard
+from ppo.system.output import discard, readable
 
 
 def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
@@ -89,9 +90,9 @@ def _print_table(folders: list[Path]) -> None:
     table = np.array(rows, float)
     print("\nseed   last 100   evaluation   seconds")
     for summary, row in zip(summaries, table, strict=True):
-        last, evaluation = ("-" if np.isnan(x) else f"{x:.1f}" for x in row[:2])
+        last, evaluation = map(number, row[:2])
         print(f"{summary['seed']:<6} {last:<10} {evaluation:<12} {row[2]:.0f}")
     for label, values in zip(("last 100", "evaluation"), table.T, strict=False):
         if np.isfinite(values).all():
             interval = interval_text(confidence_interval(values, interquartile_mean))
-            print(f"{label}: interquartile mean {interquartile_mean(values):.1f}{interval}")
+            print(f"{label}: interquartile mean {readable(interquartile_mean(values))}{interval}")

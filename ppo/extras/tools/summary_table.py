@@ -20,7 +20,7 @@ from ppo.run.folder import is_running
 from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import METRICS, RETURN, RUN_SUMMARY, SUMMARY, RunRecord, read_content
 from ppo.run.result import differences, result_of
-from ppo.system.output import aligned, printable, show
+from ppo.system.output import aligned, printable, readable, show
 from ppo.system.state_dict import State
 
 NOTHING = "-"  # where there is no value
@@ -104,10 +104,8 @@ def _duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with one decimal, or with four digits if it has many; NOTHING for NaN."""
-    if np.isnan(value):
-        return NOTHING
-    return f"{value:,.1f}" if abs(value) < 1e15 else f"{value:.4g}"
+    """Return a number in readable digits, NOTHING for NaN."""
+    return NOTHING if np.isnan(value) else readable(value)
 
 
 class Row(NamedTuple):

@@ -115,7 +115,8 @@ class Doctor(Callback):
             fix = "give --clip_value_coef=none, or --normalize_rewards=True"
             yield "clipped", f"over 90 % of value updates are clipped, which slows them down: {fix}"
         is_late = run.iteration >= LATE * run.config.iterations
-        if is_late and run.metrics["episodes"] >= MIN_EPISODES:
+        has_mean = run.metrics["episode_return_mean"] is not None
+        if is_late and has_mean and run.metrics["episodes"] >= MIN_EPISODES:
             yield from self._late_problems(run)
 
     def _late_problems(self, run: Run) -> Problems:

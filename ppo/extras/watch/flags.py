@@ -22,17 +22,19 @@ class StoppingFlags(Flags):
     stop_when: str | None = run_flag(
         None,
         "Condition that ends the run: on a metric, such as env/success_rate>0.9, a mean over the "
-        "last 100 episodes; or solved>=200, on the mean return of an evaluation of 100 episodes; "
-        "solved alone takes the environment's reward_threshold.",
+        "last episodes, at least 100; or solved>=200, on the mean return of an evaluation of 100 "
+        "episodes; solved alone takes the environment's reward_threshold.",
         pattern=f"solved|{CONDITION}",
         form="metric or solved, <, <=, > or >= and number, or solved alone",
+        common=True,
     )
     patience: Count | None = run_flag(
         None, "Iterations without a new highest value of --best_by after which the run ends."
     )
     max_time: str | None = run_flag(
         None,
-        "Time after which the run ends, including pauses and the time before it was resumed.",
+        "Time after which the run ends, at the end of an iteration, including pauses and the time "
+        "before it was resumed; the final evaluation comes on top (--eval_episodes=0: none).",
         **DURATION,
     )
 

@@ -93,7 +93,7 @@ class StopWhen(Callback):
     In place of a metric, "solved" is the mean return of 100 episodes without exploration. As that
     costs time, they are played in steps:
 
-    - first, the mean return of the last 100 episodes of training, plus its standard deviation, must
+    - first, the mean return of the last episodes of training, plus their standard deviation, must
       pass the limit;
     - then the mean return of 10 episodes without exploration must pass it;
     - then that of 100 must, which ends the run;
@@ -119,7 +119,11 @@ class StopWhen(Callback):
             value = read_metric(run, self.flag, self.name)
         if self._holds(value):
             self.ended_by = self.condition
-            run.stop(f"{self.condition}: it is {value:.4g}")
+            reason = f"{self.condition}: it is {value:.4g}"
+            if self.name == "seconds":  # in whole iterations
+                took = run.metrics["seconds_collecting"] + run.metrics["seconds_learning"]
+                reason += f", at the end of an iteration of {took:.3g} s"
+            run.stop(reason)
 
     def on_start(self, run: Run) -> None:
         if self.ended_by == self.condition:
@@ -139,7 +143,7 @@ class StopWhen(Callback):
         vain."""
         episodes = run.metrics["episodes"]
         is_early = episodes < self.next_try and run.iteration < run.config.iterations
-        if is_early or not run.returns:
+        if is_early or run.metrics["episode_return_mean"] is None:
             return None
         if not self._holds(fmean(run.returns) + pstdev(run.returns)):
             return None
@@ -155,8 +159,8 @@ class StopWhen(Callback):
 
 def read_metric(run: Run, flag: str, name: str) -> float | None:
     """Return a metric of the last iteration; None if it has no value, or if it is a mean over
-    episodes of which there are fewer than 100 so far. Raises ConfigError, naming
-    the flag, if there is no such metric."""
+    episodes of which there are fewer than 100 so far. Raises ConfigError, naming the flag, if there
+    is no such metric."""
     is_mean = name.startswith(("env/", "episode_"))
     has_window = run.metrics["episodes"] >= RECENT
     if name not in run.metrics and (has_window or "/" not in name):

@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from contextlib import suppress
+from operator import itemgetter
+from threading import Timer
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,11 +13,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import to_repeat
 from ppo.config.flags import command_line
+from ppo.envs.env_factories import EnvObject
+from ppo.envs.lookup import command_name
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.summary import RunSummary
-from ppo.system.output import discard
+from ppo.system.output import discard, readable
 
 SECONDS_BETWEEN_LINES = 5
+BAR, TIME = 14, 9  # columns
+OWN = "env/"  # begins the names of the environment's own metrics
+SUCCESS = f"{OWN}success_rate"
 
 
 class NonExitingConsole(Console):
@@ -32,7 +39,8 @@ class ConsoleLogger(Logger):
 
     With log_every, print a line every log_every iterations instead, also on a terminal. With
     verbose=2, print all settings first, and all metrics after each line. show: metrics to add to
-    each line, the environment's own with or without env/, "-" for one without a value.
+    each line, the environment's own with or without env/, "-" for one without a value; its success
+    rate is there if it has one. Beside the bar are as many of them as fit, the return first.
     """
 
     def __post_init__(self) -> None:
@@ -52,24 +60,30 @@ class ConsoleLogger(Logger):
             )
         self._print("\n".join(lines))
         self.bar = Progress(
-            BarColumn(),
+            BarColumn(BAR),
             TextColumn("{task.description}", markup=False),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bar.add_task("starting", total=self.total_steps)
+        self.task = self.bar.add_task("first iteration", total=self.total_steps)
         self.bar.start()
+        self.first = Timer(SECONDS_BETWEEN_LINES, self._say_it_is_long)
+        self.first.daemon = True
+        if self.total_steps:
+            self.first.start()
 
     def log(self, metrics: Metrics, histograms: Histograms | None) -> None:
+        self.first.cancel()
         for phase in self.seconds:
             self.seconds[phase] += metrics[f"seconds_{phase}"]
         step = metrics["step"]
         known = {name: value for name, value in metrics.items() if value is not None}
-        line = self._describe(known)
-        self.bar.update(self.task, completed=step, description=line)
+        parts = self._describe(known)
+        line = ", ".join(text for _, text in parts)
+        self.bar.update(self.task, completed=step, description=self._beside_bar(parts))
         if "evaluation_return_mean" in known:
-            self._print(f"step {step:,}: evaluation {known['evaluation_return_mean']:.1f}")
+            self._print(f"step {step:,}: evaluation {readable(known['evaluation_return_mean'])}")
         now = time.monotonic()
         if log_every := self.config.log_every:
             is_due = metrics["iteration"] % log_every == 0
@@ -84,6 +98,7 @@ class ConsoleLogger(Logger):
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
     def show_progress(self, done: int) -> None:
+        self.first.cancel()
         text = f"evaluation: {done} of {self.config.eval_episodes} episodes"
         self.bar.update(self.task, description=text)
         now = time.monotonic()
@@ -96,8 +111,9 @@ class ConsoleLogger(Logger):
             self._print(f"stopped: {summary.stopped}")
         result = summary.evaluation
         if result.episodes:
-            text = f"evaluation: {result.mean:.1f} +/- {result.std:.1f} over {result.episodes} "
-            text += "deterministic episodes"
+            text = f"evaluation: {result.describe()} over {result.episodes} deterministic episodes"
+            if "success_rate" in result.env:
+                text += f", success {result.env['success_rate']:.1%}"
             if result.unfinished:
                 text += f", {result.unfinished} of them cut off by --eval_max_steps"
             self._print(text)
@@ -113,37 +129,64 @@ class ConsoleLogger(Logger):
             pages = [page.name for page in sorted(self.run.path.glob("*.html"))]
             files = ["metrics.csv", *files, *pages]
         self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
-        repeated = to_repeat(self.config, ("env_name", "wrapper", "model"))
-        label = repeated.get("env_name", "")
-        if label.startswith("<"):  # a class or function in Python
-            options = "".join(f", {name}={x!r}" for name, x in repeated.items() if x != label)
-            call = f"load_policy({folder!r}, {label.strip('<>')}{options}).evaluate(100)"
-            self._print(f"next, in Python: {call}")
-        else:
-            self._print(f"next: {command_line('evaluate', folder, episodes=100, **repeated)}")
+        self._print(self._next(folder))
+
+    def _say_it_is_long(self) -> None:
+        """Print why there is no line yet; on a thread of its own."""
+        size = f"{self.config.rollout_size:,} steps"
+        with suppress(EOFError):
+            self._print(f"the first iteration, of {size}, takes over {SECONDS_BETWEEN_LINES} s")
+
+    def _next(self, folder: str) -> str:
+        """Return a line with the command that evaluates the policy, or with Python code where no
+        command can import the environment. Both repeat what a file alone is not trusted to name."""
+        config = self.config
+        repeated = to_repeat(config, ("env_name", "wrapper", "model"))
+        saved_name = repeated.pop("env_name", None)
+        if env := command_name(config.env_name):
+            named = {"env_name": env} if saved_name else {}
+            return f"next: {command_line('evaluate', folder, episodes=100, **named, **repeated)}"
+        arguments = [repr(folder)]
+        if isinstance(config.env_name, EnvObject):
+            name = config.env_name.strip("<>")
+            arguments.append("env" if name == "lambda" else name)
+        arguments += [f"{name}={value!r}" for name, value in repeated.items()]
+        return f"next, in Python: load_policy({', '.join(arguments)}).evaluate(episodes=100)"
 
     def close(self) -> None:
+        self.first.cancel()
         if not self.bar.disable:  # a disabled bar prints an empty line in some versions
             self.bar.stop()
 
     abort = close
 
-    def _describe(self, metrics: Metrics) -> str:
-        """Return the line of an iteration. metrics: those that have a value."""
+    def _describe(self, metrics: Metrics) -> list[tuple[int, str]]:
+        """Return the parts of an iteration's line, each with its rank: where there is no room, the
+        highest are left out. metrics: those that have a value."""
         collecting = metrics["seconds_collecting"]
         share = collecting / (collecting + metrics["seconds_learning"])
         parts = [
-            f"step {metrics['step']:,} of {self.total_steps:,}",
-            f"{metrics['steps_per_second']:,.0f} steps/s",
+            (4, f"step {metrics['step']:,} of {self.total_steps:,}"),
+            (3, f"{metrics['steps_per_second']:,.0f} steps/s"),
         ]
         if "episode_return_mean" in metrics:
-            parts.append(f"return {metrics['episode_return_mean']:.1f}")
+            parts.append((0, f"return {readable(metrics['episode_return_mean'])}"))
+        if SUCCESS in metrics and not {SUCCESS, SUCCESS.removeprefix(OWN)} & {*self.shown}:
+            parts.append((1, f"success {metrics[SUCCESS]:.1%}"))
         if "approx_kl" in metrics:
-            parts.append(f"KL {metrics['approx_kl']:.2g}")
+            parts.append((5, f"KL {metrics['approx_kl']:.2g}"))
         for name in self.shown:
-            value = metrics.get(name, metrics.get(f"env/{name}"))
-            parts.append(f"{name} -" if value is None else f"{name} {value:.4g}")
-        return ", ".join([*parts, f"{share:.0%} collecting"])
+            value = metrics.get(name, metrics.get(f"{OWN}{name}"))
+            parts.append((2, f"{name} -" if value is None else f"{name} {value:.4g}"))
+        return [*parts, (6, f"{share:.0%} collecting")]
+
+    def _beside_bar(self, parts: list[tuple[int, str]]) -> str:
+        """Join as many parts as fit beside the bar and the time that is left."""
+        room = self.console.width - BAR - TIME - 2
+        texts = [text for _, text in sorted(parts, key=itemgetter(0))]
+        while texts and len(", ".join(texts)) > room:
+            texts.pop()
+        return ", ".join(texts)
 
     def _print(self, text: str) -> None:
         with suppress(OSError):  # the output may go to a full disk

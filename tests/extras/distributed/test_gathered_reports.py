@@ -13,8 +13,8 @@ def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: P
     theirs = [Episode(1, 2, 4.0, 2, {"score": 4.0}), Episode(5, 3, 8.0, 2, {"score": 8.0})]
     parts = make_components("Counting-v0", **SMALL)
     monitor, _, _ = watch(parts, tmp_path)
-    parts.peers = Two((theirs, [(5, "observation_outside", 2)]))
-    monitor.episodes = EpisodeStatistics()
+    parts.peers = Two((theirs, [(5, "observation_outside", 2)], [3]))
+    monitor.episodes = EpisodeStatistics(4)
     rollout = parts.rollout
     mine = [Episode(3, 1, 6.0, 2, {"score": 6.0})]
     rollout.info = rollout.info._replace(
@@ -22,6 +22,9 @@ def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: P
     )
     reports = parts.gather_reports(rollout.info)
     monitor._count(reports)
-    assert [*monitor.episodes.returns] == [4.0, 6.0, 8.0]
-    assert monitor.episodes.state_dict()["episodes.metrics"] == {"score": [4.0, 6.0, 8.0]}
+    assert [episode.step for episode in reports.episodes] == [1, 3, 5]
+    score = {"score": [[], [6.0], [4.0], [8.0]]}
+    assert monitor.episodes.state_dict()["episodes.metrics"] == score
+    assert reports.absent == [3]
+    assert monitor.episodes.means()["env/score"] is None  # environment 0 has ended none
     assert reports.faults == [(1, "observation_outside", 3), (5, "observation_outside", 2)]

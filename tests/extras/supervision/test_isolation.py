@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +33,11 @@ def work(episodes: int, on_progress: Callable[[int], object] = ignore) -> int:
         on_progress(done + 1)
         time.sleep(0.1)
     return os.getpid()
+
+
+def repeat(text: str) -> str:
+    time.sleep(0.05)
+    return 2 * text
 
 
 def refuse() -> None:
@@ -90,3 +96,10 @@ def test_nothing_is_left_after_it_is_closed(isolation: Isolation) -> None:
 
 def test_timeouts_are_of_a_run_and_not_of_what_is_learned() -> None:
     assert {*TimeoutFlags.names(scope="run")} == {"step_timeout", "reset_timeout"}
+
+
+def test_threads_get_their_own_replies(isolation: Isolation) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(isolation.call, "work", SOME, repeat, text) for text in "abcdefgh"]
+        found = [call.result(timeout=60) for call in calls]
+    assert found == ["aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh"]

@@ -1,7 +1,11 @@
 """The check command: problems of environments in plain sentences."""
 
+import importlib
+import os
 import re
 import time
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -9,9 +13,10 @@ import pytest
 
 import main
 from ppo.extras.tools import check
+from ppo.extras.tools.check import checker_warnings
 from ppo.extras.tools.random_play import is_same, play
 from tests.environments import Camera
-from tests.running import run_main
+from tests.running import ROOT, run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
@@ -173,3 +178,43 @@ def test_a_check_shows_its_progress(
     monkeypatch.setattr(check, "measure", lambda *_: None)
     lines = checked(capsys, "tests.extras.tools.test_check:SlowCamera", "--time_limit=1s")
     assert any(re.fullmatch("random actions: [1-9] steps", line) for line in lines)
+
+
+class Shares(gymnasium.Env):
+    """Shows the same array again and again, or fails in what only gymnasium's checker does."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fails: bool = False) -> None:
+        self.shown = np.zeros(1, np.float32)
+        self.fails = fails
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        if self.fails and options is not None:
+            raise KeyError("options")
+        return self.shown, {}
+
+    def step(self, action: int) -> Any:
+        return self.shown, 1.0, True, False, {}
+
+
+def test_what_gymnasiums_checker_finds_is_a_sentence() -> None:
+    (found,) = checker_warnings(Shares())
+    assert re.match("The observations returned by .* share an object, therefore, ", found)
+    (found,) = checker_warnings(Shares(fails=True))
+    path = os.path.relpath(__file__)
+    assert re.fullmatch(
+        rf"a call of the environment fails, in line \d+ of {path}: 'options'", found
+    )
+
+
+def test_the_readmes_environment_has_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(import .*?)```", readme, re.S)
+    (tmp_path / "readmes_env.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert checker_warnings(importlib.import_module("readmes_env").MyEnv()) == []

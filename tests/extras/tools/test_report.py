@@ -151,7 +151,7 @@ def test_curves_have_their_target_and_explained_variance_its_limits(tmp_path: Pa
     )
     assert '<li class="target">solved: 475</li>' in (tmp_path / "page.html").read_text()
     charts = charts_of(tmp_path / "page.html")
-    steps, seconds = charts["mean return of 100 episodes"]
+    steps, seconds = charts["mean return in training"]
     assert "stroke-dasharray" in steps
     assert labels_of(steps) == ["100", "150", "200", "250", "300", "0", "150", "300", "450"]
     assert labels_of(seconds)[:5] == ["1", "1.5", "2", "2.5", "3"]
@@ -179,7 +179,7 @@ def test_a_page_is_drawn_whatever_the_values_and_names(
     draw(group_runs([run]), tmp_path / "curve.png")
     assert not recwarn.list
     drawn = odd.keys() - {"env/nothing", "env/too large"}
-    assert charts_of(tmp_path / "page.html").keys() == {"mean return of 100 episodes", *drawn}
+    assert charts_of(tmp_path / "page.html").keys() == {"mean return in training", *drawn}
     page = (tmp_path / "page.html").read_text()
     assert f"<span>{escape(run.name)}</span>" in page
     assert not re.search("<b>|<i>|nan|inf[^o]", page)
@@ -242,7 +242,7 @@ def test_runs_are_compared_on_one_page(parent: Path, tmp_path: Path, call: Call)
     together, alone = re.findall(r'<li style="color: (#\w+)"><span>(.*?)</span>', page)
     assert together[1] == "gamma=0.99: IQM of 2 seeds, 95 % interval"
     assert alone[1] == f"{tmp_path.name}/other"
-    for chart in charts_of(tmp_path / "all.html")["mean return of 100 episodes"]:
+    for chart in charts_of(tmp_path / "all.html")["mean return in training"]:
         assert chart.count(f"stroke: {together[0]}") == chart.count(f"stroke: {alone[0]}") == 1
         assert f"fill: {together[0]}" in chart
     assert call("report", *runs, f"--output={tmp_path / 'all.html'}")[0] == 2

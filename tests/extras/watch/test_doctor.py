@@ -212,6 +212,10 @@ def test_what_was_learned_before_a_resume_counts() -> None:
     assert len(look(doctor, *WELL, {**METRICS, "entropy": 0.01}, progress=0.9)) == 1
 
 
+def test_a_run_whose_mean_return_has_no_value_is_not_said_to_have_learned_nothing() -> None:
+    assert reports(100, explained_variance=-0.1, episode_return_mean=None) == []
+
+
 def test_the_time_limit_is_reported_after_many_iterations() -> None:
     doctor = Doctor(0)
     limited = seen(endings=[True] * 50)

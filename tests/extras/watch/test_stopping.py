@@ -136,10 +136,12 @@ def test_times_have_units() -> None:
     for text, seconds in (("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)):
         *_, timer = make_stopping(Config(max_time=text), None)
         run = Run()
-        timer.on_iteration(run.at(seconds=seconds - 1))
+        took = {"seconds_collecting": 20.0, "seconds_learning": 5.0}
+        timer.on_iteration(run.at(seconds=seconds - 1, **took))
         assert run.told == []
-        timer.on_iteration(run.at(seconds=seconds))
-        assert len(run.told) == 1
+        timer.on_iteration(run.at(seconds=seconds + 24, **took))
+        (said,) = run.told
+        assert said.endswith(f"it is {seconds + 24:.4g}, at the end of an iteration of 25 s")
     for wrong in ("2", "h", "2 weeks", "-1h"):
         with pytest.raises(ConfigError, match=r"--max_time=.*like 90s, 30m, 2h or 1d"):
             Config(max_time=wrong)
@@ -201,6 +203,16 @@ def test_solved_is_proved_by_an_evaluation(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["stopped"].startswith("solved>=475.0: it is")
     assert summary["evaluation"]["mean"] >= 475
+
+
+def test_a_mean_without_a_value_is_no_best_and_ends_nothing() -> None:
+    """As long as an environment is in its first episode."""
+    run, solved, asked = solved_run(199.0)
+    keep = KeepBest()
+    keep.name = "episode_return_mean"
+    for callback in (solved, keep, StopWhen("stop_when", "episode_return_mean<500")):
+        callback.on_iteration(run.at(200, episode_return_mean=None))
+    assert (asked, run.told, run.is_best) == ([], [], False)
 
 
 def test_means_of_fewer_than_100_episodes_do_not_count() -> None:

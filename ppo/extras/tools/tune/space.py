@@ -132,7 +132,7 @@ def parse_space(space: str, given: Settings) -> list[Dimension]:
             )
         name, schedule, scale, low, high, words = match.groups(default="")
         if name not in known:
-            hint = suggest(name, known, "give flags of ppo --help")
+            hint = suggest(name, known, "give flags of ppo --help=all")
             raise ConfigError(f"--space: {name} cannot be searched: {hint}")
         dimension = Dimension(name, f"{schedule}{words}".split("|"))
         if scale:
