@@ -7,6 +7,7 @@ ten times as long.
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ if hasattr(os, "sched_setaffinity"):
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number::count] or cores)
+# As in an activated virtual environment, whose commands a shell finds.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 # Which runs would ignore, too, if the tests are below nohup, or in the background of a script.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,6 +8,7 @@ import os
 import re
 import reprlib
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
@@ -212,13 +213,14 @@ def command_line(*words: str, **flags: Any) -> str:
 
 def _program() -> list[str]:
     """Return the words that start this program: those of main.py or of python -m ppo if it was
-    started so, else its installed command."""
+    started so, else its installed command, if a shell finds that."""
     path = (sys.argv and sys.argv[0]) or "ppo"
     ways = {
         "main.py": ["python", os.path.relpath(path)],
         "ppo/__main__.py": ["python", "-m", "ppo"],
     }
-    return ways.get(os.path.relpath(os.path.realpath(path), ROOT), ["ppo"])
+    installed = ["ppo"] if shutil.which("ppo") else [sys.executable, "-m", "ppo"]
+    return ways.get(os.path.relpath(os.path.realpath(path), ROOT), installed)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -26,7 +26,7 @@ WRONG = {
     ),
     "plot": "the following arguments are required: RUNS",
     "plot nowhere": "cannot read the run in nowhere ",
-    "plot RUN --output=curve.pdf": "--output=curve.pdf: give a name that ends with .png or .svg",
+    "plot RUN --output=curve.gif": "--output=curve.gif: give a name that ends with .png or .svg or",
 }
 
 

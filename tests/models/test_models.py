@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from ppo import train
-from ppo.models import choose_model
+from ppo.models import MODELS, choose_model
 from ppo.models.errors import ModelMismatch
 from tests.running import make_network
 
@@ -39,7 +39,7 @@ def test_images_of_another_type_are_not_called_vectors() -> None:
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
-    known = "auto, mlp, cnn, cnn_small, impala, lstm, gru or module:Class"
+    known = f"auto, {', '.join(MODELS)} or module:Class"
     with pytest.raises(ModelMismatch, match=f"^--model=mpl is unknown: give {known}$"):
         choose_model("mpl", VECTOR)
 

@@ -215,7 +215,7 @@ def test_the_environments_own_numbers_are_in_a_table_and_each_is_there_once(
     run = record(tmp_path, **curves)
     write_report(group_runs([run]), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "<dd>2.0 <small>[1.0, 3.0] over 2 episodes at step 300</small></dd>" in page
+    assert "<dd>2.00 <small>[1.00, 3.00] over 2 episodes at step 300</small></dd>" in page
     assert "<tr><td>number_9</td><td>9,009</td></tr>" in page
     assert "<tr><td>success_rate</td><td>0.25</td></tr>" in page
     assert "is_success" not in page
@@ -223,7 +223,7 @@ def test_the_environments_own_numbers_are_in_a_table_and_each_is_there_once(
     other = record(tmp_path / "other", **curves)._replace(config={"env_name": "X", "gamma": 1})
     write_report(group_runs([run, other]), tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
-    assert "<td>2.0 [1.0, 3.0] over 2 episodes at step 300</td>" in page
+    assert "<td>2.00 [1.00, 3.00] over 2 episodes at step 300</td>" in page
     assert "<tr><td>number_9</td><td>9,009</td><td>-</td></tr>" in page
     assert "is_success" not in page
 

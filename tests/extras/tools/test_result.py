@@ -187,7 +187,7 @@ def test_files_of_earlier_versions_and_odd_ones_are_read(cartpole_copy: Path, ca
         {**last, "unfinished": 2},
     ]
     path.write_text(json.dumps(odd))
-    assert shown(run, call) == ["2.5", "4", str(NEWEST)]
+    assert shown(run, call) == ["2.50", "4", str(NEWEST)]
     assert ", 2 cut off over 4 episodes at step" in headline(run, call)
 
 
@@ -230,7 +230,7 @@ def test_seeds_are_a_row_before_their_own(tmp_path: Path, call: Call) -> None:
     write_walker(tmp_path / "other", 7.0)
     _, *rows = call("runs", f"--folder={tmp_path}")[1].splitlines()
     assert [row.split("  ")[0] for row in rows[:2]] == ["mein Lauf", "mein Lauf/s0"]
-    assert re.search(r"mein Lauf +4 seeds +BipedalWalker-v3 +2\.5 +400 +2998272 ", rows[0])
+    assert re.search(r"mein Lauf +4 seeds +BipedalWalker-v3 +2\.50 +400 +2998272 ", rows[0])
     assert len(rows) == 6
 
 
