@@ -92,6 +92,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("plugin.run x\n", "")
 
 
+@pytest.mark.slow
 def test_an_extension_may_know_how_a_process_was_started(
     ppo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_an_extension_may_know_how_a_process_was_started(
     assert second > first > 0
 
 
+@pytest.mark.slow
 def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
     wrapper = "--wrapper=gymnasium.wrappers:TimeAwareObservation"
@@ -138,7 +140,7 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     assert saved["model.policy_head.factor"].tolist() == pytest.approx([1])
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("env_name", ["plugin/Walk", "plugin.bare:Walk"])
 def test_an_extension_adds_a_form_of_environments(env_name: str, ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")

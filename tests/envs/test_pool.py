@@ -346,7 +346,7 @@ class Losses(RuleBasedStateMachine):
             self.stack.close()
 
 
-TestLosses = Losses.TestCase
+TestLosses = pytest.mark.slow(Losses.TestCase)
 TestLosses.settings = settings(
     max_examples=12,
     stateful_step_count=8,

@@ -161,6 +161,7 @@ def init(**options):
 """  # what we call of it
 
 
+@pytest.mark.slow
 def test_wandb_is_given_every_metric_the_histograms_videos_and_the_checkpoint(
     tmp_path: Path,
 ) -> None:
