@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 from gymnasium import Env, Space, Wrapper
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, flatdim
 
 from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
 from ppo.envs.episodes import Info, RecordEpisode, StepResult, close_env
@@ -19,15 +19,13 @@ from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
 from ppo.envs.inspection import inspected
 from ppo.envs.lookup import explained_errors, look_up, takes
 from ppo.envs.observations import ObserveParts, kind_of, num_numbers
-from ppo.envs.spaces import holds_numbers, leaves
+from ppo.envs.spaces import MAX_SIZE, holds_numbers, leaves
 from ppo.extensions import functions_of
-from ppo.system.hardware import physical_memory
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
 
 Finish = Callable[["Config", Env], Env]
-COPIES = 8  # of an observation that a process holds at once: bounds of its spaces, and results
 
 
 def preprocess(config: "Config", env: Env) -> Env:
@@ -130,12 +128,16 @@ def check_spaces(config: "Config", env: Any) -> None:
             f"{about}, one of which has no fixed size or holds no number: choose another "
             "environment"
         )
-    numbers = num_numbers(observes, config.image)
-    if COPIES * 4 * numbers > physical_memory():
-        raise EnvironmentUnavailable(
-            f"{about}: its observations of {numbers:,} numbers do not fit into memory; choose "
-            "another environment, or a wrapper that observes less"
-        )
+    num_stacked = 1 if config.frame_stack == "auto" else config.frame_stack
+    for kind, numbers in (
+        ("observations", num_stacked * num_numbers(observes, config.image)),
+        ("actions", flatdim(actions)),
+    ):
+        if numbers > MAX_SIZE:
+            raise EnvironmentUnavailable(
+                f"{about}: its {kind} of {numbers:,} numbers are too large, at most {MAX_SIZE:,} "
+                "are allowed; choose another environment, or a wrapper that has less"
+            )
     for _, leaf in (*leaves(observes), *leaves(actions)):
         if isinstance(leaf, Box) and not (leaf.low <= leaf.high).all():
             raise EnvironmentUnavailable(

@@ -11,13 +11,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from ppo.envs.forms import SINGLE
 from ppo.envs.make import check_spaces, preprocess
 from ppo.envs.probe import Spaces
-from ppo.envs.spaces import holds_numbers
+from ppo.envs.spaces import MAX_SIZE, holds_numbers
 from ppo.extensions import names_of
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
 
-MAX_SIZE = 2**24  # numbers of a space, and choices of an action, that a file may claim
+MAX_PIXELS = 2**26  # that a file may claim, of images, which are resized
 LEFT_OUT = "left out"  # the kind of a leaf that no policy reads, such as Text
 
 
@@ -117,8 +117,8 @@ def _read(saved: Any) -> Any:
         _check_size(*np.atleast_1d(saved["n"]).tolist())
         return MultiBinary(saved["n"])
     if kind == "Box":
-        _check_size(*saved["shape"])
         dtype: Any = _number_type(saved["dtype"])
+        _check_size(*saved["shape"], most=MAX_PIXELS if dtype == np.uint8 else MAX_SIZE)
         shape = tuple(saved["shape"])
         low, high = (np.broadcast_to(np.array(saved[x], dtype), shape) for x in ("low", "high"))
         return Box(low, high, dtype=dtype)
@@ -127,10 +127,10 @@ def _read(saved: Any) -> Any:
     raise ValueError(f"its spaces have one of kind {kind}, which is unknown")
 
 
-def _check_size(*sizes: int) -> None:
-    """Raise ValueError unless sizes are whole numbers of 0 or more, with a product of MAX_SIZE at
-    most."""
-    if not all(type(size) is int and size >= 0 for size in sizes) or math.prod(sizes) > MAX_SIZE:
+def _check_size(*sizes: int, most: int = MAX_SIZE) -> None:
+    """Raise ValueError unless sizes are whole numbers of 0 or more, with a product that is not
+    greater than most."""
+    if not all(type(size) is int and size >= 0 for size in sizes) or math.prod(sizes) > most:
         raise ValueError(f"its spaces have one of size {sizes}, more than is read from a file")
 
 

@@ -14,6 +14,7 @@ INSIDE = 0.999  # of the way from a Box's middle to its bounds
 FARTHEST = 3.0  # bound that a standard normal reaches: one of 370 samples is farther from 0
 LEAST_SHARE = 0.25  # of a standard normal's samples that bounds must not clip
 UNLIMITED = 1e9  # a bound beyond this is none: MuJoCo writes 1e10, others the largest float
+MAX_SIZE = 2**24  # numbers of a space, and choices of an action: no more are read from a file
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
 
 

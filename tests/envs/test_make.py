@@ -5,6 +5,7 @@ import socket
 import sys
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
@@ -115,6 +116,36 @@ def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mujoco", None)  # from now on, to import it fails
     assert "gymnasium[mujoco]" in refusal("Ant-v5")
+
+
+class Vast(gymnasium.Env):
+    """Has many numbers, and is never reset."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, part: str, kind: str) -> None:
+        vast = {
+            "box": lambda: spaces.Box(-1, 1, (2**12, 2**12 + 1), np.int8),
+            "choice": lambda: spaces.Discrete(10**8),
+            "bits": lambda: spaces.MultiBinary([10**4, 10**4]),
+            "dict": lambda: spaces.Dict(a=spaces.Discrete(2**24), b=spaces.MultiBinary(1)),
+        }
+        setattr(self, f"{part}_space", vast[kind]())
+
+
+@pytest.mark.parametrize("part", ["observation", "action"])
+@pytest.mark.parametrize("kind", ["box", "choice", "bits", "dict"])
+def test_spaces_of_too_many_numbers_are_refused_before_anything_is_taken(part, kind):
+    about = {"part": part, "kind": kind}
+    words = rf"its {part}s of 1\d+,[\d,]+ numbers are too large, at most 16,777,216 are allowed"
+    with pytest.raises(EnvironmentUnavailable, match=words):
+        spaces_of("tests.envs.test_make:Vast", env_kwargs=about)
+
+
+def test_observations_are_counted_with_those_that_are_stacked():
+    with pytest.raises(EnvironmentUnavailable, match="observations of 20,000,000 numbers are too"):
+        spaces_of("CartPole-v1", frame_stack=5_000_000)
 
 
 def test_a_missing_rom_is_named_with_where_to_get_it(tmp_path, monkeypatch):

@@ -73,6 +73,12 @@ def test_spaces_are_read_as_they_were(shown: Any, actions: Any, form: Any) -> No
     assert save_spaces(found) == written
 
 
+def test_spaces_of_large_images_are_read() -> None:
+    shown = spaces.Box(0, 255, (2160, 3840, 3), np.uint8)
+    before = Spaces(spaces.Box(0, 1), spaces.Discrete(2), False, shown=shown)
+    assert read_spaces(save_spaces(before), environment_flags("any")).shown == shown
+
+
 @pytest.mark.parametrize(
     ("env_name", "flags"),
     [
